@@ -11,7 +11,7 @@ from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc.system.process import Completed
 from nhc.testing.repairers import RepairerContract, RepairerWorld
 from nhc_adapters._command import run_command
-from nhc_adapters.bmc.identity import forms
+from nhc_adapters.bmc.access import forms
 from nhc_adapters.bmc.ipmi import Ipmi
 from tests.support.ipmi_sim import UUID, IpmiSimulator
 

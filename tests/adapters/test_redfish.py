@@ -12,7 +12,7 @@ import pytest
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc.testing.repairers import RepairerContract, RepairerWorld
-from nhc_adapters.bmc.identity import differs, forms
+from nhc_adapters.bmc.access import differs, forms
 from nhc_adapters.bmc.redfish import Redfish
 from tests.support.ports import free_ports
 from tests.support.redfish import Controller

@@ -1,4 +1,4 @@
-"""The address and the login of a node's management controller: shared by Redfish and IPMI.
+"""The address and the login of a node's management controller, and whether it is that node's: for Redfish and IPMI.
 
 [repairers.redfish]
 bmc = "https://{node}-bmc.cluster"     # {node} is the node's name; a node's own setting `bmc` goes before it
@@ -11,7 +11,8 @@ password-file = "/etc/nhc/bmc.password"
 from __future__ import annotations
 
 import ipaddress
-from typing import NamedTuple, Tuple, Union
+import re
+from typing import FrozenSet, NamedTuple, Tuple, Union
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
@@ -81,3 +82,33 @@ def read_access(table: AdapterSettings) -> BmcAccess:
     if "{bmc}" in bmc and not networks:
         raise table.error("bmc-networks", "missing: in which networks may a report say that a controller is?")
     return BmcAccess(bmc, table.text("user"), table.text("password-file"), networks)
+
+
+# Whether a controller belongs to the machine that was judged: a wrong reset stops another job.
+
+
+def forms(uuid: str) -> FrozenSet[str]:
+    """A UUID as hexadecimal digits, in each byte order that it is met in; empty for what is no UUID.
+
+    SMBIOS 2.6 and later store the first three fields little-endian; controllers hand them on as they are, swapped, or
+    (IPMI 2.0, "Get System GUID") with all sixteen bytes reversed.
+    """
+    digits = re.sub(r"[^0-9a-f]", "", uuid.lower())
+    if len(digits) != 32 or len(set(digits)) == 1:  # all zeros or all ones: never set
+        return frozenset()
+    raw = bytes.fromhex(digits)
+    swapped = raw[3::-1] + raw[5:3:-1] + raw[7:5:-1] + raw[8:]
+    return frozenset(order.hex() for order in (raw, swapped, raw[::-1], swapped[::-1]))
+
+
+def differs(machine: Machine, uuid: str, shown_by: str) -> str:
+    """Why the machine is not the one with this UUID, "" where it is."""
+    if not forms(machine.uuid):
+        return (
+            f"no UUID of {machine.node} is known (DMI's product_uuid, as its report has it), so it cannot be compared"
+        )
+    if not forms(uuid):
+        return f"{shown_by} shows no UUID of the machine: {printable(uuid, 60) or 'none'}"
+    if forms(machine.uuid).isdisjoint(forms(uuid)):
+        return f"{shown_by} is another machine's: UUID {printable(uuid, 60)}, not {printable(machine.uuid, 60)}"
+    return ""

@@ -33,8 +33,7 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc_adapters._command import Commands, Runner, complaint, run_command
-from nhc_adapters.bmc.access import ACCESS, read_access
-from nhc_adapters.bmc.identity import differs, forms
+from nhc_adapters.bmc.access import ACCESS, differs, forms, read_access
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings, Given
 

@@ -32,8 +32,7 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc.system.http_client import Tls
-from nhc_adapters.bmc.access import ACCESS, read_access
-from nhc_adapters.bmc.identity import differs, forms
+from nhc_adapters.bmc.access import ACCESS, differs, forms, read_access
 from nhc_adapters.bmc.redfish_session import RedfishSession, link, text
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
