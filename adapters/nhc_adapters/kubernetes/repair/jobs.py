@@ -1,4 +1,4 @@
-"""The Job that repairs a node from a pod on it: what it is made of, and what is read from it. Pure.
+"""The Job that repairs a node from a pod on it: what it is made of, and what is read from it.
 
 The program is the one that runs over SSH (`nhc_adapters.node.hand`); it writes the order down on the node's own disk
 before it begins, so that a second start of the same Job (Kubernetes does not promise one pod a Job) does nothing.
@@ -13,6 +13,7 @@ from nhc.model import printable
 from nhc.ports.repair import Order
 from nhc.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.api.objects import true_conditions
+from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 
 COMPONENT = CONTAINER = "repair"
@@ -44,7 +45,7 @@ def job_name(key: str, restore: bool = False) -> str:
 def manifest(
     order: Order, place: JobPlace, hand: HandSettings, args: Sequence[str], restore: bool = False
 ) -> Dict[str, Any]:
-    """The Job of an order; `words` are what the program is asked."""
+    """The Job of an order; `args` are what the program is asked."""
     notes = {
         ORDER: order.key, "nhc/node": order.machine.node, "nhc/episode": order.episode, "nhc/rung": order.rung.value,
         "nhc/because": printable(order.because, 300),
@@ -130,3 +131,24 @@ def is_active(job: Mapping[str, Any]) -> bool:
 def order_text(asked: Mapping[str, object]) -> str:
     """An order as the program reads it."""
     return json.dumps(asked, sort_keys=True)
+
+
+class OrderJobs(NamedTuple):
+    """The Jobs that carry out orders: where they are, and how their program works. Each is created once, and is found
+    again by the order's key.
+    """
+
+    cluster: RepairCluster
+    place: JobPlace
+    hand: HandSettings
+
+    def create(self, order: Order, args: Sequence[str], restore: bool = False) -> bool:
+        """Whether it was created now; else the same order was sent before. Raises CallFailed."""
+        body = manifest(order, self.place, self.hand, args, restore)
+        return self.cluster.create_once(body, (ORDER, order.key))[1]
+
+    def seen(self, order: Order, restore: bool = False) -> Optional[JobSeen]:
+        """The Job of an order and its pods, None where it is not there. Raises CallFailed."""
+        name = job_name(order.key, restore)
+        job = self.cluster.job(self.place.namespace, name)
+        return None if job is None else read_job(job, self.cluster.pods_of(self.place.namespace, name))

@@ -13,8 +13,7 @@ from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted
-from nhc_adapters.kubernetes.repair.jobs import HandSettings, job_name, order_text
-from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
+from nhc_adapters.kubernetes.repair.jobs import HandSettings, OrderJobs, job_name, order_text
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.node.repairer import asked_of

@@ -36,8 +36,7 @@ from nhc_adapters.kubernetes.repair import jobs
 from nhc_adapters.kubernetes.repair.cluster import JOBS, KubeNode, RepairCluster
 from nhc_adapters.kubernetes.repair.evidence_job import EvidenceJobs
 from nhc_adapters.kubernetes.repair.handover import booted
-from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, job_name
-from nhc_adapters.kubernetes.repair.order_jobs import OrderJobs
+from nhc_adapters.kubernetes.repair.jobs import HandSettings, JobSeen, OrderJobs, job_name
 from nhc_adapters.kubernetes.repair.pinned_job import PLACE, labels_of, read_place, whole_seconds
 from nhc_adapters.node.repairer import RUNGS, asked_of, units_of, unnamed
 from nhc_adapters.repair.calls import accepted, send_once, untouched
