@@ -18,10 +18,10 @@ from typing import List
 from nhc.ports.adapter import AdapterError, Applied, Effect
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.nodes.drain import pod_name, pods_on
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch, Plan, apply
 from nhc_adapters.kubernetes.nodes.own_marks import Node, labels_of, taints_of
-from nhc_adapters.kubernetes.nodes.view import hold, workload
+from nhc_adapters.kubernetes.nodes.pods import pod_name, pods_on, workload
+from nhc_adapters.kubernetes.nodes.view import hold
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 from nhc_adapters.repair.settings import AdapterSettings, Given
 

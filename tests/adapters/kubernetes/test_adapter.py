@@ -15,7 +15,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.marks import Facts, Treatment
 from nhc_adapters.kubernetes.nodes.own_marks import MARK, SET
-from nhc_adapters.kubernetes.nodes.view import list_work
+from nhc_adapters.kubernetes.nodes.pods import list_work
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube

@@ -20,8 +20,8 @@ from nhc.remedy.cases import EpisodeCase
 from nhc.remedy.detail import Detail
 from nhc.remedy.gather import Gatherer
 from nhc.store import episodes, evidence
-from nhc_adapters.kubernetes.nodes.drain import DrainRules, pod_name, sort_pods
-from nhc_adapters.kubernetes.nodes.view import workload
+from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
+from nhc_adapters.kubernetes.nodes.pods import pod_name, workload
 from nhc_adapters.kubernetes.repair.evidence_job import pieces_in
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
 from nhc_adapters.node.hand.evidence import NAMES, collect

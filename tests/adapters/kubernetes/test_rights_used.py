@@ -16,7 +16,7 @@ GET_NODE = ("nodes/adapter.py", "self.client.find(node_path(name))")
 LIST_NODES = ("nodes/adapter.py", 'self.client.items("/api/v1/nodes"')
 PATCH_NODE = ("nodes/marks.py", "client.patch(node_path(name), ops, JSON_PATCH")
 PATCH_CONDITIONS = ("nodes/conditions.py", 'client.patch(f"{node_path(node)}/status"')
-LIST_PODS = ("nodes/drain.py", 'client.items("/api/v1/pods"')
+LIST_PODS = ("nodes/pods.py", 'client.items("/api/v1/pods"')
 EVICT = ("nodes/drain.py", "self.client.post(path, body, retry=False)")
 LEASE = {
     "create leases.coordination.k8s.io": ("api/lease.py", "self.client.post(self._path(), body)"),
@@ -66,7 +66,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
     },
     "nhc-deep": {
-        "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": ("deep/launcher.py", "fieldSelector=running)"),
+        "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": LIST_PODS,
         **{f"get {kind}": GET_JOB for kind in JOBS}, "list jobs.batch": LIST_CHILDREN, **KUEUE,
         "create configmaps": ("deep/launcher.py", 'self.client.request("POST", path, body=body'),
         "get configmaps": ("deep/launcher.py", 'self.client.get(f"{path}/{owner_name(sweep)}")'),

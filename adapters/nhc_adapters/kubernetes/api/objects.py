@@ -1,8 +1,8 @@
-"""What is read of any object of the API: its name, its annotations, its conditions, its times. Pure."""
+"""What is read of any object of the API: its name, its annotations, its owner, its conditions, its times. Pure."""
 
 from __future__ import annotations
 
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional
 
 from nhc.timestamps import from_iso
 
@@ -32,16 +32,26 @@ def notes_of(item: Object) -> Dict[str, str]:
     return texts(get(item, "metadata", "annotations"))
 
 
+def controller_of(item: Object) -> Mapping[str, Any]:
+    """The owner that controls it, empty where none does."""
+    owners: Iterable[Mapping[str, Any]] = get(item, "metadata", "ownerReferences") or ()
+    return next((owner for owner in owners if owner.get("controller")), {})
+
+
 def conditions_of(item: Object) -> Dict[str, Mapping[str, Any]]:
     """Its conditions by type; Cluster API keeps its older ones below `status.deprecated`."""
     older, rows = get(item, "status", "deprecated", "v1beta1", "conditions"), get(item, "status", "conditions")
-    listed = [row for some in (older, rows) if isinstance(some, list) for row in some]
-    return {str(row.get("type")): row for row in listed if isinstance(row, Mapping)}
+    return {str(row.get("type")): row for row in (*_rows(older), *_rows(rows))}
 
 
 def true_conditions(item: Object) -> Dict[str, Mapping[str, Any]]:
     """Its conditions that are true, by type."""
-    return {kind: row for kind, row in conditions_of(item).items() if row.get("status") == "True"}
+    rows = _rows(get(item, "status", "conditions"))
+    return {str(row.get("type")): row for row in rows if row.get("status") == "True"}
+
+
+def _rows(listed: object) -> List[Mapping[str, Any]]:
+    return [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
 
 
 def is_ready(node: Object) -> bool:

@@ -19,6 +19,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition
+from nhc_adapters.kubernetes.nodes.pods import resources_of
 
 PATTERNS = (
     # CUDA's cudaErrorInvalidDevice; Konduktor's one pattern.
@@ -91,7 +92,7 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
     """The containers of a pod that ended with an error, now or before their last restart. Pure."""
     spec, status, metadata = pod.get("spec", {}), pod.get("status", {}), pod.get("metadata", {})
     node = spec.get("nodeName")
-    if not node or not _wants_accelerator(spec):
+    if not node or not any(map(is_accelerator, resources_of(pod))):
         return
     owners = metadata.get("ownerReferences") or ()
     owner = f"{owners[0].get('kind')}/{owners[0].get('name')}" if owners else f"Pod/{metadata.get('name')}"
@@ -109,16 +110,6 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
                 str(metadata.get("namespace")), str(metadata.get("name")), str(metadata.get("uid")),
                 str(container.get("name")), str(node), owner, number, previous, from_utc(ended.get("finishedAt")),
             )  # fmt: skip
-
-
-def _wants_accelerator(spec: Mapping[str, Any]) -> bool:
-    containers = (*(spec.get("initContainers") or ()), *(spec.get("containers") or ()))
-    return any(
-        is_accelerator(name)
-        for container in containers
-        for part in ("limits", "requests")
-        for name in (container.get("resources") or {}).get(part) or ()
-    )
 
 
 def find_line(log: str, patterns: Sequence[re.Pattern[str]]) -> str:

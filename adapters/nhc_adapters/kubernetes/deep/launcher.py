@@ -35,8 +35,9 @@ from nhc_adapters.kubernetes.deep.manifests import (
     owner_name,
 )
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.pods import has_ended, resources_of, unfinished_pods, workload
 from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
-from nhc_adapters.kubernetes.nodes.view import hold, workload
+from nhc_adapters.kubernetes.nodes.view import hold
 
 BUSY_BY_NODE = 20
 """Up to so many nodes, pods are asked for node by node; above it, all at once: a sweep asks for most of a cluster."""
@@ -69,13 +70,8 @@ class KubernetesLauncher:
         return frozenset(candidates - self._taken(sorted(candidates)))
 
     def _taken(self, nodes: Sequence[str]) -> FrozenSet[str]:
-        running = "status.phase!=Succeeded,status.phase!=Failed"
-        pods: List[Pod] = []
-        if len(nodes) > BUSY_BY_NODE:
-            pods += self.client.items("/api/v1/pods", fieldSelector=running)
-        else:
-            for name in nodes:
-                pods += self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}")
+        each = nodes if len(nodes) <= BUSY_BY_NODE else ("",)
+        pods = [pod for name in each for pod in unfinished_pods(self.client, name)]
         busy = [pod for pod in workload(pods) if self._works(pod)]
         return frozenset(str(pod.get("spec", {}).get("nodeName")
                              or pod.get("status", {}).get("nominatedNodeName") or "") for pod in busy)  # fmt: skip
@@ -83,14 +79,7 @@ class KubernetesLauncher:
     def _works(self, pod: Pod) -> bool:
         """Whether a pod has devices of the kinds that a test asks for; where it asks for none, any pod counts."""
         devices = set(self.settings.devices)
-        if not devices:
-            return True
-        spec = pod.get("spec", {})
-        for container in (*(spec.get("containers") or ()), *(spec.get("initContainers") or ())):
-            asked = container.get("resources") or {}
-            if devices.intersection({**(asked.get("limits") or {}), **(asked.get("requests") or {})}):
-                return True
-        return bool(spec.get("resourceClaims"))
+        return not devices or bool(devices & resources_of(pod) or pod.get("spec", {}).get("resourceClaims"))
 
     def jobs(self, sweep: str) -> Dict[str, GroupJob]:
         """The workloads of a sweep that have not ended."""
@@ -98,7 +87,7 @@ class KubernetesLauncher:
         by_test: Dict[str, List[Pod]] = {}
         for pod in self.client.items(self._path("pods"), labelSelector=f"{SWEEP}={sweep}"):
             by_test.setdefault(str(pod["metadata"]["labels"].get(TEST, "")), []).append(pod)
-        ended = [pod for pods in by_test.values() for pod in pods if _phase(pod) in ("Succeeded", "Failed")]
+        ended = [pod for pods in by_test.values() for pod in pods if has_ended(pod)]
         self._ended = {str(pod["metadata"]["labels"].get(TEST, "")): pod for pod in ended if _is_first(pod)}
         kind = self._chosen()
         for item in self.client.items(self._path(kind.resource, kind.group), labelSelector=f"{SWEEP}={sweep}"):

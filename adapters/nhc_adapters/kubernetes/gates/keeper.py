@@ -32,9 +32,10 @@ from nhc_adapters.kubernetes.gates.plan import (
     read_order,
 )
 from nhc_adapters.kubernetes.nodes.conditions import NodeConditions
-from nhc_adapters.kubernetes.nodes.drain import DrainRules, pods_on, sort_pods
+from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import Node, cordoned
+from nhc_adapters.kubernetes.nodes.pods import has_ended, pods_on
 from nhc_adapters.kubernetes.nodes.vocabulary import parse_taint
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
@@ -66,7 +67,7 @@ class KubernetesGate:
         closed = read_known(item).closed
         opened = order == "open" and ordered >= closed
         pods = sort_pods(pods_on(self.client, node), DrainRules())
-        running = [pod for pod in pods.evict if pod.get("status", {}).get("phase") not in ("Succeeded", "Failed")]
+        running = [pod for pod in pods.evict if not has_ended(pod)]
         other = "somebody has cordoned it" if cordoned(item) else ""
         tainted = held(item, self.marks)
         return GateStanding(

@@ -10,7 +10,7 @@ from nhc.ports.adapter import AdapterError
 from nhc.ports.jobs import JobName, JobOrder, JobView, Wish
 from nhc_adapters.kubernetes.api.client import Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.api.objects import Object, conditions_of, get, is_ready, notes_of
+from nhc_adapters.kubernetes.api.objects import Object, conditions_of, controller_of, get, is_ready, notes_of
 from nhc_adapters.kubernetes.jobs import child_jobs, kueue
 from nhc_adapters.kubernetes.jobs.kinds import HELD, KINDS, JobKind
 from nhc_adapters.kubernetes.jobs.manifest import remembered
@@ -31,7 +31,7 @@ class JobReader:
         for kind in self.kinds:
             for job in self._objects(kind):
                 wish = wish_of(job)
-                if (wish is not None or number_of(job)) and not _has_owner(job):
+                if (wish is not None or number_of(job)) and not controller_of(job):
                     views.append(view(self._seen(kind, job), wish or Wish(0)))
         return views
 
@@ -111,10 +111,6 @@ class JobReader:
             if why:
                 faults[name] = why
         return faults
-
-
-def _has_owner(job: Object) -> bool:
-    return any(owner.get("controller") for owner in get(job, "metadata", "ownerReferences") or ())
 
 
 def _fault(node: Object) -> str:

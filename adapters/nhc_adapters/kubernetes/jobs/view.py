@@ -7,7 +7,7 @@ from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
-from nhc_adapters.kubernetes.api.objects import Object, get, moment, name_of, notes_of
+from nhc_adapters.kubernetes.api.objects import Object, controller_of, get, moment, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import kueue, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (
     CHECKPOINT,
@@ -129,8 +129,8 @@ def _losses(seen: Seen, ending: Optional[JobEnding], phase: Phase, pods: Sequenc
 
 def _untouchable(seen: Seen, phase: Phase) -> str:
     job = seen.job
-    owner = next((ref for ref in get(job, "metadata", "ownerReferences") or () if ref.get("controller")), None)
-    if owner is not None:
+    owner = controller_of(job)
+    if owner:
         return f"it belongs to {owner.get('kind')} {owner.get('name')}"
     if notes_of(job).get(HYPERPOD, "").lower() == "true":
         return "HyperPod resumes it"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
@@ -11,7 +12,6 @@ from nhc.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, read_conditions, write_conditions
-from nhc_adapters.kubernetes.nodes.drain import pods_on
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import (
@@ -29,7 +29,8 @@ from nhc_adapters.kubernetes.nodes.marks import (
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_own_mark, released
-from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, list_work, node_state, unheard, workload
+from nhc_adapters.kubernetes.nodes.pods import list_work, pods_on, unfinished_pods, workload
+from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 
@@ -113,10 +114,7 @@ class Kubernetes:
         return sorted(nodes, key=lambda node: str(node["metadata"]["name"]))
 
     def _busy(self, names: Sequence[str], dead: FrozenSet[str]) -> FrozenSet[str]:
-        running = "status.phase!=Succeeded,status.phase!=Failed"
-        pods_of_each = self.each(
-            names, lambda name: list(self.client.items("/api/v1/pods", fieldSelector=f"{running},spec.nodeName={name}"))
-        )
+        pods_of_each = self.each(names, partial(unfinished_pods, self.client))
         pods = [pod for pods in pods_of_each for pod in pods]
         others = [pod for pod in workload(pods, dead) if not self.own_pod or pod["metadata"].get("uid") != self.own_pod]
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)

@@ -17,7 +17,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.objects import controller_of
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
+from nhc_adapters.kubernetes.nodes.pods import MIRROR, has_ended, pod_name, pods_on
 
 DEADLINE = 1800.0
 """Seconds after which a drain is given up; the result names what is left."""
@@ -33,7 +35,6 @@ ENDING = "because it is being terminated"
 SAFE = "cluster-autoscaler.kubernetes.io/safe-to-evict"
 SAFE_VOLUMES = f"{SAFE}-local-volumes"
 """The cluster autoscaler's annotation that names a pod's volumes whose data may be lost, with commas."""
-MIRROR = "kubernetes.io/config.mirror"
 
 
 @dataclass(frozen=True)
@@ -110,38 +111,26 @@ def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
         name = pod_name(pod)
         metadata = pod.get("metadata", {})
         annotations = metadata.get("annotations") or {}
-        controller = next((o for o in metadata.get("ownerReferences") or () if o.get("controller")), None)
-        finished = pod.get("status", {}).get("phase") in ("Succeeded", "Failed")
+        controller, finished = controller_of(pod), has_ended(pod)
         if rules.namespaces and metadata.get("namespace") not in rules.namespaces:
             leave[name] = "its namespace is left out"
         elif MIRROR in annotations:
             leave[name] = "the kubelet's own"
         elif COLLECTS in annotations:
             leave[name] = "ours, and only reads"
-        elif controller is not None and controller.get("kind") == "DaemonSet" and not finished:
+        elif controller.get("kind") == "DaemonSet" and not finished:
             leave[name] = f"of DaemonSet {controller.get('name')}"
         elif any(fnmatchcase(str(metadata.get("namespace")), pattern) for pattern in rules.waits) and not finished:
             block[name] = "ends by itself: the work of its namespace is waited for"
         elif any(_annotated(annotations, wanted) for wanted in rules.protected) and not finished:
             block[name] = "protected by its annotation"
-        elif controller is None and not finished and not rules.force:
+        elif not controller and not finished and not rules.force:
             block[name] = "nothing would start it again (force it to go)"
         elif _has_empty_dir(pod) and not finished and not rules.empty_dir:
             block[name] = "keeps data in an emptyDir (say that it may be lost)"
         else:
             evict.append(pod)
     return Sorted(tuple(evict), leave, block)
-
-
-def pods_on(client: Client, node: str, selector: str = "") -> List[Dict[str, Any]]:
-    """The pods of one node. Raises AdapterError."""
-    query = {"labelSelector": selector} if selector else {}
-    return list(client.items("/api/v1/pods", fieldSelector=f"spec.nodeName={node}", **query))
-
-
-def pod_name(pod: Mapping[str, Any]) -> str:
-    metadata = pod.get("metadata", {})
-    return f"{metadata.get('namespace', '')}/{metadata.get('name', '')}"
 
 
 class Drain:

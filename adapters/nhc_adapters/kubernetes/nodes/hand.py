@@ -14,12 +14,13 @@ from nhc.ports.adapter import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules, pod_name, pods_on, sort_pods
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
 from nhc_adapters.kubernetes.nodes.marks import Facts
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.pods import pod_name, pods_on
 
 DONE, FAILED = 0, 1
 

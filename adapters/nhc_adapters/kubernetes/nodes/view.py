@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import Mark, NodeState, Silence
 from nhc.ports.marks import GATE_TAG, read_mark_text
-from nhc.ports.node_work import WorkItem, WorkList
-from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED
 from nhc_adapters.kubernetes.nodes.own_marks import (
-    COLLECTS,
     MARK,
     Own,
     annotations_of,
@@ -200,54 +197,3 @@ def unheard(nodes: Sequence[Mapping[str, Any]]) -> FrozenSet[str]:
     """The nodes whose kubelet is not heard."""
     silences = ((node, silence_of(read_conditions(node).get("Ready"))) for node in nodes)
     return frozenset(str(node["metadata"]["name"]) for node, silence in silences if silence and not silence.heard)
-
-
-def workload(pods: Sequence[Mapping[str, Any]], dead: FrozenSet[str] = frozenset()) -> List[Mapping[str, Any]]:
-    """The pods that are work: not finished, no DaemonSet's, not the kubelet's own, and none of ours that only reads.
-
-    On `dead` nodes a pod whose time to end is over is none either: no kubelet will ever say that it has ended.
-    """
-    working, now = [], time.time()
-    for pod in pods:
-        metadata = pod.get("metadata", {})
-        if pod.get("status", {}).get("phase") in ("Succeeded", "Failed"):
-            continue
-        if {"kubernetes.io/config.mirror", COLLECTS} & set(metadata.get("annotations") or {}):
-            continue
-        ends = metadata.get("deletionTimestamp")
-        if ends and str(pod.get("spec", {}).get("nodeName") or "") in dead and from_utc(ends) <= now:
-            continue
-        if any(owner.get("kind") == "DaemonSet" for owner in metadata.get("ownerReferences") or ()):
-            continue
-        working.append(pod)
-    return working
-
-
-JOBSET = "jobset.sigs.k8s.io/jobset-name"
-"""The label of a JobSet's pods, which Jobs of it own; a TrainJob runs as the JobSet of its name."""
-
-
-def list_work(pods: Sequence[Mapping[str, Any]]) -> WorkList:
-    """The pods of a node that are work. The others that have not ended are counted."""
-    living = [pod for pod in pods if (pod.get("status") or {}).get("phase") not in ("Succeeded", "Failed")]
-    work = workload(living)
-    left = len(living) - len(work)
-    note = f"Not listed: pods of DaemonSets, of the kubelet itself or of nhc ({left})" if left else ""
-    return WorkList(tuple(map(_work_item, work)), note)
-
-
-def _work_item(pod: Mapping[str, Any]) -> WorkItem:
-    metadata, status = pod.get("metadata", {}), pod.get("status") or {}
-    namespace, name = str(metadata.get("namespace") or ""), str(metadata.get("name") or "")
-    owners = metadata.get("ownerReferences") or ()
-    owner: Mapping[str, Any] = next((owner for owner in owners if owner.get("controller")), {})
-    kind, of = str(owner.get("kind") or ""), str(owner.get("name") or "")
-    if str(owner.get("apiVersion") or "").startswith("batch.volcano.sh/"):
-        kind = "VolcanoJob"
-    jobset = (metadata.get("labels") or {}).get(JOBSET)
-    jobs = [f"{kind}/{namespace}/{of}"] if of else []
-    jobs += [f"{owner_kind}/{namespace}/{jobset}" for owner_kind in ("JobSet", "TrainJob") if jobset]
-    state = "Terminating" if metadata.get("deletionTimestamp") else str(status.get("phase") or "Unknown")
-    started = from_utc(status.get("startTime")) or None
-    owner_text = printable(f"{kind}/{of}", 200) if of else ""
-    return WorkItem(f"{namespace}/{name}", owner_text, namespace, printable(state, 60), started, tuple(jobs))

@@ -11,7 +11,7 @@ from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
-from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
+from nhc_adapters.kubernetes.api.objects import conditions_of, controller_of, notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, order_notes
@@ -92,8 +92,7 @@ class ClusterApi(Actor):
 
 def owner_of(machine: Object) -> str:
     """The MachineSet or control plane that a Machine belongs to."""
-    owners = machine["metadata"].get("ownerReferences") or ()
-    return next((str(owner.get("name")) for owner in owners if owner.get("controller")), "")
+    return str(controller_of(machine).get("name") or "")
 
 
 def name_of(machine: Object) -> str:
