@@ -22,6 +22,7 @@ from nhc.facts.mounts import Mount
 from nhc.facts.processes import command_lines, first_word, is_ssh_session, owner
 from nhc.facts.resource_manager import MANAGERS
 from nhc.host import Host
+from nhc.language.shell_words import quote
 from nhc.plugins import CHECKS, offers
 
 DMI_MATCH = r"([Ss]peed|[Vv]ersion)"
@@ -34,13 +35,6 @@ class LineGroup(NamedTuple):
     title: str
     about: Tuple[str, ...]
     lines: Tuple[str, ...]
-
-
-def quoted(argument: str) -> str:
-    """A word as the configuration language reads it back."""
-    if re.fullmatch(r"[\w@%+=:,./-]+", argument):
-        return argument
-    return "'" + argument.replace("'", "'\\''") + "'"
 
 
 def literal(pattern: str) -> bool:
@@ -116,17 +110,17 @@ def _filesystems(host: Host) -> LineGroup:
         kind = "ro" if mount.read_only else "rw"
         arguments = [f"check_fs_mount_{kind}"]
         if literal(mount.type):
-            arguments += ["-t", quoted(mount.type)]
+            arguments += ["-t", quote([mount.type])]
         # A source with a user and password in it, as some FUSE file systems have, is nobody's business.
         if literal(mount.source) and not re.search(r"://[^/]*@", mount.source) and mount.source not in ("", "none"):
-            arguments += ["-s", quoted(mount.source)]
-        lines.append(" ".join([*arguments, "-f", quoted(mount.point)]))
+            arguments += ["-s", quote([mount.source])]
+        lines.append(" ".join([*arguments, "-f", quote([mount.point])]))
         if mount.type in NETWORK:
-            lines.append(f"check_mount_responds {quoted(mount.point)}")
+            lines.append(f"check_mount_responds {quote([mount.point])}")
             continue
         if not mount.read_only:
-            lines.append(f"check_fs_used {quoted(mount.point)} {_limit(host, mount.point, False)}%")
-            lines.append(f"check_fs_iused {quoted(mount.point)} {_limit(host, mount.point, True)}%")
+            lines.append(f"check_fs_used {quote([mount.point])} {_limit(host, mount.point, False)}%")
+            lines.append(f"check_fs_iused {quote([mount.point])} {_limit(host, mount.point, True)}%")
     lines += ["check_mount_fstab", "check_mount_readonly"]
     about = ("Mounted, from the right place, writable where they are now, not full. Network file systems get a line",
              "of their own that asks them to answer in time. Automounted ones are left out.")  # fmt: skip
@@ -216,7 +210,7 @@ def _accelerators(host: Host) -> LineGroup:
                   "check_gpu_clock_throttling", "check_gpu_temp", "check_gpu_xid", "check_vbios_version",
                   "check_gpu_persistence"]  # fmt: skip
         if len(versions) == 1:
-            lines.append(f"check_gpu_driver {quoted(versions.pop())}")
+            lines.append(f"check_gpu_driver {quote([versions.pop()])}")
     about = ("How many there are, that none is lost, and what they say of their memory, links, heat and firmware.",
              "The driver's version is worth a line where all nodes should have one.")  # fmt: skip
     return LineGroup("Accelerators", about, tuple(lines))
@@ -277,7 +271,7 @@ def _running(host: Host) -> Iterator[str]:
             continue
         uid = owner(host, pid)
         user = host.system.user_name(uid) if uid is not None else ""
-        yield f"check_ps_service {f'-u {quoted(user)} ' if user else ''}{name}"
+        yield f"check_ps_service {f'-u {quote([user])} ' if user else ''}{name}"
 
 
 def _kernel(host: Host) -> LineGroup:
@@ -314,6 +308,6 @@ def _firmware(host: Host, match: str) -> LineGroup:
         for line in table.lines:
             value = line.rpartition(": ")[2].strip()
             if wanted.search(line) and not _PRIVATE.search(line) and literal(line) and value not in ("", "Unknown"):
-                lines[f"check_dmi_data_match -t {table.type} {quoted(line)}"] = None
+                lines[f"check_dmi_data_match -t {table.type} {quote([line])}"] = None
     about = ("Firmware versions and speeds, so that a board that was exchanged or reset shows.",)
     return LineGroup("Firmware", about, tuple(lines))

@@ -7,6 +7,7 @@ import pytest
 from nhc.cli.genconf import render
 from nhc.host import Filesystem
 from nhc.language import loader
+from nhc.language.shell_words import quote
 from nhc.model import Verdict, crit, ok
 from nhc.planning import generate
 from nhc.testing.fake_host import FakeHost, Symlink
@@ -200,7 +201,7 @@ def test_what_does_not_hold_is_a_comment_with_its_reason():
 
 @pytest.mark.parametrize("word", ["plain", "two words", "it's", "$HOME", "a;b", "`x`", "*", "#x", ""])
 def test_words_are_read_back_as_they_were(word):
-    plan = loader.load_text(f"* || check_cmd_status echo {generate.quoted(word)}\n", "x", "n", strict=True)
+    plan = loader.load_text(f"* || check_cmd_status echo {quote([word])}\n", "x", "n", strict=True)
 
     assert plan.items[0].argv[-1] == word
 
