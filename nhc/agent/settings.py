@@ -13,6 +13,7 @@ from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.nvhcd_settings import read_settings as read_nvhcd
 from nhc.light import NamedTuple
 from nhc.settings import settings_file
+from nhc.system.host_port import host_and_port
 
 PATH = "/etc/nhc/agent.toml"
 
@@ -133,7 +134,8 @@ def _proof(table: settings_file.Table) -> ProofSettings:
 def _addresses(table: settings_file.Table, key: str, default: Tuple[str, ...]) -> Tuple[str, ...]:
     addresses = table.text_or_texts(key, default)
     for address in addresses:
-        _host, colon, port = address.rpartition(":")
-        if not colon or not port.isdigit() or int(port) > 65535:
-            raise table.error(key, f"{address!r} is not HOST:PORT")
+        try:
+            host_and_port(address)
+        except ValueError as error:
+            raise table.error(key, str(error)) from None
     return addresses

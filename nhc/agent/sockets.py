@@ -8,6 +8,7 @@ import socket
 from typing import Callable, Dict, List, Optional
 
 from nhc.agent.event_loop import READ, WRITE, Loop, Timer
+from nhc.system.host_port import host_and_port
 from nhc.system.peer import peer_user
 from nhc.system.scarcity import NOTHING_LEFT
 
@@ -150,13 +151,13 @@ class SocketServer:
 
 def listen_tcp(address: str) -> socket.socket:
     """A socket on `HOST:PORT`, `[::1]:PORT` too. Raises OSError."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]") or "0.0.0.0"  # noqa: S104 (only where it is asked for)
+    host, port = host_and_port(address)
+    host = host or "0.0.0.0"  # noqa: S104 (only where it is asked for)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     made = socket.socket(family, socket.SOCK_STREAM)
     try:
         made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.bind((host, int(port)))
+        made.bind((host, port))
         made.listen(CONNECTIONS)
     except (OSError, UnicodeError) as error:
         made.close()

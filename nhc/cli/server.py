@@ -15,6 +15,8 @@ from nhc.cli.store_options import URL, opened
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.light import TYPE_CHECKING
 from nhc.model import printable
+from nhc.system.host_port import host_and_port
+from nhc.system.loopback import is_loopback
 from nhc.timestamps import utc_milliseconds as utc
 
 if TYPE_CHECKING:
@@ -41,16 +43,17 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
     Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
     """
-    from nhc.server.settings import load, loopback
+    from nhc.server.settings import load
     from nhc.store import settings as store_settings
 
     settings, server = store_settings.load(path, url), load(server_path)
     if listen:
         server = server._replace(listen=listen)
-        host, colon, port = listen.rpartition(":")
-        if not colon or not port.isascii() or not port.isdigit() or int(port) > 65535:
-            raise click.UsageError(f"--listen: {listen!r} is not HOST:PORT")
-        if not server.tls and not loopback(host.strip("[]")):
+        try:
+            host, _port = host_and_port(listen)
+        except ValueError as error:
+            raise click.UsageError(f"--listen: {error}") from None
+        if not server.tls and not is_loopback(host):
             raise click.UsageError(
                 f"--listen: {listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)"
             )

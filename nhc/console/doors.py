@@ -21,9 +21,10 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from nhc.console.access import Grant, Person
-from nhc.console.settings import ConsoleSettings, is_loopback
+from nhc.console.settings import ConsoleSettings
 from nhc.console.this_machine import by_a_person, is_forwarded
 from nhc.system.bounded_read import read_text
+from nhc.system.loopback import is_loopback
 from nhc.system.peer import peer_user
 
 HEADERS = {

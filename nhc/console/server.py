@@ -22,6 +22,7 @@ from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.database import Store
+from nhc.system.host_port import host_and_port
 from nhc.system.web_listener import OpenConnections, listening, listening_at
 from nhc.system.web_refusals import WebRefusals
 from nhc.system.web_server import BoundedServer
@@ -127,8 +128,7 @@ async def serve(console: Server, ready: Callable[[str], None]) -> None:
         if listen.startswith("unix:"):
             await server.start(listening_at(listen[5:], connections))
         else:
-            host, _, port = listen.rpartition(":")
-            await server.start(listening(host.strip("[]"), int(port), connections), tls_context(console.settings))
+            await server.start(listening(*host_and_port(listen), connections), tls_context(console.settings))
         ready(listen)
         await asyncio.Event().wait()
     finally:

@@ -12,6 +12,8 @@ from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
+from nhc.system.host_port import host_and_port
+from nhc.system.loopback import is_loopback
 from nhc.system.web_listener import WebBounds
 
 DEFAULT_LISTEN = "127.0.0.1:9810"
@@ -162,8 +164,9 @@ def unfit(settings: ConsoleSettings) -> str:
     """What `listen` should be and is not: a console that others can reach needs TLS and a way to identify people."""
     if settings.listen.startswith("unix:"):
         return "" if len(settings.listen) > 5 else "unix:PATH"
-    host, colon, port = settings.listen.rpartition(":")
-    if not colon or not port.isdigit() or int(port) > 65535:
+    try:
+        host, _port = host_and_port(settings.listen)
+    except ValueError:
         return "HOST:PORT or unix:PATH"
     if is_loopback(host):
         return ""
@@ -173,14 +176,3 @@ def unfit(settings: ConsoleSettings) -> str:
     if not (known.tokens or known.certificates or settings.proxy):
         return "a loopback address: another one needs tokens, client certificates or a proxy"
     return ""
-
-
-def is_loopback(host: str) -> bool:
-    """Whether only this machine reaches an address."""
-    bare = host.strip("[]")
-    if bare == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bare).is_loopback
-    except ValueError:
-        return False

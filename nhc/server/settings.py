@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import os
 from typing import NamedTuple
 
 from nhc.settings import settings_file
+from nhc.system.host_port import host_and_port
+from nhc.system.loopback import is_loopback
 
 PATH = "/etc/nhc/server.toml"
 LISTEN = "127.0.0.1:20259"
@@ -36,8 +37,7 @@ class ServerSettings(NamedTuple):
     @property
     def address(self) -> tuple[str, int]:
         """The host and port to listen on."""
-        host, _, port = self.listen.rpartition(":")
-        return host.strip("[]"), int(port)
+        return host_and_port(self.listen)
 
     @property
     def tls(self) -> bool:
@@ -74,21 +74,12 @@ def _read(file: settings_file.Table) -> ServerSettings:
         raise tls.error("client-ca", "asks for client certificates, which takes tls.certificate as well")
     if settings.key and not settings.certificate:
         raise tls.error("key", "is a key without tls.certificate")
-    if not settings.tls and not loopback(settings.address[0]):
+    if not settings.tls and not is_loopback(settings.address[0]):
         raise file.error("listen", f"{settings.listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)")
     return settings
 
 
-def loopback(host: str) -> bool:
-    """Whether nobody but this machine reaches an address."""
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return host == "localhost"
-
-
 def _address(text: str) -> str:
-    host, colon, port = text.rpartition(":")
-    if not colon or not host or not port.isascii() or not port.isdigit() or int(port) > 65535:
+    if not host_and_port(text)[0]:
         raise ValueError(f"{text!r} is not HOST:PORT")
     return text

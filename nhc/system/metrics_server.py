@@ -10,6 +10,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Iterable, Tuple
 
 from nhc.system import server_name
+from nhc.system.host_port import host_and_port
 
 KIND = "text/plain; version=0.0.4; charset=utf-8"
 
@@ -40,9 +41,10 @@ class Pages:
 
 def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
     """Serve until `shutdown`. Raises ValueError for what is no address, OSError where it cannot be listened on."""
-    host, colon, port = address.rpartition(":")
-    if not port.isdigit() or int(port) > 65535:
-        raise ValueError(f"{address!r} is no address such as 127.0.0.1:9469 or 9469")
+    try:
+        host, port = host_and_port(address if ":" in address else f"127.0.0.1:{address}")
+    except ValueError:
+        raise ValueError(f"{address!r} is no address such as 127.0.0.1:9469 or 9469") from None
 
     class MetricsHandler(BaseHTTPRequestHandler):
         timeout = 10
@@ -62,6 +64,6 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
         def log_message(self, format: str, *_arguments: object) -> None:
             return
 
-    server = ThreadingHTTPServer((host.strip("[]") if colon else "127.0.0.1", int(port)), MetricsHandler)
+    server = ThreadingHTTPServer((host, port), MetricsHandler)
     threading.Thread(target=server.serve_forever, name="nhc-metrics-http", daemon=True).start()
     return server
