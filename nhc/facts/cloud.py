@@ -8,11 +8,9 @@ host maintenance event"; Azure "Scheduled Events for Linux VMs"; OCI's Instance 
 from __future__ import annotations
 
 import re
-import time
 
 from nhc.facts import cloud_metadata
 from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.system import plain_http
 from nhc.system.plain_http import NoHttpResponse
 from nhc.timestamps import MONTHS, from_iso
 
@@ -62,18 +60,7 @@ _PATHS: Dict[str, Tuple[Tuple[str, str], ...]] = {
 
 def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]]:
     """Status and body of each question, or [0, PROBLEM], as plain values for a recording, within `deadline` seconds."""
-    base, until = base or cloud_metadata.BASE, time.monotonic() + deadline
-    try:
-        headers = cloud_metadata.headers(cloud, base, until)
-    except NoHttpResponse as error:
-        return {name: [0, str(error)] for name, _ in _PATHS[cloud]}
-    answers: Dict[str, List[Any]] = {}
-    for name, path in _PATHS[cloud]:
-        try:
-            answers[name] = list(plain_http.request("GET", f"{base}{path}", headers, until))
-        except (NoHttpResponse, OSError) as error:
-            answers[name] = [0, str(error)]
-    return answers
+    return cloud_metadata.answers(cloud, _PATHS[cloud], base, deadline)
 
 
 def announcements(cloud: str, answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:

@@ -13,9 +13,9 @@ from nhc.system import plain_http
 from nhc.system.plain_http import NoHttpResponse
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional
+    from typing import Any, Dict, Iterable, List, Optional, Tuple
 
-__all__ = ["BASE", "DEADLINE", "NoHttpResponse", "ask", "headers", "instance_type", "request"]
+__all__ = ["BASE", "DEADLINE", "NoHttpResponse", "answers", "ask", "instance_type"]
 
 BASE = "http://169.254.169.254"
 DEADLINE = 0.8
@@ -54,6 +54,22 @@ def instance_type(cloud: str, base: str = BASE, deadline: float = DEADLINE) -> s
     if not answer or len(answer) > 100 or not answer.replace(".", "").replace("-", "").replace("_", "").isalnum():
         raise NoHttpResponse(f"the answer is not the name of a machine type: {answer[:60]!r}")
     return answer
+
+
+def answers(cloud: str, paths: Iterable[Tuple[str, str]], base: Optional[str], deadline: float) -> Dict[str, List[Any]]:
+    """Status and body of each path by its name, [0, PROBLEM] where none came, within `deadline` seconds altogether."""
+    base, until = base or BASE, time.monotonic() + deadline
+    try:
+        asked = headers(cloud, base, until)
+    except NoHttpResponse as error:
+        return {name: [0, str(error)] for name, _ in paths}
+    told: Dict[str, List[Any]] = {}
+    for name, path in paths:
+        try:
+            told[name] = list(plain_http.request("GET", f"{base}{path}", asked, until))
+        except (NoHttpResponse, OSError) as error:
+            told[name] = [0, str(error)]
+    return told
 
 
 def request(method: str, url: str, headers: Dict[str, str], until: float) -> str:

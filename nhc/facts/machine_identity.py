@@ -12,8 +12,6 @@ services' own documents (the paths). EC2's Nitro instances have their id as the 
 
 from __future__ import annotations
 
-import time
-
 from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -144,17 +142,9 @@ def _controller(host: Host) -> Dict[str, str]:
 
 
 def ask(cloud: str, base: str = "") -> Dict[str, str]:
-    """The answers of the metadata service by name, {} where it does not answer."""
+    """The answers of the metadata service by name; what it does not answer is left out."""
     from nhc.facts import cloud_metadata
 
-    base, until = base or cloud_metadata.BASE, time.monotonic() + cloud_metadata.DEADLINE
-    answers: Dict[str, str] = {}
-    try:
-        headers = cloud_metadata.headers(cloud, base, until)
-        for name, path in _PATHS[cloud]:
-            answer = cloud_metadata.request("GET", f"{base}{path}", headers, until).strip()
-            if answer.isprintable() and len(answer) <= 500:
-                answers[name] = answer
-    except cloud_metadata.NoHttpResponse:
-        pass  # what was answered before it is true all the same
-    return answers
+    told = cloud_metadata.answers(cloud, _PATHS[cloud], base, cloud_metadata.DEADLINE)
+    answers = {name: body.strip() for name, (status, body) in told.items() if status == 200}
+    return {name: answer for name, answer in answers.items() if answer.isprintable() and len(answer) <= 500}
