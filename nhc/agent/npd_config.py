@@ -7,18 +7,14 @@ logwatchers/types/log_watcher.go of node-problem-detector.
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
-from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, parse_config
+from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, go_duration, parse_config
 from nhc.kernlog.npd_rules import parse as parse_rules
 from nhc.kernlog.source import BadRules
 from nhc.light import NamedTuple
 from nhc.settings.settings_file import SettingsError
 from nhc.system.bounded_read import read_text
-
-_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Default(NamedTuple):
@@ -73,21 +69,6 @@ class PluginMonitor(NamedTuple):
     metrics: bool
     conditions: Tuple[Default, ...]
     rules: Tuple[PluginRule, ...]
-
-
-def go_duration(text: str) -> float:
-    """Seconds of a duration as Go writes it: `30s`, `1m30s`, `500ms`, `0`. Raises ValueError."""
-    if text == "0":
-        return 0.0
-    total, at = 0.0, 0
-    for match in _DURATION.finditer(text):
-        if match.start() != at:
-            break
-        total += float(match[1]) * _UNITS[match[2]]
-        at = match.end()
-    if not text or at != len(text) or total > 9.3e9:  # Go's int64 of nanoseconds: 292 years
-        raise ValueError(f"{text!r} is not a duration (as in 30s or 1m30s)")
-    return total
 
 
 def read_json(path: str) -> Dict[str, Any]:

@@ -11,9 +11,9 @@ import os
 import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.agent.npd_config import go_duration, read_json
+from nhc.agent.npd_config import read_json
 from nhc.host import Host
-from nhc.kernlog.npd_rules import compile_go
+from nhc.kernlog.npd_rules import compile_go, go_duration
 from nhc.kernlog.source import BadRules
 from nhc.prometheus_family import Family
 from nhc.settings.settings_file import SettingsError

@@ -6,15 +6,14 @@ monitors' files and not the programs.
 
 from __future__ import annotations
 
-import re
-
 from nhc.check import BadArguments, find
 from nhc.host import Host
+from nhc.kernlog.npd_rules import go_duration
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, unknown
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import List, Optional, Sequence
 
 PROGRAMS = {"health-checker": "check_npd_health", "log-counter": "check_npd_log_counter"}
 _DURATIONS = ("cooldown-time", "loopback-time", "health-check-timeout", "lookback", "delay")
@@ -22,8 +21,6 @@ _IGNORED = ("v", "vmodule", "logtostderr", "crictl-path", "cri-timeout")
 """Of its logging, and of crictl, which we do without."""
 _KNOWN = (*_DURATIONS, "component", "service", "systemd-service", "cri-socket-path", "journald-source", "log-path",
           "count", "pattern", "revert-pattern")  # fmt: skip
-_GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
-_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 def stand_in(host: Host, path: str, arguments: Sequence[str]) -> Optional[Outcome]:
@@ -74,13 +71,8 @@ def translate(arguments: Sequence[str]) -> List[str]:
 
 
 def _seconds(value: str) -> str:
-    """A duration as Go writes it (`1m30s`, `0`), in seconds. Raises BadArguments."""
-    parts: Dict[int, float] = {}
-    at = 0
-    for match in _GO_DURATION.finditer(value):
-        if match.start() != at:
-            break
-        parts[at], at = float(match[1]) * _UNITS[match[2]], match.end()
-    if value != "0" and (not parts or at != len(value)):
-        raise BadArguments(f"{value!r} is not a duration (as in 30s or 1m30s)")
-    return f"{sum(parts.values()):f}"
+    """A duration as Go writes it, in seconds. Raises BadArguments."""
+    try:
+        return f"{go_duration(value):f}"
+    except ValueError as error:
+        raise BadArguments(str(error)) from None

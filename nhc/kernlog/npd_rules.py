@@ -143,6 +143,25 @@ def _rule(rule: Any, where: str, conditions: Any, buffer: int, source: str) -> R
     return Rule(kind, reason, condition if kind == PERMANENT else "", compiled, buffer if spans else 1, source)
 
 
+_GO_DURATION = re.compile(r"(\d+(?:\.\d*)?|\.\d+)(ns|us|µs|μs|ms|s|m|h)")
+_GO_UNITS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+def go_duration(text: str) -> float:
+    """Seconds of a duration as Go writes it: `30s`, `1m30s`, `500ms`, `0`. Raises ValueError."""
+    if text == "0":
+        return 0.0
+    total, at = 0.0, 0
+    for match in _GO_DURATION.finditer(text):
+        if match.start() != at:
+            break
+        total += float(match[1]) * _GO_UNITS[match[2]]
+        at = match.end()
+    if not text or at != len(text) or total > 9.3e9:  # Go's int64 of nanoseconds: 292 years
+        raise ValueError(f"{text!r} is not a duration (as in 30s or 1m30s)")
+    return total
+
+
 def compile_go(pattern: str, where: str, end: str = "") -> Pattern[str]:
     r"""A pattern of Go's regexp, `end` behind it. Raises BadRules that begins with `where`."""
     try:

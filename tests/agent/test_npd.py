@@ -8,10 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
-from nhc.agent.npd_config import Default, go_duration, load_log_monitor, load_plugin_monitor
+from nhc.agent.npd_config import Default, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, LogReader
 from nhc.agent.npd_stats import Stats
 from nhc.facts.kernel_lines import Record
+from nhc.kernlog.npd_rules import go_duration
 from nhc.model import Verdict
 from nhc.settings.settings_file import SettingsError
 from nhc.testing.fake_host import FakeHost

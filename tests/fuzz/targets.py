@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from nhc import units
 from nhc.agent import settings as agent_settings
-from nhc.agent.npd_config import go_duration, load_log_monitor, load_plugin_monitor
+from nhc.agent.npd_config import load_log_monitor, load_plugin_monitor
 from nhc.checks.kmsg import outcome
 from nhc.cli.log import LineFolder, as_object, as_text
 from nhc.cli.record import judge
@@ -23,7 +23,7 @@ from nhc.facts import kernel_lines
 from nhc.kernlog import findings
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.judge import take_in
-from nhc.kernlog.npd_rules import RuleReader, parse
+from nhc.kernlog.npd_rules import RuleReader, go_duration, parse
 from nhc.kernlog.source import BadRules
 from nhc.language import loader
 from nhc.language.loader import ConfigError
