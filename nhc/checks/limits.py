@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.check import Judged, check, opt
 from nhc.facts import mounts as table
+from nhc.facts.loadavg import loadavg
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -70,13 +71,14 @@ def check_limits_pids(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) 
 
     Example: * || check_limits_pids
     """
-    fields = host.read("/proc/loadavg").split()
-    threads = fields[3].partition("/")[2] if len(fields) > 3 else ""
-    limits = [host.read(f"/proc/sys/kernel/{name}").strip() for name in ("pid_max", "threads-max")]
-    numbers = [threads, *limits]
-    if not all(number.isascii() and number.isdigit() for number in numbers) or not all(map(int, limits)):
-        return unknown("BadData", "no numbers in /proc/loadavg, pid_max or threads-max", evidence=tuple(numbers))
-    return judge_share("process_ids", "ProcessIdsLow", int(threads), min(map(int, limits)), (warn_at, crit_at))
+    limits = [host.number(f"/proc/sys/kernel/{name}") or 0 for name in ("pid_max", "threads-max")]
+    try:
+        threads = loadavg(host).entities
+    except ValueError:
+        threads = 0
+    if not threads or not all(limits):
+        return unknown("BadData", "no numbers in /proc/loadavg, pid_max or threads-max")
+    return judge_share("process_ids", "ProcessIdsLow", threads, min(limits), (warn_at, crit_at))
 
 
 _LOCAL = frozenset(("tmpfs", "ext2", "ext3", "ext4", "xfs", "jfs", "f2fs", "ufs", "overlay", "zfs", "bcachefs"))

@@ -6,7 +6,7 @@ What a device says sharpens what the log says. Where a driver hangs or crashes w
 from __future__ import annotations
 
 from nhc.host import Host
-from nhc.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity
+from nhc.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity, parted
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
 
@@ -54,15 +54,7 @@ def in_context(
 
     NVML is asked only if there is an Xid whose meaning depends on it.
     """
-    standing: List[Tuple[str, Finding]] = []
-    gone: List[Tuple[str, Finding]] = []
-    for key, finding in pairs:
-        judged = _beside_gpu(host, finding)
-        if judged is None:
-            gone.append((key, finding))
-        else:
-            standing.append((key, judged))
-    return standing, gone
+    return parted(pairs, lambda finding: _beside_gpu(host, finding))
 
 
 def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:

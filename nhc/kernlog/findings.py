@@ -13,7 +13,7 @@ from nhc.light import TYPE_CHECKING
 from nhc.model import Action, printable
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Tuple
+    from typing import Callable, List, Optional, Sequence, Tuple
 
     from nhc.kernlog.state_types import Finding, LogState
 
@@ -81,6 +81,15 @@ def end(state: LogState, key: str, finding: Finding) -> bool:
         return False
     del state["findings"][key]
     return True
+
+
+def parted(
+    pairs: Sequence[Tuple[str, Finding]], judge: Callable[[Finding], Optional[Finding]]
+) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
+    """Findings as `judge` has them now, and those of which it gives None: they are gone."""
+    judged = [(key, finding, judge(finding)) for key, finding in pairs]
+    standing = [(key, now) for key, _finding, now in judged if now is not None]
+    return standing, [(key, finding) for key, finding, now in judged if now is None]
 
 
 def eased(finding: Finding) -> Finding:

@@ -7,6 +7,7 @@ another machine) it is degraded, never fatal.
 from __future__ import annotations
 
 from nhc.kernlog import hotplug, hung, volumes
+from nhc.kernlog.findings import parted
 from nhc.kernlog.match import DEGRADED, FATAL, RANK
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action
@@ -54,19 +55,12 @@ def apart(state: LogState, finding: Finding) -> Finding:
 
 def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[List[Pair], List[Pair]]:
     """Findings as the node's own state has them, and those that it shows to be gone."""
-    standing: List[Pair] = []
-    gone: List[Pair] = []
     node: Optional[Volumes] = None
     if any(depends(finding) and finding["kind"] not in ("hung", "xid") for _key, finding in pairs) or any(
         finding["kind"] == "hung" and finding["severity"] == FATAL for _key, finding in pairs
     ):
         node = _volumes(host)
-    for key, finding in pairs:
-        judged = _judged(host, state, node, finding)
-        if judged is None:
-            gone.append((key, finding))
-        else:
-            standing.append((key, judged))
+    standing, gone = parted(pairs, lambda finding: _judged(host, state, node, finding))
     standing.sort(key=lambda pair: -RANK[pair[1]["severity"]])
     return standing, gone
 
