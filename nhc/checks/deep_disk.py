@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import Judged, check, flag, opt
 from nhc.checks import deep
-from nhc.facts.mounts import mounts
+from nhc.facts.mounts import mounts, under
 from nhc.facts.tools import fio
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -70,8 +70,8 @@ def check_deep_disk(
 
 def _in_memory(host: Host, path: str) -> bool:
     """Whether a directory lies in tmpfs, which takes direct I/O since Linux 6.6 only."""
-    above = [mount for mount in mounts(host) if f"{path.rstrip('/')}/".startswith(f"{mount.point.rstrip('/')}/")]
-    return bool(above) and max(above, key=lambda mount: len(mount.point)).type in ("tmpfs", "ramfs")
+    mount = under(mounts(host), host.realpath(path))
+    return mount is not None and mount.type in ("tmpfs", "ramfs")
 
 
 def judge(

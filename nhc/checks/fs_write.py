@@ -72,7 +72,7 @@ def check_fs_write(
 def _probe(host: Host, directory: str, size: int, slow: float, local: bool) -> Outcome:
     if not local:
         real = host.realpath(directory)
-        mount = max((m for m in table.mounts(host) if _below(real, m.point)), key=lambda m: len(m.point), default=None)
+        mount = table.under(table.mounts(host), real)
         if mount is None or (mount.type not in NETWORK and mount.type != "autofs"):
             kind = f" ({mount.type} at {mount.point})" if mount else ""
             return crit("NotMounted", f"{directory} lies on no network file system{kind}", target=directory)
@@ -85,10 +85,6 @@ def _probe(host: Host, directory: str, size: int, slow: float, local: bool) -> O
     if answer.get("failed") != "remove":
         _forget(host, directory, name)
     return _judge(directory, answer, slow)
-
-
-def _below(path: str, point: str) -> bool:
-    return path == point or path.startswith(point.rstrip("/") + "/")
 
 
 def _note(host: Host, directory: str, name: str) -> List[str]:

@@ -58,6 +58,12 @@ def mounts(host: Host) -> Tuple[Mount, ...]:
     return parse_mounts(host.read(MOUNTS))
 
 
+def under(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
+    """The mount that `path` (absolute, its links followed) lies on, of several at one place the last."""
+    above = [each for each in reversed(mounted) if f"{path.rstrip('/')}/".startswith(f"{each.point.rstrip('/')}/")]
+    return max(above, key=lambda mount: len(mount.point), default=None)
+
+
 def at(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
     r"""What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None where nothing is.
 
