@@ -34,9 +34,11 @@ def named(
     host: Host, names: Sequence[str], find: Callable[[Host, str], Optional[Found]]
 ) -> Tuple[List[Found], List[Outcome]]:
     """The interfaces of these names, and what is wrong with the names."""
-    found = [(name, find(host, name)) for name in dict.fromkeys(names)]
-    missing = [crit("NoSuchInterface", f"there is no interface {n}", target=n) for n, each in found if each is None]
-    return [each for _, each in found if each is not None], missing
+    interfaces = [(name, find(host, name)) for name in dict.fromkeys(names)]
+    missing = [
+        crit("NoSuchInterface", f"there is no interface {n}", target=n) for n, each in interfaces if each is None
+    ]
+    return [each for _, each in interfaces if each is not None], missing
 
 
 def _chosen(host: Host, names: Sequence[str]) -> Tuple[List[Interface], List[Outcome]]:

@@ -38,8 +38,6 @@ def check_kubelet_healthz(host: Host, url: str = HEALTHZ, deadline: float = 5.0)
 
     Example: * || check_kubelet_healthz
     """
-    if not host.system.in_network():
-        return unknown("NotPermitted", "nhc runs in a network of its own, where the node's 127.0.0.1 is not")
     status, body, took = ask(host, url, deadline)
     metrics = (Metric("response_time", took, "s"),)
     if status == 200:
@@ -66,6 +64,8 @@ def ask(host: Host, url: str, deadline: float) -> Tuple[int, str, float]:
             return {"status": -1, "said": error.strerror or str(error)}
         return {"status": response.status, "said": response.body.strip()[:1000]}
 
+    if not host.system.in_network():
+        return -1, "nhc runs in a network of its own, where the node's 127.0.0.1 is not", 0.0
     begin = host.monotonic()
     answer = host.system.ask(f"http {url}", question)
     return int(answer["status"]), str(answer["said"]), host.monotonic() - begin

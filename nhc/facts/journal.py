@@ -113,12 +113,15 @@ def messages(host: Host, identifier: str, since: float, directory: str = "") -> 
     what = ["-k"] if identifier == "kernel" else ["-b", "-t", identifier]
     where = [f"--directory={directory}"] if directory else []
     try:
-        done = host.run(
-            ["journalctl", "-q", "--no-pager", "-o", "cat", *where, *what, f"--since=@{int(since)}"], timeout=15
-        )
+        return logged(host, since, *where, *what)
     except FileNotFoundError:
         if identifier != "kernel" or directory:
             raise
         earliest = since - boot_time(host)
         return [record.text for record in read_kmsg(host, None).records if (record.since_boot or 0.0) >= earliest]
-    return _lines(done)
+
+
+def logged(host: Host, since: float, *which: str) -> List[str]:
+    """The messages that journalctl chooses with these options, since a Unix time, oldest first. Raises OSError."""
+    argv = ["journalctl", "-q", "--no-pager", "-o", "cat", *which, f"--since=@{int(since)}"]
+    return _lines(host.run(argv, timeout=10))
