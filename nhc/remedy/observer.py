@@ -127,7 +127,8 @@ class Observer:
             silences = self._silences(connection, silent, own, [*cases, *others], now)
             common = {**self._witnessed(silences, common, states or ()), **common}
             faults += [fault for fault in silences if fault.node not in common]
-            taken = {row.node for row in rows} | set(unhealthy)
+            # A train's mark is no wish for a repair: with Slurm, the reason of its reboot says reboot while that runs.
+            taken = {case.episode.node for case in (*cases, *others)} | set(unhealthy)
             marked = [fault for fault in health.of_marks(states or ()) if fault.node not in taken]
             faults += self._marks(marked, connection)
             free = sorted(state.name for state in states or () if _free(state))

@@ -2,7 +2,8 @@
 
 import pytest
 
-from nhc.store import holds
+from nhc.model import Action
+from nhc.store import episodes, holds
 from tests.support.train_world import PLAN, Line, plan_of
 
 pytestmark = pytest.mark.thorough
@@ -124,3 +125,18 @@ def test_a_mark_that_was_only_written_down_waits_for_the_breaker(world):
         holds.set_breaker(connection, "remedy", "closed", by="alice", why="it was nothing", now=world.now)
     line.run()
     assert set(line.states().values()) == {"returned"}
+
+
+def test_the_reason_of_a_trains_reboot_is_no_fault_for_the_loop(world):
+    """Slurm keeps the reason of a reboot on the node: there the train's own mark asks for one while the node boots."""
+    line = Line(world)
+    line.begin()
+    line.run(1)
+    world.tick(1.0)
+    out = [node for node in world.nodes.values() if node.under_way]
+    assert [line.states()[node.name] for node in out] == ["watching"]
+    for node in out:
+        node.mark = node.mark._replace(action=Action.REBOOT, since=world.now)
+    world.controller().round()
+    with world.plain.read() as connection:
+        assert episodes.list_episodes(connection, is_open=True) == []
