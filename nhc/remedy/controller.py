@@ -170,11 +170,8 @@ class RemedyController(Passes):
         """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
         if base.states is None:
             return  # without the nodes nobody knows how many there are
-        seen = base.counted.seen
-        why = opens(
-            self.settings.breaker,
-            seen._replace(sick=seen.sick + sum(not reclaim.of_cause(row.cause) for row in opened)),
-        )
+        sick = base.counted.sick | {row.node for row in opened if not reclaim.of_cause(row.cause)}
+        why = opens(self.settings.breaker, base.counted.seen._replace(sick=len(sick)))
         if why and apply:
             open_breaker(self.store, self.records.fence, self.records.actor, why, base.now)
 

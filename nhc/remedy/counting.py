@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
 from sqlalchemy.engine import Connection
 
@@ -15,6 +15,7 @@ from nhc.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
 from nhc.remedy import reclaim
 from nhc.remedy.cases import EpisodeCase, state_of
+from nhc.remedy.detail import Detail
 from nhc.remedy.machine import OUT, AttemptStatus, EpisodeState
 from nhc.store import attempts, ended_episodes, holds, nodes
 from nhc.store.ended_episodes import EndedEpisode
@@ -57,10 +58,11 @@ def unmatched(bounds: Bounds, in_force: Iterable[Hold], fleet: FleetGroups) -> L
 
 
 class Counted(NamedTuple):
-    """What a round may spend, and what the breaker judges."""
+    """What a round may spend, and what the breaker judges; `sick` names the nodes that it counts as such."""
 
     usage: Usage
     seen: BreakerInput
+    sick: FrozenSet[str]
 
 
 def longest(bounds: Bounds, breaker: BreakerSettings) -> float:
@@ -78,7 +80,7 @@ def count(
     breaker: BreakerSettings,
     now: float,
     max_age: float,
-    ended: Optional[EndedMarks] = None,
+    ended: Optional[EndedBeginnings] = None,
     devices: Iterable[DeviceState] = (),
 ) -> Counted:
     """Count anew what is out, under repair, and begun within the windows. `cases` are the open episodes of the loop and
@@ -99,11 +101,12 @@ def count(
         if case.at_work:
             usage.count_repairing(case.episode.node)
     rows = ended_episodes.since(connection, since)
-    marks = (ended or EndedMarks()).of(connection, rows)
-    for node, marked in [*((case.episode.node, case.detail.marked) for case in cases), *marks]:
-        if marked > since:
-            usage.begin(BegunAction(marked, node, MARK))
     known: List[Union[Episode, EndedEpisode]] = [*(case.episode for case in cases), *rows]
+    beginnings = (ended or EndedBeginnings()).of(connection, rows)
+    beginnings.update({case.episode.id: Beginning.of(case.detail) for case in cases})
+    for row in known:
+        if beginnings[row.id].marked > since:
+            usage.begin(BegunAction(beginnings[row.id].marked, row.node, MARK))
     maintained = {row.id for row in known if row.train is not None}
     begun_on: Set[int] = set()
     repairs = []
@@ -118,15 +121,16 @@ def count(
     states_of = {row.id: EpisodeState(row.state) for row in known}
     closed = holds.breakers(connection).get(NAME)
     begun = closed.since if closed is not None else 0.0
-    unhealthy = {
+    recent = max(now - breaker.within, begun)
+    sick = frozenset(
         row.node for row in known
-        if row.train is None and row.opened > max(now - breaker.within, begun) and not reclaim.of_cause(row.cause)
-    }  # fmt: skip
+        if row.train is None and row.opened > recent and beginnings[row.id].fault and not reclaim.of_cause(row.cause)
+    )  # fmt: skip
     seen = BreakerInput(
-        usage.size((FLEET, "")), len(unhealthy), _blind(connection, fleet, now, max_age),
+        usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
         _repairs([attempt for attempt in repairs if attempt.written > begun], states_of),
     )  # fmt: skip
-    return Counted(usage, seen)
+    return Counted(usage, seen, sick)
 
 
 def taken_away(cases: Iterable[EpisodeCase], states: Iterable[NodeState]) -> Set[str]:
@@ -164,21 +168,33 @@ def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: floa
     return sum(fleet.names.here(row.node) in fleet.groups for row in (*unknown, *silent))
 
 
-class EndedMarks:
-    """When the nodes of ended episodes were marked. Each detail is read once, and again when its version is another."""
+class Beginning(NamedTuple):
+    """How an episode began. `marked`: when it marked its node, 0.0 for never. `fault`: a fault opened it; maintenance
+    has none, nor has the proof of a released node, whose mark is of the episode before.
+    """
+
+    marked: float
+    fault: bool
+
+    @classmethod
+    def of(cls, detail: Detail) -> Beginning:
+        """By its detail, which keeps its faults until it ends."""
+        return cls(detail.marked if detail.faults or detail.why else 0.0, bool(detail.faults))
+
+
+class EndedBeginnings:
+    """How episodes began that have ended. Each detail is read once, and again when its version is another."""
 
     def __init__(self) -> None:
-        self._marked: Dict[Tuple[int, int], float] = {}
+        self._known: Dict[Tuple[int, int], Beginning] = {}
 
-    def of(self, connection: Connection, rows: Sequence[EndedEpisode]) -> List[Tuple[str, float]]:
-        """The node of each row, and when it was marked (0.0: never). What is not among the rows is forgotten."""
-        texts = ended_episodes.details(
-            connection, [row.id for row in rows if (row.id, row.version) not in self._marked]
-        )  # fmt: skip
-        self._marked = {
-            (row.id, row.version): details.read_or_empty(texts[row.id]).marked
+    def of(self, connection: Connection, rows: Sequence[EndedEpisode]) -> Dict[int, Beginning]:
+        """By the numbers of the rows. What is not among the rows is forgotten."""
+        texts = ended_episodes.details(connection, [row.id for row in rows if (row.id, row.version) not in self._known])
+        self._known = {
+            (row.id, row.version): Beginning.of(details.read_or_empty(texts[row.id]))
             if row.id in texts
-            else self._marked[row.id, row.version]
+            else self._known[row.id, row.version]
             for row in rows
         }
-        return [(row.node, self._marked[row.id, row.version]) for row in rows]
+        return {row.id: self._known[row.id, row.version] for row in rows}

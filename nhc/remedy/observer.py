@@ -97,7 +97,7 @@ class Observer:
         self.fleet = FleetGroups({}, {}, Names((), ()))
         self._read = float("-inf")
         self._watched: Dict[str, Watched] = {}
-        self._marked = counting.EndedMarks()
+        self._ended = counting.EndedBeginnings()
         self._unseen: Set[int] = set()
 
     def _forget(self) -> None:
@@ -142,7 +142,7 @@ class Observer:
             devices = self.devices(cases, admitting=bool(faults))
             counted = counting.count(
                 connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
-                now, self.settings.sources.max_age, self._marked, devices or (),
+                now, self.settings.sources.max_age, self._ended, devices or (),
             )  # fmt: skip
             scopes = holds.in_force(connection, now)
         if states is not None:

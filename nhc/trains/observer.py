@@ -38,7 +38,7 @@ class TrainObserver(Observer):
             others = self.records.note_others(connection)
             counted = counting.count(
                 connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
-                now, self.settings.sources.max_age, self._marked, self.devices(cases, admitting=True) or (),
+                now, self.settings.sources.max_age, self._ended, self.devices(cases, admitting=True) or (),
             )  # fmt: skip
             repairing = {row.node: row.id for row in episodes.list_episodes(connection, is_open=True)}
             verdicts = deep.last_verdicts(connection) if suite else []

@@ -2,10 +2,13 @@
 
 import pytest
 
+from nhc.model import Action
+from nhc.policy.breaker import NAME
 from nhc.ports.repair import Rung
+from nhc.remedy import persons
 from nhc.store import holds, nodes, reports
 from nhc.store.intake import Incoming
-from tests.support.remedy_world import Node
+from tests.support.remedy_world import Node, Sickness
 
 
 @pytest.mark.thorough
@@ -64,3 +67,40 @@ def test_nodes_that_the_cluster_has_no_more_are_not_blind(world):
     world.run(world.controller("[breaker]\nblind = 2\nfaults = '100%'\nfailures = 0"), 20)
     assert world.sendings("n1") == [Rung.REBOOT]
     assert world.cleared == ["n1"]
+
+
+def breakers(world):
+    with world.plain.read() as connection:
+        return {name: row.state for name, row in holds.breakers(connection).items()}
+
+
+def test_a_node_that_falls_sick_again_is_one_sick_node(world):
+    """Three nodes fell sick, one of them twice, and three may."""
+    controller = world.controller("[breaker]\nfaults = 3\nwithin = '1h'\nblind = '100%'\nfailures = 0")
+    for name in ("n0", "n1", "n2"):
+        world.fall_sick(name)
+    world.run(controller, 8, 60.0)
+    assert sorted(world.cleared) == ["n0", "n1", "n2"]
+    world.fall_sick("n0")
+    world.run(controller, 8, 60.0)
+    assert NAME not in breakers(world)
+    assert world.cleared.count("n0") == 2
+
+
+def test_nodes_that_persons_release_have_not_fallen_sick(world):
+    """Repaired by hand, and given back to the loop at once: it proves them, no breaker opens, and another is marked."""
+    controller = world.controller(
+        "[breaker]\nfaults = 3\nwithin = '1h'\nblind = '100%'\nfailures = 0\n[bounds.fleet.rate]\nmark = '3 per 1h'"
+    )
+    for name in ("n0", "n1", "n2"):
+        world.fall_sick(name, Sickness(Action.INSPECT, Rung.ESCALATE))
+    world.run(controller, 2)
+    world.now, world.ticks = world.now + 7200.0, world.ticks + 7200.0
+    for name in ("n0", "n1", "n2"):
+        world.nodes[name].sick.clear()
+        persons.release(world.plain, name, by="alice", why="a new board", now=world.now)
+    world.fall_sick("n3")
+    world.report()
+    world.run(controller, 8, 60.0)
+    assert sorted(world.cleared) == ["n0", "n1", "n2", "n3"]
+    assert NAME not in breakers(world)

@@ -6,7 +6,7 @@ from collections import Counter
 
 import sqlalchemy as sa
 
-from nhc.remedy.counting import EndedMarks
+from nhc.remedy.counting import EndedBeginnings
 from nhc.store import attempts, deep, ended_episodes, episodes
 from nhc.store.deep import DeepResult
 from nhc.store.schema import episodes as table
@@ -116,13 +116,15 @@ def test_a_node_with_several_new_results_is_named_once(store):
 
 
 def test_a_round_reads_the_details_of_the_episodes_that_ended_since_the_one_before(store):
-    marks, asked = EndedMarks(), []
+    beginnings, asked = EndedBeginnings(), []
 
     def of_a_round():
         with store.read() as connection:
             event = lambda *args: asked.append(args[2:4])  # noqa: E731
             sa.event.listen(connection, "before_cursor_execute", event)
-            found = marks.of(connection, ended_episodes.since(connection, SINCE))
+            rows = ended_episodes.since(connection, SINCE)
+            by_number = beginnings.of(connection, rows)
+            found = {row.node: by_number[row.id].marked for row in rows}
             sa.event.remove(connection, "before_cursor_execute", event)
         read = [len(values) for statement, values in asked if "detail" in statement]
         asked.clear()
@@ -130,20 +132,21 @@ def test_a_round_reads_the_details_of_the_episodes_that_ended_since_the_one_befo
 
     keep(store, [(f"n{number}", "returned", 900.0, 1100.0) for number in range(1200)])
     with store.write() as connection:
-        connection.execute(sa.update(table).where(table.c.node == "n7").values(detail='{"marked":950.0}'))
+        connection.execute(sa.update(table).where(table.c.node == "n7").values(detail='{"marked":950.0,"why":"a"}'))
     found, read = of_a_round()
     assert (len(found), read) == (1200, [500, 500, 200])
-    assert dict(found)["n7"] == 950.0
+    assert found["n7"] == 950.0
     assert of_a_round() == (found, [])
 
     keep(store, [("new", "returned", 900.0, 1100.0)])
     with store.write() as connection:  # a person's note on one that had ended
         connection.execute(
-            sa.update(table).where(table.c.node == "n8").values(detail='{"marked":960.0}', version=table.c.version + 1)
-        )
+            sa.update(table).where(table.c.node == "n8")
+            .values(detail='{"marked":960.0,"why":"a"}', version=table.c.version + 1)
+        )  # fmt: skip
     found, read = of_a_round()
     assert read == [2]
-    assert (dict(found)["n8"], dict(found)["new"]) == (960.0, 0.0)
+    assert (found["n8"], found["new"]) == (960.0, 0.0)
 
 
 def test_what_was_left_to_persons_is_read_without_the_history(store):
