@@ -75,21 +75,49 @@ def take_out(
     effect, why = may_mark(state, mark)
     if effect is not Effect.CHANGED or state is None:
         return Applied(node, effect, why)
-    if state.available:
-        try:
-            bound = read_limit(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
-        except ValueError as error:
-            log.error(f"NHC_MAX_DRAINED: {error}; using {MAX_DRAINED}")
-            bound = read_limit(MAX_DRAINED)
-        if bound != Limit():
-            everyone = adapter.nodes()
-            out, there = sum(map(out_by_nhc, everyone)), sum(not other.absent for other in everyone)
-            if out >= bound.of(there):
-                message = f"{out} of {there} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
-                return Applied(node, Effect.REFUSED, message)
+    bound = _bound(settings) if state.available else Limit()
+    full = _full(adapter, node, bound)
+    if full:
+        return Applied(node, Effect.REFUSED, full)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
-    return audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
+    applied = audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
+    return _within(adapter, node, bound) or applied if applied.effect is Effect.CHANGED else applied
+
+
+def _bound(settings: Mapping[str, str]) -> Limit:
+    try:
+        return read_limit(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
+    except ValueError as error:
+        log.error(f"NHC_MAX_DRAINED: {error}; using {MAX_DRAINED}")
+        return read_limit(MAX_DRAINED)
+
+
+def _full(adapter: Marker, node: str, bound: Limit) -> str:
+    """Why there is no room for this node's mark beside those of others, "" where there is. Raises AdapterError."""
+    if bound == Limit():
+        return ""
+    everyone = adapter.nodes()
+    out = sum(out_by_nhc(other) for other in everyone if other.name != node)
+    there = sum(not other.absent for other in everyone)
+    if out < bound.of(there):
+        return ""
+    return f"{out} of {there} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
+
+
+def _within(adapter: Marker, node: str, bound: Limit) -> Optional[Applied]:
+    """Look once more after the mark: nodes that fail together have all found room before. Whoever finds too many marks
+    now takes its own back, so that no more than the bound stay out. None where the mark stays.
+    """
+    try:
+        full = _full(adapter, node, bound)
+        if not full:
+            return None
+        back = audited(Operation.CLEAR, node, full, lambda: adapter.clear([node])[0])
+    except AdapterError as error:
+        log.error(f"NHC_MAX_DRAINED: {error}; the mark stays")
+        return None
+    return Applied(node, Effect.REFUSED, full) if back.effect is Effect.CHANGED else None
 
 
 def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:

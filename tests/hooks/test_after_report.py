@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import threading
 import time
 import types
 
@@ -133,6 +134,41 @@ def test_the_bound_keeps_the_node_in_service_and_starts_the_job(scheduler, state
     assert run("prolog", report(BAD), state) == 0  # 50% of three nodes is one
     assert scheduler.states["n1"].available
     assert run("prolog", report(BAD), state, NHC_MAX_DRAINED="none") == UNHEALTHY
+
+
+class Together(Scheduler):
+    """All three nodes set their marks before the first of them has its answer."""
+
+    def __init__(self):
+        super().__init__()
+        self.all_there = threading.Barrier(3, timeout=60)
+
+    def mark(self, marks, seen=None):
+        self.all_there.wait()
+        done = super().mark(marks, seen)
+        self.all_there.wait()
+        return done
+
+
+def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path):
+    """Each has found room before any mark stood. Who sees then that they are too many goes back into service."""
+    fake = Together()
+    monkeypatch.setattr("nhc.hooks.marking.scheduler", lambda environ, settings: fake)
+    monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path / "ledger"))
+    ended = {}
+
+    def one(name):
+        memory = State(str(tmp_path / name))
+        ended[name] = after_report("prolog", report(BAD, host=name), JOB, {"NHC_MAX_DRAINED": "1"}, memory)
+
+    threads = [threading.Thread(target=one, args=(name,)) for name in fake.states]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    out = {name for name, found in fake.states.items() if not found.available}
+    assert len(out) <= 1
+    assert {name for name, status in ended.items() if status == UNHEALTHY} == out, "who is in service starts the job"
 
 
 def test_the_bound_is_a_share_of_the_nodes_that_are_there(scheduler, state):
