@@ -24,7 +24,7 @@ from nhc.ports.marks import cause_in_words
 from nhc.remedy.ladder import Mode
 from nhc.remedy.persons import case_of
 from nhc.remedy.site import verdicts_by_cluster
-from nhc.rounds.leader import leads
+from nhc.rounds.leader import Lead, lead_of
 from nhc.store import attempts, audit, ended_episodes, evidence, holds, nodes
 from nhc.store import episodes as rows_of
 from nhc.store.settings import fleet_store
@@ -50,7 +50,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
             breaker = holds.breakers(connection).get(NAME)
             held = holds.in_force(connection, now)
             verdicts = nodes.counts(connection, now - settings.sources.max_age)
-        leader = leads(store)
+        lead = lead_of(store)
     known, elsewhere = "store", ""
     if not verdicts and settings.sources.adapter:
         known = "cluster"
@@ -63,7 +63,8 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
     stalled = [row for row in rows if details[row.id].alarmed]
     modes = {action: settings.mode(action) for action in ACTIONS}
     value: Dict[str, Any] = {
-        "leader": leader or "", "breaker": breaker._asdict() if breaker is not None and is_open else None,
+        "leader": lead.holder if lead.stands else "",
+        "breaker": breaker._asdict() if breaker is not None and is_open else None,
         "actions": {action: mode.value for action, mode in modes.items()}, "nodes": verdicts,
         "nodes_by": known,
         "episodes": dict(states),
@@ -76,7 +77,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
         return 1 if is_open or stalled else 0
     enabled = [action for action, mode in modes.items() if mode is Mode.ON]
     lines: List[List[str]] = [
-        ["leader", printable(leader) if leader else "nobody has led this store yet"],
+        ["leader", _led(lead)],
         ["enabled", ", ".join(enabled) or "nothing: nhc remedy run --dry-run shows what would be done"],
         ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
          if breaker is not None and is_open else "closed"],
@@ -92,6 +93,13 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
     lines += [["hold", f"{hold.name or 'fleet'} by {hold.by} until {when(hold.until)}: {hold.why}"] for hold in held]
     show_table(lines)
     return 1 if is_open or stalled else 0
+
+
+def _led(lead: Lead) -> str:
+    """Who leads, and who did last where nobody does."""
+    if not lead.holder:
+        return "nobody has led this store yet"
+    return printable(lead.holder) if lead.stands else f"nobody: {printable(lead.holder)} was the last, and has ended"
 
 
 def _counted(verdicts: Mapping[str, int], known: str) -> str:

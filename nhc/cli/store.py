@@ -183,13 +183,16 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
 @FORMAT
 def status(path: str, url: str, form: str) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
+    from nhc.rounds.leader import lead_of
     from nhc.store import schema
     from nhc.store.overview import overview
 
     with opened(path, url) as store:
         seen = overview(store, schema.REVISION)
+        lead = lead_of(store)
         if form == "json":
-            print(json.dumps(seen._asdict()))
+            leads = {"leader": lead.holder if lead.stands else "", "leader_since": lead.since if lead.stands else None}
+            print(json.dumps({**seen._asdict(), **leads}))
             return
         verdicts = ", ".join(f"{count} {name or 'without a report'}" for name, count in sorted(seen.nodes.items()))
         lines: List[str] = [
@@ -202,8 +205,9 @@ def status(path: str, url: str, form: str) -> None:
         ]
         if seen.newest is not None and seen.oldest is not None:
             lines.append(f"received  {utc(seen.newest)} the newest, {utc(seen.oldest)} the node silent longest")
-        if seen.leader:
-            lines.append(f"leader    {printable(seen.leader)} since {utc(seen.leader_since or 0)}")
+        if lead.holder:
+            began = f"{printable(lead.holder)} since {utc(lead.since)}"
+            lines.append(f"leader    {began if lead.stands else 'nobody; the last was ' + began}")
         print("\n".join(lines))
 
 

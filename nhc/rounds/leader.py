@@ -143,8 +143,14 @@ class _Standing(NamedTuple):
 
     number: int
     holder: str
+    since: float
     seen: Optional[float]
     now: float
+
+    @property
+    def silent(self) -> bool:
+        """Whether the last sign of life is too old; a clock that is set back must not stop everything."""
+        return self.seen is not None and not -LEASE < self.now - self.seen < LEASE
 
 
 class Leader:
@@ -204,8 +210,7 @@ class Leader:
             return locked
         if not standing.seen or standing.holder == self.holder:
             return locked
-        silent = not -LEASE < standing.now - standing.seen < LEASE  # a clock that is set back must not stop everything
-        return silent or (locked and _has_ended(standing.holder))
+        return standing.silent or (locked and _has_ended(standing.holder))
 
     def _begin_beating(self) -> None:
         if self._beats and self._thread is None:
@@ -234,7 +239,7 @@ class Leader:
 
     def last(self) -> str:
         """Who took the lead last, "unknown" where nobody ever did. Raises StoreError."""
-        return leads(self._store, self.name) or "unknown"
+        return lead_of(self._store, self.name).holder or "unknown"
 
     def release(self) -> None:
         """Stop leading, and say so: the next need not wait."""
@@ -250,16 +255,10 @@ class Leader:
         self._candidate.release()
 
     def _now(self, connection: Connection) -> float:
-        """By one clock for all who may lead: the database's where it is a server's."""
-        if self._store.sqlite:
-            return self._clock()
-        return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0.0)
+        return _now(self._store, connection, self._clock)
 
     def _standing(self) -> Optional[_Standing]:
-        asked = sa.select(leader.c.number, leader.c.holder, leader.c.seen).where(leader.c.name == self.name)
-        with self._store.read() as connection:
-            row = connection.execute(asked).first()
-            return None if row is None else _Standing(row.number, row.holder, row.seen, self._now(connection))
+        return _standing(self._store, self.name, self._clock)
 
     def _raise_number(self, standing: Optional[_Standing]) -> bool:
         """Take the next number, where nobody else has taken it since `standing` was read."""
@@ -301,8 +300,36 @@ def candidate_of(store: Store, name: str) -> Candidate:
     return AdvisoryLock(store, name)
 
 
-def leads(store: Store, name: str = "remedy") -> Optional[str]:
-    """Who took the lead last, None where nobody ever did."""
+class Lead(NamedTuple):
+    """Who took a lead last, "" where nobody ever did, and since when; and whether that process still leads.
+
+    One that gives no signs of life here (a Lease of Kubernetes) counts as leading.
+    """
+
+    holder: str = ""
+    since: float = 0.0
+    stands: bool = False
+
+
+def lead_of(store: Store, name: str = "remedy", clock: Callable[[], float] = time.time) -> Lead:
+    """The lead of a store for who only looks. Raises StoreError."""
+    row = _standing(store, name, clock)
+    if row is None:
+        return Lead()
+    return Lead(row.holder, row.since, row.seen is None or not (row.silent or _has_ended(row.holder)))
+
+
+def _standing(store: Store, name: str, clock: Callable[[], float]) -> Optional[_Standing]:
+    columns = (leader.c.number, leader.c.holder, leader.c.since, leader.c.seen)
     with store.read() as connection:
-        value = connection.scalar(sa.select(leader.c.holder).where(leader.c.name == name))
-        return None if value is None else str(value)
+        row = connection.execute(sa.select(*columns).where(leader.c.name == name)).first()
+        if row is None:
+            return None
+        return _Standing(row.number, row.holder, row.since, row.seen, _now(store, connection, clock))
+
+
+def _now(store: Store, connection: Connection, clock: Callable[[], float]) -> float:
+    """By one clock for all who may lead: the database's where it is a server's."""
+    if store.sqlite:
+        return clock()
+    return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0.0)

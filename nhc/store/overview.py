@@ -1,4 +1,4 @@
-"""A summary of the store: counts, sizes, who leads, and how far the audit log is anchored."""
+"""A summary of the store: counts, sizes, and how far the audit log is anchored."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from nhc.store import nodes
 from nhc.store.database import Store
 from nhc.store.episodes import REPAIR
 from nhc.store.schema import audit, episodes, problems, report_history
-from nhc.store.schema import leader as leader_table
 from nhc.store.schema import nodes as nodes_table
 
 
@@ -27,8 +26,6 @@ class Overview(NamedTuple):
     audit: int
     oldest: Optional[float]
     newest: Optional[float]
-    leader: str
-    leader_since: Optional[float]
 
 
 def overview(store: Store, revision: str) -> Overview:
@@ -42,7 +39,6 @@ def overview(store: Store, revision: str) -> Overview:
         times = connection.execute(
             sa.select(sa.func.min(nodes_table.c.received_at), sa.func.max(nodes_table.c.received_at))
         ).one()
-        led = connection.execute(sa.select(leader_table).where(leader_table.c.name == "remedy")).first()
 
         def count(table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
             return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(*which)) or 0)
@@ -58,6 +54,4 @@ def overview(store: Store, revision: str) -> Overview:
             int(connection.scalar(sa.select(sa.func.max(audit.c.seq))) or 0),
             times[0],
             times[1],
-            led.holder if led else "",
-            led.since if led else None,
         )

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 import sqlalchemy as sa
 
-from nhc.rounds.leader import AdvisoryLock, FileLock, Leader, leads
+from nhc.rounds.leader import AdvisoryLock, FileLock, Lead, Leader, lead_of
 from nhc.store import holds
 from nhc.store.connect import open_store
 from nhc.store.database import Fence
@@ -47,7 +47,7 @@ def test_one_of_two_leads_until_it_lets_go(two):
     assert one.fence is None
     until(other.attempt, what="the lead")  # PostgreSQL frees a lock when it has seen the end of its session
     assert other.fence.number == before.number + 1
-    assert leads(first) == "b"
+    assert lead_of(first).holder == "b"
     with pytest.raises(LeadershipLost):
         write(first, before)
     write(second, other.fence)
@@ -237,6 +237,33 @@ def test_a_leader_that_let_go_is_followed_at_once(two):
     assert not other.attempt()
     one.release()
     until(other.attempt, 10, what="the lead")
+
+
+def test_who_only_looks_sees_whether_somebody_leads_now(store):
+    """A loop that has ended must not be shown as the one that leads."""
+    now = [1_000_000.0]
+    one = Leader(store, name="drill", clock=lambda: now[0])
+    seen = lambda: lead_of(store, "drill", lambda: now[0])  # noqa: E731
+    assert seen() == Lead()
+    assert one.attempt()
+    assert (seen().holder, seen().stands) == (one.holder, True)
+    one.release()
+    assert (seen().holder, seen().stands) == (one.holder, False)
+
+
+def test_a_leader_that_was_killed_or_is_silent_is_seen_to_lead_no_more(store):
+    ended = subprocess.Popen(["true"])
+    ended.wait(60)
+    for holder, later in ((f"{os.uname().nodename}:{ended.pid}", 0.0), ("another-host:1", 60.0)):
+        if later and not store.sqlite:
+            continue  # there the database's clock counts
+        one = Leader(store, name="drill", holder=holder)
+        assert until(one.attempt, 60, what="the lead")
+        fall_silent(one)
+        one._candidate.release()
+        began = time.time()
+        assert not lead_of(store, "drill", lambda: began + later).stands  # noqa: B023
+        one.release()
 
 
 def test_a_clock_that_is_set_back_does_not_stop_everything(store):
