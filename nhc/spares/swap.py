@@ -62,6 +62,8 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
     with site.store.read() as connection:
         fleet = counting.fleet(connection, states)
         rows = [row for row in spares.in_use(connection) if row.pool == pool.name]
+        used = {row.node for row in rows}  # one that comes back is kept from new work before it waits
+        waiting = [node for node in waiting if node not in used]
         healths = health.together([
             health.stored(connection, fleet.names, list(waiting)), health.reported(own, fleet.names, "adapter"),
         ])  # fmt: skip

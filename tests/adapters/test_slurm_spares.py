@@ -107,14 +107,22 @@ def test_a_spare_goes_in_and_comes_back(reserved, tmp_path):
     store.close()
     reserved.update("n1", State="RESUME")
     until(lambda: reserved.state("n1") == "idle", what="n1 to be in service")
+    next_job = reserved.run(
+        "sbatch", "--parsable", "-o", "/dev/null", "-w", "n3", "--exclusive", "--wrap", "sleep 300"
+    ).stdout.strip()
     busy = run.ask("swap", "--apply")
     assert (busy.returncode, "work still runs on it" in busy.stdout) == (1, True), busy
     assert run.rows()[0] == [("n3", "leaving", "n1")]
+    status = run.ask("status").stdout
+    assert ("0 verified of 1 wanted" in status, "waits" in status) == (True, False), status
+    assert reserved.job(job)["JobState"] == "RUNNING"
     reserved.run("scancel", job)
-    until(lambda: reserved.show("n3")["State"] == "IDLE", 60, what="the spare to be idle")
+    until(lambda: reserved.show("n3")["State"] == "IDLE+RESERVED", 60, what="the spare to be idle")
     assert run.ask("swap", "--apply").returncode == 0
     assert (pool.waiting(), run.rows()[0]) == (["n3"], [])
     assert run.rows()[1] == ["spare.entering", "spare.in-service", "spare.leaving", "spare.waiting"]
+    assert reserved.job(next_job)["JobState"] == "PENDING", "on a busy cluster a spare would never be idle"
+    reserved.run("scancel", next_job)
 
 
 def test_a_spare_that_is_sick_is_not_trusted(reserved, tmp_path):

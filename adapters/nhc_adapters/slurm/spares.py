@@ -19,6 +19,7 @@ from nhc_adapters._command import Commands, Runner, complaint, plain, run_comman
 from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.commands import PLACE, place_of
 from nhc_adapters.slurm.states import parse_show
+from nhc_adapters.slurm.work import SQUEUE, parse_squeue, with_work
 
 
 class SlurmSpares:
@@ -51,17 +52,20 @@ class SlurmSpares:
         return self._change(node, False, "delete", f"ReservationName={self.reservation}-{plain(node)}")
 
     def back(self, node: str) -> Applied:
-        """Reserve a node that runs nothing. Slurm itself refuses one on which work runs."""
+        """Reserve a node first of all, so that no new job comes. FAILED while jobs that were there before still run."""
+        done = self._change(
+            node, True, "create", "reservation", f"ReservationName={self.reservation}-{plain(node)}", f"Nodes={node}",
+            "Users=root", "StartTime=now", "Duration=UNLIMITED", "Flags=IGNORE_JOBS",
+        )  # fmt: skip
+        if done.effect is Effect.FAILED:
+            return done
         try:
             states = parse_show(self.command.ask("scontrol", "-a", "show", "node", plain(node)))
+            states = with_work(states, parse_squeue(self.command.ask(*SQUEUE)))
         except (AdapterError, ValueError) as error:
-            return Applied(node, Effect.FAILED, str(error))
-        if not states or states[0].busy:
-            return Applied(node, Effect.FAILED, "work still runs on it" if states else "Slurm does not know it")
-        return self._change(
-            node, True, "create", "reservation", f"ReservationName={self.reservation}-{plain(node)}", f"Nodes={node}",
-            "Users=root", "StartTime=now", "Duration=UNLIMITED",
-        )  # fmt: skip
+            return Applied(node, Effect.FAILED, f"it takes no new jobs, and its jobs cannot be seen: {error}")
+        busy = any(state.busy for state in states)
+        return Applied(node, Effect.FAILED, "it takes no new jobs, and work still runs on it") if busy else done
 
     def _change(self, node: str, reserved: bool, *argv: str) -> Applied:
         name = f"reservation {self.reservation}-{node}"
