@@ -40,6 +40,36 @@ class Wire:
         return Completed(-15, "", "", timed_out=True) if fault == "lost" else done
 
 
+RESERVED = """\
+NodeName=n3 Arch=x86_64 CoresPerSocket=1
+   NodeAddr=127.0.0.1 NodeHostName=localhost Port=23021 Version=24.11.5
+   State=IDLE+DRAIN+RESERVED ThreadsPerCore=1 TmpDisk=0 Weight=1 Owner=N/A MCS_label=N/A
+   Partitions=work
+   BootTime=1763200000 SlurmdStartTime=1763200001
+   Reason=NHC-REMEDY: check_x: bad [root@1763200002]
+   ReservationName={name}
+"""
+"""What scontrol of Slurm 24.11.5 shows; that of 22.05 shows no reservation."""
+
+
+@pytest.mark.parametrize(
+    ("name", "settings", "claimed"),
+    [
+        ("nhc-spare-n3", {}, False),
+        ("cold-n3", {"spares": "cold"}, False),
+        ("nhc-spare-n3", {"spares": "cold"}, True),
+        ("class", {}, True),
+        ("nhc-spare-n4", {}, True),
+    ],
+)
+def test_a_spares_own_reservation_is_no_other_actor(name, settings, claimed):
+    """A spare that falls sick while it waits is repaired as every other node."""
+    shown = Completed(0, RESERVED.format(name=name), "")
+    repairer = SlurmPower(settings, {}, run=lambda _argv, _timeout, _env: shown)
+    claims = [claim.doing for claim in repairer.claims(Machine("n3"))]
+    assert claims == ([f"it is in the reservation {name}"] if claimed else [])
+
+
 class SlurmWorld(RepairerWorld):
     secrets = ()
 

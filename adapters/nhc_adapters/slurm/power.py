@@ -3,6 +3,7 @@
     [repairers.slurm]
     boot-time = "900"        # seconds from the reboot until slurmd registers; ResumeTimeout must allow it
     replace = "power"        # "no" (default), "power" for nodes of the cloud, "hyperpod"
+    spares = "nhc-spare"     # `reservation` of the pools of spares: a spare's own reservation is no other actor
 
 Only `scontrol reboot` without ASAP is used: ASAP drains by itself and takes every drain away when the node is back,
 ours too. A node that has not registered within ResumeTimeout (60 s unless set) is set DOWN: `can` compares that.
@@ -39,7 +40,7 @@ from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.commands import PLACE, not_allowed, place_of, sent_by
 from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_config, parse_show, show_fields
 
-KNOWN = ("boot-time", "replace", *PLACE)
+KNOWN = ("boot-time", "replace", "spares", *PLACE)
 
 BOOT_TIME = 600
 """Seconds that a node with eight GPUs may take from reboot to registration; firmware alone takes minutes."""
@@ -67,6 +68,7 @@ class SlurmPower:
         table = AdapterSettings(settings, KNOWN)
         self.replace = table.choice("replace", ("no", "power", "hyperpod"))
         self.boot_time = table.digits("boot-time", str(BOOT_TIME), "a number of seconds")
+        self.spares = table.text("spares", "nhc-spare")
         self.command = Commands(place_of(table), environ, timeout, run)
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
 
@@ -283,9 +285,10 @@ class SlurmPower:
         """What Slurm itself, or a person, does with the node now. Raises AdapterError."""
         fields, held = self._show(machine.node)
         others = [Claim("slurm", held, "scontrol show node: State")] if held else []
-        if fields.get("ReservationName"):
-            name = printable(fields["ReservationName"], 60)
-            others.append(Claim("slurm", f"it is in the reservation {name}", "scontrol show node: ReservationName"))
+        name = fields.get("ReservationName", "")
+        if name and name != f"{self.spares}-{machine.node}":
+            doing = f"it is in the reservation {printable(name, 60)}"
+            others.append(Claim("slurm", doing, "scontrol show node: ReservationName"))
         return others
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
