@@ -18,6 +18,7 @@ from nhc.remedy.moves import postponed
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
+from nhc.store.errors import LeadershipLost, StoreError
 
 
 class Performer:
@@ -140,10 +141,21 @@ class Performer:
             [(case, unsent(case, back[case.episode.id])) for case in cases if back.get(case.episode.id)],
             self.clock(), {},
         )  # fmt: skip
-        for case, sent in zip(todo, self.actuators.each(self.actuators.send, todo)):
+        for case, sent in zip(todo, self.actuators.each(self._send_as_leader, todo)):
             written = self._answered(case, sent)
             saved += [written] if written is not None else []
         return saved
+
+    def _send_as_leader(self, case: EpisodeCase) -> Sent:
+        """Send one, which may have waited for the answers to others. Raises LeadershipLost."""
+        try:
+            with self.records.store.write(self.records.fence):
+                pass
+        except LeadershipLost:
+            raise
+        except StoreError as error:
+            return Sent(Answer.REFUSED, f"nothing sent: {error}", retry_after=30.0)
+        return self.actuators.send(case)
 
     def _held_back(self, cases: Sequence[EpisodeCase]) -> Dict[int, str]:
         """Those that are not to be sent after all, and why; "" where somebody has changed the episode."""

@@ -1,6 +1,7 @@
 """The whole loop on a real Slurm: `nhc remedy run` drains, reboots through RebootProgram, proves and resumes a node."""
 
 import shutil
+import signal
 import time
 
 import pytest
@@ -162,6 +163,56 @@ def test_killed_right_before_the_reboot_the_loop_tries_the_same_reboot_again(clu
         first, second = service.states()[1]
         assert [(one.rung, one.outcome) for one in (first, second)] == [("reboot", "refused"), ("reboot", "")]
         until(lambda: "attempt 2" in cluster.reason("n3"), 30, what="the reason of the second")
+
+
+STOPPING = """#!/bin/sh
+state=$(sqlite3 -readonly {store} 'SELECT state FROM episodes' 2>/dev/null)
+if [ "$state $2" = "acting show" ] && rm {stop} 2>/dev/null; then kill -STOP $PPID; fi
+exec {scontrol} "$@"
+"""
+
+
+@pytest.mark.slow
+def test_a_loop_that_was_stopped_right_before_the_reboot_sends_it_no_more_once_another_has_repaired_the_node(
+    cluster, tmp_path
+):
+    """Proved and back in service by the other, the node would be drained and rebooted once more."""
+    bin_, stop = tmp_path / "bin", tmp_path / "stop"
+    bin_.mkdir()
+    stop.touch()
+    script = STOPPING.format(store=tmp_path / "store.db", stop=stop, scontrol=shutil.which("scontrol"))
+    (bin_ / "scontrol").write_text(script)
+    (bin_ / "scontrol").chmod(0o755)
+    with served(Service(tmp_path, cluster, "n3", slurm=f'timeout = "2s"\npath = "{bin_}"')) as service:
+        service.report("boot1", sick=True)
+        service.start()
+        until(lambda: not stop.exists(), 120, what="the loop to be stopped", said=service.log)
+        stopped = service.child
+        try:
+            service.start()
+
+            def rebooting():
+                service.report("boot1", sick=True)
+                return "REBOOT_ISSUED" in cluster.show("n3")["State"]
+
+            until(rebooting, 180, what="the other's reboot", said=service.log)
+            assert "attempt 2" in cluster.reason("n3")
+            issued = time.time()
+            until(lambda: time.time() > issued + 3, what="the last boot to be past")
+            cluster.boot_node("n3")
+
+            def back():
+                service.report("boot2", sick=False)
+                return service.state() == "returned"
+
+            until(back, 120, what="the node to be in service", said=service.log)
+            stopped.send_signal(signal.SIGCONT)
+            until(lambda: "another leads now" in (tmp_path / "log").read_text(), 60, what="it to notice")
+            assert "REBOOT" not in cluster.show("n3")["State"]
+            assert cluster.state("n3").rstrip("*") == "idle"
+        finally:
+            stopped.kill()
+            stopped.wait(60)
 
 
 def test_a_reboot_that_a_person_cancels_leaves_the_node_out_of_service_for_a_person(cluster, tmp_path):

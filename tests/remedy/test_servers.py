@@ -75,6 +75,29 @@ def test_a_paused_leader_sends_nothing_after_it_has_lost(shared):
     second.release()
 
 
+def test_a_leader_that_has_lost_sends_nothing_of_what_still_waits_for_a_worker(shared):
+    """Many repairs are sent a few at a time; it is stopped during the first, and another leads when it goes on."""
+    world = World(shared)
+    first, second = Leader(shared, holder="one"), Leader(shared, holder="two")
+    assert first.attempt()
+    for name in ("n1", "n2"):
+        world.fall_sick(name)
+    old = world.controller(fence=first.fence, workers=1)
+
+    def lose(what):
+        if what == "after a repair is sent":
+            world.at_boundary = lambda _what: None
+            first.release()
+            until(second.attempt, what="the server to let go of the lock")
+
+    world.at_boundary = lose
+    with pytest.raises(LeadershipLost):
+        old.round()
+    old.actuators.close()
+    assert len(world.sent) == 1
+    second.release()
+
+
 @pytest.mark.thorough
 def test_the_pages_show_what_the_loop_is_at(world):
     world.fall_sick("n1")

@@ -177,13 +177,13 @@ class World:
             self.boundary("before a commit")
         self.boundary("after a commit")
 
-    def controller(self, settings: str = "", **more: Any) -> RemedyController:
+    def controller(self, settings: str = "", workers: int = 0, **more: Any) -> RemedyController:
         """A controller that has just been started."""
         found: RemedySettings = settings_of(settings)
         entry = RepairerEntry(RepairerSettings("fake", "fake"), FakeRepairer(self))
         marks_devices = any(node.devices for node in self.nodes.values())
         marker = FakeCluster(self) if marks_devices else FakeMarker(self)
-        actuators = Actuators(marker, Repairers([entry]), workers=0)
+        actuators = Actuators(marker, Repairers([entry]), workers=workers)
         return RemedyController(
             self, found, actuators, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
         )  # fmt: skip

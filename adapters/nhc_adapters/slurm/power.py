@@ -51,6 +51,11 @@ BEGINS = 15.0
 LAST_COMMAND = 30.0
 """Seconds beyond its timeout that a command may live which nobody waits for any more."""
 
+SOON = 10.0
+"""Seconds after which an order is not sent any more: a process that was stopped for longer may lead no more
+(`nhc.rounds.leader.LEASE`), and another has repaired the node.
+"""
+
 STUCK = ("reboot timed out", "node unexpectedly rebooted", "node not responding", "failed to")
 """Reasons that slurmctld sets itself when a reboot or a resume went wrong."""
 
@@ -141,6 +146,7 @@ class SlurmPower:
 
     def send(self, order: Order) -> Sent:
         """One `scontrol` call. Never raises."""
+        began = time.monotonic()
         try:
             fields, held = self._show(order.machine.node)
         except _NotShown as error:
@@ -152,7 +158,10 @@ class SlurmPower:
             return Sent(Answer.REFUSED, f"nothing sent: {other}")
         if held:
             return Sent(Answer.REFUSED, f"nothing sent: {held}", retry_after=60.0)
-        sent = sent_by(self.command, self._argv(order))
+        argv, late = self._argv(order), time.monotonic() - began
+        if late > SOON:
+            return Sent(Answer.REFUSED, f"nothing sent: slurmctld was asked {late:.0f} s ago", retry_after=30.0)
+        sent = sent_by(self.command, argv)
         if sent.answer is not Answer.REFUSED and self._powers(order):
             self._wait(order.machine.node, lambda state: "DRAIN" not in state)
             out = self._drain(order)
