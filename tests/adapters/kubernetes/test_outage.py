@@ -149,3 +149,24 @@ def test_while_the_server_is_away_no_agent_is_silent(kube: Kube) -> None:
             until(lambda: (kube.condition(node, "NhcHealthy") or {}).get("reason") == "NoReport")  # silent by now
         finally:
             controller.close()
+
+
+def test_a_mark_that_is_refused_again_and_again_is_logged_once(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    said: list[str] = []
+    with Wire(kube.plane) as wire:
+        client = kube.client(kube.plane.token, wire.url, connections=8)
+        controller = Controller(client, settings(kube), lease=Lease(client, kube.namespace), log=said.append)
+        refused = error(422, "Invalid", "denied by the policy site-guard")
+        wire.next(refused, "PATCH", f"/nodes/{node}", times=-1)
+        controller.start()
+        try:
+            kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
+            until(lambda: controller.counts["mark_failed"] >= 3)
+            assert [line for line in said if "site-guard" in line] == [
+                f"{node}: mark failed: 422 Invalid: denied by the policy site-guard"
+            ]
+            wire.clear()
+            until(lambda: f"{node}: mark: check_kmsg: Xid 79" in said)
+        finally:
+            controller.close()

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import Counter
-from typing import Callable, List, Optional
+from typing import Callable, Dict, List, Optional, Tuple
 
 from nhc.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
@@ -19,7 +19,7 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.controller.detections import Detections
-from nhc_adapters.kubernetes.controller.device_rounds import RoundResult
+from nhc_adapters.kubernetes.controller.device_rounds import RoundResult, node_of
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
@@ -94,6 +94,8 @@ class Controller:
             client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
         )
         self.counts: Counter[str] = Counter()
+        self._failing: Dict[Tuple[str, Operation], str] = {}
+        """What was logged of operations that failed when they were tried last."""
         self.leading = threading.Event()
         self._threads: List[threading.Thread] = []
         self._events = threading.Event()
@@ -258,8 +260,13 @@ class Controller:
                 node, _slash, device = applied.node.partition("/")
                 text = f"{device}: {why}" if device else why
                 self.recorder.say(kind, node, EVENT_REASONS[operation], text, self._uid(node))
-            elif applied.effect is not Effect.UNCHANGED:
-                self.log(f"{applied.node}: {operation.value} {applied.effect.value}: {applied.message}")
+            key, trouble = (applied.node, operation), f"{operation.value} {applied.effect.value}: {applied.message}"
+            if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
+                self._failing.pop(key, None)
+            elif self._failing.get(key) != trouble:  # tried every few seconds for as long as it fails
+                known = {key: text for key, text in self._failing.items() if node_of(key[0]) in self.nodes.objects}
+                self._failing = {**known, key: trouble}
+                self.log(f"{applied.node}: {trouble}")
         if self.recorder.waiting:
             self._events.set()
 
