@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from nhc.model import Action
-from nhc.ports.adapter import OWNER_SETTING, Effect, Mark, Marker, Operation
+from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark, Marker, Operation
 from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
@@ -73,6 +73,21 @@ def test_kubectl_reads_what_a_mark_wrote(kube: Kube) -> None:
     assert "nhc/unhealthy=true:NoSchedule" in told
     assert "NHC: check_gpu_lost: gpu3: fell off the bus [action: reboot] [since: 2023-11-14T22:13:20Z]" in told
     assert "SchedulingDisabled" in kube.plane.kubectl("get", "node", node).stdout
+
+
+@pytest.mark.parametrize(
+    ("cause", "label"),
+    [("check_gpu_lost|Xid79|gpu3", "Xid79"), ("train|kernel-6.12|", "kernel-6.12"), ("", "Unhealthy")],
+)
+def test_the_reason_of_a_mark_is_a_label_whoever_sets_it(kube: Kube, cause: str, label: str) -> None:
+    node = kube.node(fake=False)
+    adapter = Kubernetes(kube.admin)
+    adapter.mark({node: FAULT}, facts={node: Facts(["Xid48"], ["NhcHealthy"], ["NhcHealthy=False"])})
+    adapter.owner = REMEDY_OWNER
+
+    assert adapter.mark({node: FAULT._replace(cause=cause)})[0].effect is Effect.CHANGED
+
+    assert kube.get(node)["metadata"]["labels"]["nhc/reason"] == label
 
 
 def test_a_taint_that_somebody_adds_at_the_same_moment_is_kept(kube: Kube) -> None:

@@ -157,7 +157,7 @@ def plan_mark(
     """
     repair = repair or annotations_of(node).get(REPAIR, "")
     known = facts or Facts()
-    wanted = treatment.state("faulty", mark, known.reasons, known.types, repair)
+    wanted = treatment.state("faulty", mark, known.reasons or _reason_of(mark), known.types, repair)
     own, patch = read_own(node), Patch(node)
     if read_own_mark(node) is None:
         own.keep_note(annotations_of(node).get(MARK, ""))  # an operator's, who may be about to cordon
@@ -190,6 +190,12 @@ def plan_mark(
     if repair:
         patch.annotations[REPAIR] = repair
     return patch.ops()
+
+
+def _reason_of(mark: Mark) -> Sequence[str]:
+    """The reason that a mark's cause names (`nhc.ports.marks.cause_of`); none where it is only that of another mark."""
+    check, reason, _target = (*mark.cause.split("|", 2), "", "")[:3]
+    return (reason,) if reason and check != "mark" else ()
 
 
 def plan_annotations(node: Node, texts: Mapping[str, Optional[str]]) -> List[Op]:
