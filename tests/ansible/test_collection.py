@@ -19,7 +19,7 @@ from tests.support.require import need
 COLLECTION = ROOT / "playbooks/collections/ansible_collections/nhc/nhc"
 PLUGINS = {
     "module": ["nhc_check", "nhc_mark", "nhc_preflight", "nhc_report", "nhc_snapshot"],
-    "lookup": ["archive"],
+    "lookup": ["archive", "source"],
     "callback": ["nhc_fold"],
 }
 OFFLINE = (

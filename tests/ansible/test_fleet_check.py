@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import jsonschema
@@ -152,6 +153,12 @@ def test_what_is_wrong_on_this_side_is_said_once_before_any_connection(controlle
     hosts = "gpu001,gpu002,gpu003,"
     for playbook, variables, said in (
         ("fleet-check", {"nhc_config_src": str(broken)}, f"{broken}:1:1: no `||`"),
+        (
+            "fleet-check",
+            {"nhc_config_src": os.path.relpath(broken, ROOT)},
+            "/broken.conf:1:1: no `||`",
+        ),
+        ("fleet-check", {"nhc_config_src": "site/none.conf"}, "site/none.conf: no such file or directory in files/ of"),
         ("remediate", {"nhc_config_src": str(broken)}, "(did you mean check_hw_mem_free?)"),
         ("fleet-check", {"nhc_checks": ["TYPO"]}, "nhc_checks: TYPO: no check has this name"),
         ("fleet-check", {"nhc_archive": "/no/such.pyz"}, "/no/such.pyz: no such archive"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -39,7 +40,7 @@ def install(ansible: Ansible, tmp_path_factory: pytest.TempPathFactory) -> Insta
         # Machines share this system's ports, on addresses of their own.
         usual = {
             "nhc_agent_arguments": ["--listen", "127.93.0.1:20258"],
-            "nhc_conf_src": str(site / "nhc.conf"),
+            "nhc_conf_src": os.path.relpath(site / "nhc.conf", ROOT),  # where the command is given
             "nhc_hooks": "slurm",
             "nhc_settings": {"TOKEN": "hush-hush"},
         }

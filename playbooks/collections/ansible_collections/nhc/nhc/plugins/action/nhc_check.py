@@ -16,6 +16,8 @@ from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import (
     Unavailable,
     digest_of,
     find_archive,
+    found_by_ansible,
+    local_path,
     pack_site,
     version_of,
 )
@@ -79,13 +81,7 @@ class ActionModule(ActionBase):
         return bundles
 
     def _local(self, path):
-        """A path on the controller, found as Ansible finds files: in files/ of the role or play, else as it stands."""
-        if not path or os.path.isabs(os.path.expanduser(path)):
-            return os.path.expanduser(path) if path else path
-        try:
-            return self._find_needle("files", path)
-        except AnsibleError as error:
-            raise Unavailable("%s: no such file on the controller (%s)" % (path, error)) from None
+        return local_path(path, lambda name: found_by_ansible(self, name)) if path else path
 
     def _locals(self, args, name):
         found = args.get(name) or []

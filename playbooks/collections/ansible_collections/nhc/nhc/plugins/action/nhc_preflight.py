@@ -4,12 +4,16 @@
 
 from __future__ import annotations
 
-import os
-
-from ansible.errors import AnsibleActionFail, AnsibleError
+from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
-from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import Unavailable, find_archive, import_nhc
+from ansible_collections.nhc.nhc.plugins.plugin_utils.controller import (
+    Unavailable,
+    find_archive,
+    found_by_ansible,
+    import_nhc,
+    local_path,
+)
 
 _PATHS = {"type": "list", "elements": "path", "default": []}
 _NAMES = {"type": "list", "elements": "str", "default": []}
@@ -64,10 +68,4 @@ class ActionModule(ActionBase):
         return result
 
     def _local(self, path):
-        """A path on the controller, found as Ansible finds files: in files/ of the role or play, else as it stands."""
-        if os.path.isabs(os.path.expanduser(path)):
-            return os.path.expanduser(path)
-        try:
-            return self._find_needle("files", path)
-        except AnsibleError:
-            raise Unavailable("%s: no such file or directory on the controller" % path) from None
+        return local_path(path, lambda name: found_by_ansible(self, name))

@@ -17,11 +17,37 @@ import tarfile
 import tempfile
 import zipfile
 
+from ansible.errors import AnsibleError
+
 COLLECTION = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 
 class Unavailable(Exception):
     """Something that the controller needs is not there. The message says what to do."""
+
+
+def local_path(path, find):
+    """Where a path on the controller lies: as Ansible finds files, else as who started the run has it before them.
+
+    `find` searches files/ of the role or play for a relative name, and is empty where that has none. An absolute path
+    is not looked at. Raises Unavailable.
+    """
+    path = os.path.expanduser(path)
+    if os.path.isabs(path):
+        return path
+    here = os.path.join(os.getcwd(), path)
+    found = find(path) or (here if os.path.exists(here) else "")
+    if not found:
+        raise Unavailable("%s: no such file or directory in files/ of the play, nor as %s" % (path, here))
+    return found
+
+
+def found_by_ansible(action, name):
+    """The file of this name in files/ of the role or play of an action plugin; empty where there is none."""
+    try:
+        return action._find_needle("files", name)
+    except AnsibleError:
+        return ""
 
 
 def checkout():
