@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import sys
 
 import click
 
 from nhc.exit_status import EXIT_UNKNOWN
 from nhc.language import trust
-from nhc.language.loader import validate, without_lines
+from nhc.language.loader import ConfigError, validate, without_lines
 from nhc.language.setting_rules import problem
 from nhc.language.site_settings import host_names, site_settings
 from nhc.language.targets import Targets, external_matcher
@@ -69,7 +68,11 @@ def check_command(
     (`nhc.language.site_settings`).
     """
     site = site_settings()
-    where = [path for path in scripts or (site.scripts,) if scripts or os.path.isdir(path)]
+    try:
+        where = site.scripts_directories(scripts)
+    except ConfigError as error:
+        print(error, file=sys.stderr)
+        return 2
     untrusted = trust.judge_of(trust.rule(site.settings, hook=False, named=bool(files)))
     validation = validate(
         files or (site.config,), hostname, site.settings, where, profile_problem=problem_of, untrusted=untrusted

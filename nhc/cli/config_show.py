@@ -42,10 +42,11 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     host = Host(memory=state)
     here = host.system.hostname()
     site = site_settings()
-    paths, directories = site.paths(files), site.scripts_directories(scripts)
+    paths = site.paths(files)
     name = node or here
     wanted = profile or (AUTO if name == here else UNLESS_NAMED)
     try:
+        directories = site.scripts_directories(scripts)
         plan = node_plan(state, host, name, paths, scripts=directories, settings=site.settings, profile=wanted,
                          ask=True, default=default_text)  # fmt: skip
         chosen = _profile(plan, host, wanted)

@@ -48,8 +48,16 @@ class SiteSettings(NamedTuple):
         return [self.config] if self.settings.get("CONFFILE") or os.path.exists(self.config) else []
 
     def scripts_directories(self, given: Sequence[str]) -> List[str]:
-        """The directories of site scripts that are there: those that were named, else the node's."""
-        return [path for path in given or (self.scripts,) if os.path.isdir(path)]
+        """The directories of site scripts: those that were named, else the node's if it is there.
+
+        Raises ConfigError for a named one that is no directory: checks would be missing.
+        """
+        wrong = [path for path in given if not os.path.isdir(path)]
+        if wrong:
+            from nhc.language.problems import ConfigError, Problem
+
+            raise ConfigError([Problem(path, 0, 0, "no such directory of site scripts") for path in wrong])
+        return list(given) or [path for path in (self.scripts,) if os.path.isdir(path)]
 
 
 def path_of(name: str = "nhc") -> str:

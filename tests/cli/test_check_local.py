@@ -403,3 +403,22 @@ def test_what_cannot_be_judged_is_told_in_the_format_that_was_asked_for(words, r
     assert (report["verdict"], report["results"][0]["reason"]) == ("UNKNOWN", reason)
     assert done["text"].stdout == ""
     assert "nhc_node_verdict 3\n" in file.read_text()
+
+
+@pytest.mark.parametrize("named", ["missing", "nhc.conf"])
+def test_a_directory_of_scripts_that_is_named_and_not_there_is_wrong_usage(local, tmp_path, named):
+    directory = tmp_path / named
+    said = f"{directory}: no such directory of site scripts"
+
+    done = local(GOOD, "--scripts", directory)
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (2, "", said)
+
+    settings = tmp_path / "agent.toml"
+    settings.write_text(f'[agent]\nconfig = ["{tmp_path}/nhc.conf"]\nscripts = ["{directory}"]\n')
+    for words in (
+        ("config", "check", tmp_path / "nhc.conf", "--scripts", directory),
+        ("config", "show", tmp_path / "nhc.conf", "--scripts", directory),
+        ("agent", "run", "-s", settings, "--socket", tmp_path / "socket"),
+    ):
+        done = nhc(*words, state=tmp_path / "state")
+        assert (done.returncode, said in done.stderr) == (2, True), (words, done.stderr)

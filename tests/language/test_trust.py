@@ -142,7 +142,8 @@ def test_root_is_refused_in_one_line_by_every_door(etc, mistake, words):
 @pytest.mark.parametrize("mistake", OPEN)
 def test_the_agent_is_refused(etc, mistake, capsys):
     mistake(etc)
-    settings = AgentSettings(config=(str(etc / "nhc.conf"),), scripts=(str(etc / "scripts"),))
+    scripts = tuple(map(str, etc.glob("scripts")))
+    settings = AgentSettings(config=(str(etc / "nhc.conf"),), scripts=scripts)
     with pytest.raises(agent_plan.BadConfig):
         agent_plan.load(settings, "n1", Host(), State(str(etc.parent / "state")), strict=False)
     assert "can write to" in capsys.readouterr().err
