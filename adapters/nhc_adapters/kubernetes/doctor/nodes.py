@@ -17,7 +17,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     names,
     pod_spec_of,
 )
-from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.nodes.accelerators import registered
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.scheduling import chooses, keys
 from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary
@@ -63,7 +63,11 @@ def labels(site: Installation) -> Iterator[DoctorFinding]:
             f"several agents are for {names(twice)}: they overwrite each other's conditions",
             f"narrow one of {', '.join(sorted(set(chosen[twice[0]])))}",
         )
-    bare = [str(node["metadata"]["name"]) for node in site.nodes if _accelerators(node) and not chosen.get(_name(node))]
+    bare = [
+        str(node["metadata"]["name"])
+        for node in site.nodes
+        if any(registered(node).values()) and not chosen.get(_name(node))
+    ]
     if bare:
         yield DoctorFinding(
             PROBLEM,
@@ -213,11 +217,6 @@ def _writers(node: Mapping[str, Any]) -> Dict[str, Set[str]]:
                 except (ValueError, KeyError, TypeError):
                     continue
     return by_manager
-
-
-def _accelerators(node: Mapping[str, Any]) -> bool:
-    capacity = (node.get("status") or {}).get("capacity") or {}
-    return any(is_accelerator(name) and str(count) != "0" for name, count in capacity.items())
 
 
 def _name(item: Mapping[str, Any]) -> str:

@@ -63,6 +63,11 @@ class JobKind(NamedTuple):
     child_jobs: bool = False
     """It runs as the Jobs of a JobSet of its name, whose scheduling can be changed in its stead."""
 
+    @property
+    def name(self) -> str:
+        """As its API calls it: Volcano's kind is a Job, too."""
+        return "Job" if self.kind == "VolcanoJob" else self.kind
+
     def selector(self, job: Object) -> str:
         """What finds the pods of a job."""
         if self.uid_label:

@@ -23,21 +23,22 @@ def remembered(kind: JobKind, job: Object) -> Dict[str, Any]:
     meta: Mapping[str, Any] = job.get("metadata") or {}
     made: Dict[str, Any] = {
         "apiVersion": job.get("apiVersion") or kind.api.partition("/")[2],
-        "kind": job.get("kind") or ("Job" if kind.kind == "VolcanoJob" else kind.kind),
+        "kind": job.get("kind") or kind.name,
         "metadata": {name: copy.deepcopy(meta[name]) for name in ("name", "namespace", "labels") if meta.get(name)},
         "spec": copy.deepcopy(dict(job.get("spec") or {})),
     }
     notes = {key: text for key, text in (meta.get("annotations") or {}).items() if key not in DROPPED_NOTES}
     if notes:
         made["metadata"]["annotations"] = notes
-    if kind.kind == "Job" and not made["spec"].get("manualSelector"):
-        made["spec"].pop("selector", None)
-        labels = get(made, "spec", "template", "metadata", "labels") or {}
-        for name in POD_LABELS:
-            labels.pop(name, None)
-    if made["kind"] == "Job" and kind.kind == "Job":
-        for name in POD_LABELS:
-            (made["metadata"].get("labels") or {}).pop(name, None)
+    if kind.kind == "Job":
+        labelled = [made]
+        if not made["spec"].get("manualSelector"):
+            made["spec"].pop("selector", None)
+            labelled.append(get(made, "spec", "template"))
+        for part in labelled:
+            labels = get(part, "metadata", "labels") or {}
+            for name in POD_LABELS:
+                labels.pop(name, None)
     return made
 
 

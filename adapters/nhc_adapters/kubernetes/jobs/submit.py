@@ -87,6 +87,6 @@ def kind_of(document: object, kinds: Mapping[str, JobKind]) -> Tuple[str, str]:
     """The kind of a document, as `kinds` calls it, and the path of its API; ("", "") for one that is no job."""
     version, name = str(get(document, "apiVersion") or ""), str(get(document, "kind") or "")
     for kind in kinds.values():
-        if kind.api == f"apis/{version}" and name == ("Job" if kind.kind == "VolcanoJob" else kind.kind):
+        if kind.api == f"apis/{version}" and name == kind.name:
             return kind.kind, kind.api
     return "", ""

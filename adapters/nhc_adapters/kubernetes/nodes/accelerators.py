@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc_adapters.kubernetes.api.objects import get
 from nhc_adapters.kubernetes.nodes.conditions import TRUE, read_conditions
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, labels_of
 
@@ -67,14 +68,19 @@ def _count(text: object) -> Optional[int]:
         return None
 
 
+def registered(node: Mapping[str, Any]) -> Dict[str, int]:
+    """How many accelerators a node's kubelet knows of, well or not, by resource."""
+    capacity = get(node, "status", "capacity") or {}
+    counts = {name: _count(count) for name, count in sorted(capacity.items()) if is_accelerator(name)}
+    return {name: count for name, count in counts.items() if count is not None}
+
+
 def offer_text(node: Mapping[str, Any]) -> str:
     """How many accelerators a node has registered now, as the annotation OFFERED keeps them; "" for none.
 
     A kubelet that starts anew has registered none until their plugin has come: only this then says what is missing.
     """
-    capacity = (node.get("status") or {}).get("capacity") or {}
-    counts = {name: _count(count) for name, count in capacity.items() if is_accelerator(name)}
-    return ",".join(f"{name}={count}" for name, count in sorted(counts.items()) if count)
+    return ",".join(f"{name}={count}" for name, count in registered(node).items() if count)
 
 
 def offered_before(node: Mapping[str, Any]) -> Dict[str, int]:
@@ -100,16 +106,11 @@ def expected_accelerators(
     if chosen:
         return list(chosen.items())
     gpus = str(labels_of(node).get("nvidia.com/gpu.count", ""))
-    expected = []
-    for resource, count in (node.get("status", {}).get("capacity") or {}).items():
-        if not is_accelerator(resource) or not str(count).isdigit():
-            continue
-        wanted = int(str(count))
-        if resource == "nvidia.com/gpu" and gpus.isdigit():
-            # With sharing, one GPU is given out several times; then capacity is the larger number.
-            wanted = max(wanted, int(gpus))
-        expected.append((resource, wanted))
-    return sorted(expected)
+    expected = registered(node)
+    if "nvidia.com/gpu" in expected and gpus.isdigit():
+        # With sharing, one GPU is given out several times; then capacity is the larger number.
+        expected["nvidia.com/gpu"] = max(expected["nvidia.com/gpu"], int(gpus))
+    return list(expected.items())
 
 
 def device_plugin(node: Mapping[str, Any]) -> str:

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Dict, Mapping, NamedTuple
 
+from nhc_adapters.kubernetes.api.objects import get
+
 
 def boot_id(node: Mapping[str, Any]) -> str:
     """The boot id that a node's kubelet has read, "" where it gives none."""
-    return str(((node.get("status") or {}).get("nodeInfo") or {}).get("bootID") or "")
+    return str(get(node, "status", "nodeInfo", "bootID") or "")
 
 
 class _Boot(NamedTuple):

@@ -13,6 +13,7 @@ from nhc.ports.repair import Claim
 from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
+from nhc_adapters.kubernetes.repair.cluster_api import node_of
 from nhc_adapters.kubernetes.repair.jobs import ORDER
 
 GROUPS_EVERY = 600.0
@@ -41,8 +42,7 @@ def _name(item: Object) -> str:
 
 def machine(item: Object, node: KubeNode) -> Optional[Claim]:
     """A Machine of Cluster API that is being remediated or deleted."""
-    reference = ((item.get("status") or {}).get("nodeRef") or {}).get("name")
-    if reference != node.name:
+    if node_of(item) != node.name:
         return None
     if item["metadata"].get("deletionTimestamp"):
         return Claim("cluster-api", "deletes its machine", f"Machine {_name(item)}")

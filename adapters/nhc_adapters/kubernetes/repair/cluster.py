@@ -12,8 +12,9 @@ from nhc.ports.repair import Answer, Machine, Right, Sent, Sighting
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Body, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.api.objects import is_ready, notes_of, texts
+from nhc_adapters.kubernetes.api.objects import get, is_ready, notes_of, texts
 from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
@@ -52,7 +53,7 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
     info: Mapping[str, Any] = status.get("nodeInfo") or {}
     return KubeNode(
         str(meta.get("name", "")), str(meta.get("uid", "")), str(meta.get("resourceVersion", "")),
-        str((node.get("spec") or {}).get("providerID") or ""), _uuid(info), str(info.get("bootID") or ""),
+        str(get(node, "spec", "providerID") or ""), _uuid(info), boot_id(node),
         is_ready(node), bool(meta.get("deletionTimestamp")), texts(meta.get("labels")), notes_of(node),
     )  # fmt: skip
 

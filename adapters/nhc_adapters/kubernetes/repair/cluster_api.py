@@ -11,7 +11,7 @@ from typing import FrozenSet, List, Mapping, Optional
 
 from nhc.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
-from nhc_adapters.kubernetes.api.objects import conditions_of, controller_of, notes_of
+from nhc_adapters.kubernetes.api.objects import conditions_of, controller_of, get, notes_of
 from nhc_adapters.kubernetes.controller.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, order_notes
@@ -72,7 +72,7 @@ class ClusterApi(Actor):
         for item in self.objects.items(self._path(namespace)):
             if owner_of(item) != owner or from_utc(item["metadata"].get("creationTimestamp"), 0.0) < since - CLOCKS:
                 continue
-            reference = str(((item.get("status") or {}).get("nodeRef") or {}).get("name") or "")
+            reference = node_of(item)
             node = self.nodes.node(reference) if reference else None
             if item["metadata"]["name"] != name and node is not None and node.ready:
                 return Progress(
@@ -90,6 +90,11 @@ class ClusterApi(Actor):
         return self.objects.kind(GROUP, "machines", namespace, name)
 
 
+def node_of(machine: Object) -> str:
+    """The node that a Machine stands for, "" where none has come yet."""
+    return str(get(machine, "status", "nodeRef", "name") or "")
+
+
 def owner_of(machine: Object) -> str:
     """The MachineSet or control plane that a Machine belongs to."""
     return str(controller_of(machine).get("name") or "")
@@ -104,8 +109,8 @@ def _may_be_asked(machine: Object, node: KubeNode) -> None:
     """Raises RepairRefused."""
     meta, notes = machine["metadata"], notes_of(machine)
     what = f"the Machine {meta['namespace']}/{meta['name']}"
-    reference = str(((machine.get("status") or {}).get("nodeRef") or {}).get("name") or "")
-    provider = str((machine.get("spec") or {}).get("providerID") or "")
+    reference = node_of(machine)
+    provider = str(get(machine, "spec", "providerID") or "")
     if reference != node.name or (provider and node.provider_id and provider != node.provider_id):
         raise RepairRefused(f"{what} stands for {reference or 'no node'} ({provider}), not for {node.name}")
     for key in ("skip-remediation", "paused"):
