@@ -14,7 +14,7 @@ CODE = ROOT / "adapters/nhc_adapters/kubernetes"
 
 GET_NODE = ("nodes/adapter.py", "self.client.find(node_path(name))")
 LIST_NODES = ("nodes/adapter.py", 'self.client.items("/api/v1/nodes"')
-PATCH_NODE = ("nodes/marks.py", "client.patch(node_path(name), ops, JSON_PATCH")
+PATCH_NODE = ("nodes/marks.py", "client.change(node_path(name), plan")
 PATCH_CONDITIONS = ("nodes/conditions.py", 'client.patch(f"{node_path(node)}/status"')
 LIST_PODS = ("nodes/pods.py", 'client.items("/api/v1/pods"')
 EVICT = ("nodes/drain.py", "self.client.post(path, body, retry=False)")
@@ -30,7 +30,7 @@ LIST_CHILDREN = ("jobs/child_jobs.py", "client.items(path, labelSelector")
 KUEUE = {"list workloads.kueue.x-k8s.io": ("jobs/kueue.py", "client.items(path, labelSelector")}
 JOB_CALLS = {
     "get": GET_JOB, "list": ("jobs/reading.py", "self.client.items(path)"),
-    "patch": ("jobs/patching.py", "client.patch(path_of(kind, job), patch, JSON_PATCH)"),
+    "patch": ("jobs/patching.py", "client.change(path_of(kind, job), plan"),
     "create": ("jobs/controller.py", "self.client.post(namespaced(namespace, kind.plural, group=kind.api), whole)"),
     "delete": ("jobs/controller.py", "self.client.delete(path_of(kind, job), body)"),
 }  # fmt: skip
@@ -139,7 +139,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "list nodeclaims.karpenter.sh": ("repair/karpenter.py", "self.objects.items(self._path())"),
         "delete nodeclaims.karpenter.sh": ("repair/karpenter.py", "self.objects.delete(self._path("),
     },
-    "nhc-spares": {"get nodes": ("nodes/marks.py", "client.get(node_path(name))"),
+    "nhc-spares": {"get nodes": ("nodes/marks.py", "client.change(node_path(name), plan"),
                    "list nodes": ("spares.py", 'self.client.items("/api/v1/nodes"'), "patch nodes": PATCH_NODE,
                    "list pods": LIST_PODS},
 }  # fmt: skip

@@ -14,7 +14,7 @@ import socket
 import threading
 import time
 from collections import Counter
-from typing import Any, Dict, Iterator, List, Mapping, Optional, TypedDict, Union, cast
+from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, TypedDict, Union, cast
 from urllib.parse import quote, urlencode
 
 import urllib3
@@ -43,6 +43,9 @@ WATCH_IDLE = 90.0
 
 PAGE = 500
 """Objects asked for at a time: a real node's object is 20 kB, so a page is about 10 MB on the wire."""
+
+ATTEMPTS = 8
+"""How often a change is planned anew after somebody else has written first."""
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
 
@@ -237,6 +240,30 @@ class Client:
         if content_type:
             headers["Content-Type"] = content_type
         return headers
+
+    def change(
+        self,
+        path: str,
+        plan: Callable[[Mapping[str, Any]], List[JsonObject]],
+        seen: Optional[Mapping[str, Any]] = None,
+        **query: str,
+    ) -> Optional[JsonObject]:
+        """Patch an object as planned, looked at anew whenever somebody else wrote in between: a plan begins with a test
+        of the version.
+
+        Returns the object as it is afterwards, None where there was nothing to do. Raises AdapterError.
+        """
+        for _attempt in range(ATTEMPTS):
+            ops = plan(self.get(path) if seen is None else seen)
+            if not ops:
+                return None
+            try:
+                return self.patch(path, ops, JSON_PATCH, **query)
+            except ApiError as error:
+                if not error.conflict:
+                    raise
+                seen = None
+        raise ApiError(409, "Conflict", f"{path} changed under our hands {ATTEMPTS} times")
 
     # Collections.
 

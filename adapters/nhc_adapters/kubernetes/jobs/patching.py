@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import copy
-from typing import Any, Callable, Dict, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client, namespaced
-from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.objects import Object, get, name_of
 from nhc_adapters.kubernetes.jobs.kinds import JobKind
-
-TRIES = 3
-"""How often a patch is built anew after somebody else has written first."""
 
 
 def path_of(kind: JobKind, job: Object) -> str:
@@ -21,23 +17,19 @@ def path_of(kind: JobKind, job: Object) -> str:
 
 def change(client: Client, kind: JobKind, job: Object, make: Callable[[Dict[str, Any]], None]) -> None:
     """One patch of spec and annotations; built anew where somebody wrote first. Raises ApiError, Unreachable."""
-    for number in range(TRIES):
-        now: Dict[str, Any] = copy.deepcopy(dict(job))
+
+    def plan(seen: Object) -> List[Dict[str, Any]]:
+        now: Dict[str, Any] = copy.deepcopy(dict(seen))
         make(now)
         meta = now["metadata"]
-        patch = [
+        return [
             {"op": "test", "path": "/metadata/uid", "value": meta["uid"]},
             {"op": "test", "path": "/metadata/resourceVersion", "value": meta["resourceVersion"]},
             {"op": "replace", "path": "/spec", "value": now["spec"]},
             {"op": "add", "path": "/metadata/annotations", "value": meta.get("annotations", {})},
         ]
-        try:
-            client.patch(path_of(kind, job), patch, JSON_PATCH)
-            return
-        except ApiError as error:
-            if not error.conflict or number == TRIES - 1:
-                raise
-        job = client.get(path_of(kind, job))
+
+    client.change(path_of(kind, job), plan, job)
 
 
 def annotate(client: Client, kind: JobKind, job: Object, notes: Mapping[str, Optional[str]]) -> None:

@@ -15,8 +15,7 @@ from nhc.model import printable
 from nhc.ports.adapter import Mark, NodeStep
 from nhc.ports.marks import mark_text
 from nhc.timestamps import utc
-from nhc_adapters.kubernetes.api.client import JSON_PATCH, Client, node_path
-from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offer_text
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
@@ -38,8 +37,6 @@ from nhc_adapters.kubernetes.nodes.own_marks import (
 )
 from nhc_adapters.kubernetes.nodes.view import unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, StateFields, Vocabulary, fill, label_value, read_taint
-
-ATTEMPTS = 8
 
 Op = Dict[str, Any]
 Plan = Callable[[Node], List[Op]]
@@ -304,21 +301,5 @@ def _escape(key: str) -> str:
 
 
 def apply(client: Client, name: str, plan: Plan, seen: Optional[Node] = None) -> Optional[Dict[str, Any]]:
-    """Carry out a plan on a node, looked at anew whenever somebody else wrote in between.
-
-    Returns the node as it is afterwards, None where there was nothing to do. Raises AdapterError.
-    """
-    node = seen
-    for _attempt in range(ATTEMPTS):
-        if node is None:
-            node = client.get(node_path(name))
-        ops = plan(node)
-        if not ops:
-            return None
-        try:
-            return client.patch(node_path(name), ops, JSON_PATCH, fieldManager=MANAGER)
-        except ApiError as error:
-            if not error.conflict:
-                raise
-            node = None
-    raise ApiError(409, "Conflict", f"{name} changed under our hands {ATTEMPTS} times")
+    """Carry out a plan on a node; as `Client.change`."""
+    return client.change(node_path(name), plan, seen, fieldManager=MANAGER)
