@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, List, Mapping, Tuple
+from typing import Callable, List, Mapping
 
 from nhc_adapters.node.hand import amd, look, nvidia
 from nhc_adapters.node.hand.journal import ACTING, BOOTING, ENDED, RepairJournal, RepairState
@@ -51,24 +51,24 @@ class RepairWork:
             if undo.kind == "module":
                 continue  # the repair itself unloads it
             self._note(left=(*self.state.left, undo))
-            self._take(undo)
+            self._switch(undo, False)
         modules = tuple(undo for undo in plan.undo if undo.kind == "module")
         if modules:
             self._note(left=(*self.state.left, *modules))
 
-    def _take(self, undo: Undo) -> None:
+    def _switch(self, undo: Undo, on: bool) -> None:
+        """Take something away, or put it back; a module is only put back, as the repair itself unloads it."""
         if undo.kind == "label":
-            self.node.ask(*self._label(undo, "false"))
+            self.node.ask(
+                "kubectl", "--kubeconfig", self.asked.kubeconfig, "label", "--overwrite", "node", self.asked.node,
+                f"{undo.name}={undo.value if on else 'false'}",
+            )  # fmt: skip
         elif undo.kind == "unit":
-            self.node.ask("systemctl", "stop", undo.name, timeout=SERVICE)
+            self.node.ask("systemctl", "start" if on else "stop", undo.name, timeout=SERVICE)
         elif undo.kind == "persistence":
-            self.node.ask("nvidia-smi", "-i", undo.name, "-pm", "0", timeout=SERVICE)
-
-    def _label(self, undo: Undo, value: str) -> Tuple[str, ...]:
-        return (
-            "kubectl", "--kubeconfig", self.asked.kubeconfig, "label", "--overwrite", "node", self.asked.node,
-            f"{undo.name}={value}",
-        )  # fmt: skip
+            self.node.ask("nvidia-smi", "-i", undo.name, "-pm", "1" if on else "0", timeout=SERVICE)
+        elif on and undo.name not in look.modules(self.node):
+            self.node.ask("modprobe", undo.name, timeout=SERVICE)
 
     def _wait_until_free(self, plan: RepairPlan, facts: NodeFacts) -> None:
         """Raises NotPossible with the names of who still holds a device."""
@@ -160,7 +160,7 @@ class RepairWork:
         for undo in reversed(self.state.left):
             try:
                 if undo.kind == "label" or same:  # the rest is of that boot: systemd and udev have started anew
-                    self._put(undo)
+                    self._switch(undo, True)
             except NotPossible as error:
                 failed.append(f"{undo.name} was not put back: {error}")
                 kept.insert(0, undo)
@@ -169,16 +169,6 @@ class RepairWork:
             phase=ENDED, outcome="done" if judged.fine and not failed else "failed", message=message[:900],
             results=dict(judged.results), left=tuple(kept),
         )  # fmt: skip
-
-    def _put(self, undo: Undo) -> None:
-        if undo.kind == "label":
-            self.node.ask(*self._label(undo, undo.value))
-        elif undo.kind == "unit":
-            self.node.ask("systemctl", "start", undo.name, timeout=SERVICE)
-        elif undo.kind == "persistence":
-            self.node.ask("nvidia-smi", "-i", undo.name, "-pm", "1", timeout=SERVICE)
-        elif undo.name not in look.modules(self.node):
-            self.node.ask("modprobe", undo.name, timeout=SERVICE)
 
 
 def answer_of(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]:
