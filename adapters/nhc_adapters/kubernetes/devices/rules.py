@@ -165,7 +165,7 @@ def read_rule(item: Mapping[str, Any]) -> Optional[DeviceRule]:
     """A rule of ours, None for anybody else's and for one that makes no sense."""
     metadata, spec = item.get("metadata") or {}, item.get("spec") or {}
     annotations, labels = metadata.get("annotations") or {}, metadata.get("labels") or {}
-    owner = next((one for one in metadata.get("ownerReferences") or () if one.get("kind") == "Node"), None)
+    owner = next((owner for owner in metadata.get("ownerReferences") or () if owner.get("kind") == "Node"), None)
     mark = read_mark_text(str(annotations.get(MARK, "")))
     pair = str(annotations.get(DEVICE, "")).split()
     selector, taint = spec.get("deviceSelector") or {}, spec.get("taint") or {}

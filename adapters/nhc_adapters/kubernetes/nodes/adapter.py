@@ -141,31 +141,25 @@ class Kubernetes:
         controller does not clear it when its condition is good: the component that marks by reports does. A mark that
         the remedy loop has set or taken over is its own: the controller neither clears it nor drains for it.
         """
-        objects, evidence = objects or {}, facts or {}
+        evidence = facts or {}
 
-        def mark_node(name: str) -> Applied:
-            mark = marks[name]._replace(owner=self.owner)
+        def plan(name: str, node: Mapping[str, Any]) -> List[Op]:
+            _compare((objects or {}).get(name), node)
+            state, wanted = self.state(node), marks[name]._replace(owner=self.owner)
+            if state.mark is not None and state.mark.ours and not state.available:
+                wanted = wanted._replace(since=state.mark.since)  # out since then, whatever the reason is now
+            effect, why = may_mark(state, wanted)
+            if read_own_mark(node) is not None and released(node):
+                effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
+            sources = read_sources(node)
+            reported = Facts(sources=tuple(dict.fromkeys((*sources, REPORT))))
+            if effect is Effect.UNCHANGED and name not in evidence and reported.sources != sources:
+                return plan_annotations(node, {SOURCE: " ".join(reported.sources)})
+            if effect is not Effect.CHANGED:
+                raise _Declined(effect, why)
+            return plan_mark(node, wanted, self.treatment, evidence.get(name) or reported)
 
-            def plan(node: Mapping[str, object]) -> List[Op]:
-                _compare(objects.get(name), node)
-                state = self.state(node)
-                wanted = mark
-                if state.mark is not None and state.mark.ours and not state.available:
-                    wanted = mark._replace(since=state.mark.since)  # out since then, whatever the reason is now
-                effect, why = may_mark(state, wanted)
-                if read_own_mark(node) is not None and released(node):
-                    effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
-                sources = read_sources(node)
-                reported = Facts(sources=tuple(dict.fromkeys((*sources, REPORT))))
-                if effect is Effect.UNCHANGED and name not in evidence and reported.sources != sources:
-                    return plan_annotations(node, {SOURCE: " ".join(reported.sources)})
-                if effect is not Effect.CHANGED:
-                    raise _Declined(effect, why)
-                return plan_mark(node, wanted, self.treatment, evidence.get(name) or reported)
-
-            return self._apply(name, plan, objects.get(name))
-
-        return self._together(list(marks), mark_node)
+        return self._apply_all({name: partial(plan, name) for name in marks}, objects)
 
     def clear(
         self,
@@ -190,7 +184,7 @@ class Kubernetes:
                 raise _Declined(effect, why)
             return plan_clear(node, self.treatment)
 
-        return self._together(list(dict.fromkeys(names)), lambda name: self._apply(name, plan))
+        return self._apply_all(dict.fromkeys(names, plan))
 
     def repairs(self) -> FrozenSet[Operation]:
         """The operations that one of the spoken vocabularies can ask a platform for."""
@@ -211,7 +205,7 @@ class Kubernetes:
             mark = state.mark if state.mark.action.value == operation.value else state.mark._replace(why=because)
             return plan_mark(node, mark, self.treatment, repair=operation.value)
 
-        return self._together(list(dict.fromkeys(names)), lambda name: self._apply(name, plan))
+        return self._apply_all(dict.fromkeys(names, plan))
 
     def release(self, names: Sequence[str], bad: Bad, now: float, by: str = "") -> List[Applied]:
         """Back in service by a person's decision: our marks go, and what is bad is overruled until it has ended once.
@@ -233,7 +227,7 @@ class Kubernetes:
             patch.annotations[OVERRULED] = left.text() if left is not None else None
             return patch.ops()
 
-        return self._together(list(dict.fromkeys(names)), lambda name: self._apply(name, plan))
+        return self._apply_all(dict.fromkeys(names, plan))
 
     def say(self, conditions: Mapping[str, Sequence[Condition]]) -> List[Applied]:
         """Write conditions; by node."""
@@ -249,17 +243,15 @@ class Kubernetes:
 
     def move_work(self, names: Sequence[str]) -> List[Applied]:
         """Let the work of dead nodes start elsewhere; as `nhc.ports.adapter.MovesWork`."""
-        return self._together(list(names), lambda name: self._apply(name, plan_move_work))
+        return self._apply_all(dict.fromkeys(names, plan_move_work))
 
     def work_back(self, names: Sequence[str]) -> List[Applied]:
         """Let work run again on nodes whose kubelet is heard again."""
-        return self._together(list(names), lambda name: self._apply(name, plan_work_back))
+        return self._apply_all(dict.fromkeys(names, plan_work_back))
 
     def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:
         """Set or remove (None) annotations of ours; by node."""
-        return self._together(
-            list(texts), lambda name: self._apply(name, lambda node: plan_annotations(node, texts[name]))
-        )
+        return self._apply_all({name: partial(plan_annotations, texts=own) for name, own in texts.items()})
 
     def _apply(self, name: str, plan: Plan, seen: Optional[Mapping[str, Any]] = None) -> Applied:
         try:
@@ -278,10 +270,12 @@ class Kubernetes:
         self.changed[name] = after
         return Applied(name, Effect.CHANGED)
 
-    def _together(self, names: Sequence[str], work: Callable[[str], Applied]) -> List[Applied]:
-        """Several nodes at a time. Raises Unreachable when the server answered for none of them."""
+    def _apply_all(
+        self, plans: Mapping[str, Plan], seen: Optional[Mapping[str, Mapping[str, Any]]] = None
+    ) -> List[Applied]:
+        """The plans of nodes, several at a time. Raises Unreachable when the server answered for none of them."""
         self._unreachable.clear()
-        applied = self.each(names, work)
+        applied = self.each(list(plans), lambda name: self._apply(name, plans[name], (seen or {}).get(name)))
         if self._unreachable and all(result.effect is Effect.FAILED for result in applied):
             raise self._unreachable[0]
         return applied
