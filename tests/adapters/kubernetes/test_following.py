@@ -182,7 +182,7 @@ def test_our_own_write_is_seen_before_the_watch_brings_it(cluster):
 def test_without_the_right_to_watch_nodes_are_listed(cluster):
     cluster.may_watch = False
     rounds(cluster, 2)
-    until(lambda: cluster.adapter._followed._stop.is_set())
+    until(lambda: not cluster.adapter._followed._watch.goes_on)
     watched = cluster.asked["watch"]
     cluster.nodes["n001"] = node(1, 5, unschedulable=True)
     assert not {one.name: one for one in cluster.adapter.nodes()}["n001"].available
@@ -421,7 +421,7 @@ def test_without_the_right_to_watch_devices_are_listed(cluster):
     with_devices(cluster)
     cluster.may_watch = False
     device_rounds(cluster, 2)
-    until(lambda: cluster.adapter._devices._stop.is_set())
+    until(lambda: not cluster.adapter._devices._following.goes_on)
     cluster.devices["resourceclaims"].append(claim(0))
     assert all(one.busy for one in device_rounds(cluster, 3))
     assert cluster.asked["watch"] <= 8  # each collection was tried twice

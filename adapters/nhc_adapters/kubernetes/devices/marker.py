@@ -6,8 +6,6 @@ about to be marked, cleared or repaired is read anew: a watch may be behind.
 
 from __future__ import annotations
 
-import threading
-import time
 from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.model import DeviceId
@@ -31,7 +29,7 @@ from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.devices.witness import disputed, taint_texts, taints_of
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT
-from nhc_adapters.kubernetes.nodes.following import AGAIN, SYNC
+from nhc_adapters.kubernetes.nodes.following import Following
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_hold
 from nhc_adapters.kubernetes.nodes.vocabulary import label_value
 
@@ -46,18 +44,15 @@ class DeviceMarker:
         self._api: Optional[DeviceApi] = None
         self._watch = DeviceWatch(client)
         """What is followed, where anything is."""
-        self._stop = threading.Event()
-        self._stop.set()
-        self._began = float("-inf")
-        self._asked = False
+        self._following = Following("nhc-kubernetes-devices")
 
     def states(self, nodes: Sequence[str], plugins: Iterable[str] = (), anew: bool = False) -> List[DeviceState]:
         """The devices of these nodes that can be marked, or are; `anew`: as they are at this moment. Where a device
         plugin gives a node's devices out (`plugins`), none can. Raises AdapterError.
         """
-        if not anew and self._asked and self._stop.is_set() and time.monotonic() - self._began > AGAIN:
-            self._follow()
-        self._asked = True
+        if self._following.due() and not anew:
+            self._watch = DeviceWatch(self.client, report=self._failed, api=self._api, everything=True)
+            self._following.begin(self._watch.run, self._watch.settled)
         watch = None if anew else self._followed()
         if watch is None:
             watch = self._read(nodes if anew else None)
@@ -183,24 +178,14 @@ class DeviceMarker:
 
     def _followed(self) -> Optional[DeviceWatch]:
         """What is followed, if it is sure to be up to date."""
-        return self._watch if not self._stop.is_set() and self._watch.current else None
+        return self._watch if self._following.goes_on and self._watch.current else None
 
-    def _follow(self) -> None:
-        self._stop = stop = threading.Event()
-        self._began = time.monotonic()
-
-        def failed(_what: str, cause: str) -> None:
-            if cause:  # the right to watch may be missing
-                stop.set()
-
-        self._watch = DeviceWatch(self.client, report=failed, api=self._api, everything=True)
-        threading.Thread(target=self._watch.run, args=(stop,), name="nhc-kubernetes-devices", daemon=True).start()
-        while not (stop.is_set() or self._watch.settled.is_set()) and time.monotonic() - self._began < SYNC:
-            stop.wait(0.02)
+    def _failed(self, _what: str, cause: str) -> None:
+        self._following.failed(cause)  # the right to watch may be missing
 
     def close(self) -> None:
         """Follow no longer."""
-        self._stop.set()
+        self._following.close()
 
     def _read(self, nodes: Optional[Sequence[str]] = None) -> DeviceWatch:
         """All rules, and the devices of these nodes, or of all."""

@@ -9,7 +9,7 @@ import json
 import threading
 import time
 import zlib
-from typing import Any, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping
 
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.reflector import Reflector
@@ -21,45 +21,67 @@ AGAIN = 600.0
 """Seconds after which following is tried again where it failed: the right to watch may be missing."""
 
 
+class Following:
+    """Whether a process follows by a watch what it asks for each round: from its second question on, and anew some time
+    after following has failed.
+    """
+
+    def __init__(self, thread: str) -> None:
+        self._thread = thread
+        self._stop = threading.Event()
+        self._stop.set()
+        self._began = float("-inf")
+        self._asked = False
+
+    def due(self) -> bool:
+        """Asked at each question: whether to begin now."""
+        asked, self._asked = self._asked, True
+        return asked and not self.goes_on and time.monotonic() - self._began > AGAIN
+
+    def begin(self, run: Callable[[threading.Event], None], settled: threading.Event) -> None:
+        """Follow in a thread. Returns once it is settled what there is, or that it has failed."""
+        self._stop, self._began = threading.Event(), time.monotonic()
+        threading.Thread(target=run, args=(self._stop,), name=self._thread, daemon=True).start()
+        while self.goes_on and not settled.is_set() and time.monotonic() - self._began < SYNC:
+            self._stop.wait(0.02)
+
+    @property
+    def goes_on(self) -> bool:
+        return not self._stop.is_set()
+
+    def failed(self, cause: str) -> None:
+        """What the watch reports: "" where it works."""
+        if cause:
+            self._stop.set()
+
+    def close(self) -> None:
+        """Follow no longer."""
+        self._stop.set()
+
+
 class FollowedNodes:
     """`all` lists the nodes the first time, for a command that asks once. After that a watch follows them."""
 
     def __init__(self, client: Client, selector: str = "") -> None:
         self._client, self._selector = client, selector
         self._query = {"labelSelector": selector} if selector else {}
+        self._watch = Following("nhc-kubernetes-nodes")
         self._reflector = self._new()
-        self._stop = threading.Event()
-        self._began = float("-inf")
-        self._asked = False
 
     def _new(self) -> Reflector:
         return Reflector(
             self._client, NODES, lambda _name, _node: None, trim=_packed, selector=self._selector,
-            report=self._failed,
+            report=self._watch.failed,
         )  # fmt: skip
-
-    def _failed(self, cause: str) -> None:
-        if cause:
-            self._stop.set()
-            self._reflector.synced.set()  # so that nobody waits for it; `following` is false from here on
 
     def all(self) -> List[Dict[str, Any]]:
         """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
-        if self._asked and time.monotonic() - self._began > AGAIN and not self.following:
-            self._follow()
-        self._asked = True
+        if self._watch.due():
+            self._reflector = self._new()
+            self._watch.begin(self._reflector.run, self._reflector.synced)
         if self.following:
             return [_unpacked(node) for node in list(self._reflector.objects.values())]
         return list(self._client.items(NODES, **self._query))
-
-    def _follow(self) -> None:
-        self._stop.set()
-        self._stop, self._reflector, self._began = threading.Event(), self._new(), time.monotonic()
-        following = threading.Thread(
-            target=self._reflector.run, args=(self._stop,), name="nhc-kubernetes-nodes", daemon=True
-        )
-        following.start()
-        self._reflector.synced.wait(SYNC)
 
     def put(self, node: Mapping[str, object]) -> None:
         """Take in what a write of ours returned: the watch may bring it a moment later."""
@@ -67,12 +89,12 @@ class FollowedNodes:
 
     def close(self) -> None:
         """Follow no longer."""
-        self._stop.set()
+        self._watch.close()
 
     @property
     def following(self) -> bool:
         """Whether `all` gives what the watch has kept, and not a new list."""
-        return self._reflector.current and not self._stop.is_set()
+        return self._reflector.current and self._watch.goes_on
 
 
 def _packed(node: Mapping[str, Any]) -> Dict[str, Any]:
