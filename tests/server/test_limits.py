@@ -6,7 +6,8 @@ from hypothesis import strategies as st
 
 from nhc.server.counters import ServerCounters
 from nhc.server.limits import BucketRate, Buckets
-from nhc.server.settings import load, loopback
+from nhc.server.settings import load
+from nhc.system.loopback import is_loopback
 from tests.support.intake import Server, packed, report
 
 
@@ -81,5 +82,5 @@ def test_settings_that_cannot_be_are_one_line(tmp_path, text, said):
 
 
 def test_loopback():
-    assert all(map(loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
-    assert not any(map(loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))
+    assert all(map(is_loopback, ("127.0.0.1", "127.9.9.9", "::1", "localhost")))
+    assert not any(map(is_loopback, ("0.0.0.0", "::", "10.0.0.1", "example.org", "")))

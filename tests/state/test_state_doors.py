@@ -218,12 +218,11 @@ STORES = ["kernel-log", "kernel-log-acks", "agent", "report-agent", "report-prol
 @pytest.mark.parametrize("value", [5, "text", [5], [[1, 2, 3]], {"a": 5}, {"a": {"b": None}}, {"a": [5]}, None, 1e308],
                          ids=repr)  # fmt: skip
 def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
-    from nhc.agent.kernel_findings import end_findings
     from nhc.agent.sockets import ask
     from nhc.host import Host
     from nhc.kernlog.read import read_log
     from nhc.kernlog.source import LogSource
-    from nhc.kernlog.store import standing
+    from nhc.kernlog.store import named, standing
 
     state = tmp_path / "state"
     state.mkdir(mode=0o700)
@@ -237,7 +236,7 @@ def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     done = nhc("check", "local", "-a", "-c", conf, "--format", "json", "--max-age", "60", state=state)
     assert not [r for r in json.loads(done.stdout)["results"] if r["reason"] in ("CheckBroken", "CheckDied")]
     assert standing(memory) == []
-    assert end_findings(memory, ["x"], "", True, "me", "", 1.0) == []
+    assert named(memory, ["x"], "", everything=True) == []
     log = tmp_path / "syslog"
     log.write_text("")
     read_log(Host(memory=memory), LogSource("syslog", str(log)))
