@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 __all__ = ["BadRoot", "Completed", "Filesystem", "Host", "Memory", "RunMemory", "Stat", "System", "WatchOnly"]
 
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+
 
 class BadRoot(Exception):
     """A directory is no node's root: one line."""
@@ -112,6 +114,10 @@ class Host:
             return self.read(path).strip()
         except OSError:
             return default
+
+    def boot_id(self) -> str:
+        """The kernel's own name for this boot, "" where it has none."""
+        return self.read_or(BOOT_ID)
 
     def number(self, path: str) -> Optional[int]:
         """The whole number that a small file holds, None where it cannot be read or holds something else."""

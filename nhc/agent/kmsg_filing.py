@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop, Timer
-from nhc.facts.history import boot_id
 from nhc.facts.kernel_lines import Record
 from nhc.host import Host
 from nhc.kernlog.judge import take_in
@@ -35,7 +34,7 @@ class Filing:
 
     def __init__(self, loop: Loop, host: Host, state: State, on_finding: Callable[[], None]) -> None:
         self.loop, self.host, self.state, self.on_finding = loop, host, state, on_finding
-        self.boot = boot_id(host)
+        self.boot = host.boot_id()
         self.first: Optional[int] = None
         self.last: Optional[int] = None
         self._noted: Optional[int] = None

@@ -57,7 +57,7 @@ class Agent:
     ) -> None:
         self.settings, self.host, self.state, self.loop, self.log = settings, host, state, loop, log
         self.node = node_name(settings, host)
-        self.boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
+        self.boot_id = host.boot_id()
         self.plan = Plan(())
         self.items: Dict[str, Item] = {}
         self.schedule = Schedule(self.node, settings.jitter)

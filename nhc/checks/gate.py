@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nhc.check import check, flag, opt
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
@@ -52,7 +51,7 @@ def check_gate(
         return cannot("GateUntold", str(error))
     if not kept.state.lets_in:
         return crit("GateClosed", f"the gate is {kept.state.value}: {kept.why}", action=Action.INSPECT)
-    if kept.each_boot and kept.boot != boot_id(host):
+    if kept.each_boot and kept.boot != host.boot_id():
         return cannot("GateUntold", "the verdict is of another boot, and nhc gate boot has not run in this one")
     age = max(host.time() - kept.at, 0.0)
     if max_age is None:

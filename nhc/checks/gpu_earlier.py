@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from nhc import memory
 from nhc.facts.accelerator_values import Device, Inventory
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, warn
@@ -32,7 +31,7 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
     held = memory.recall(host.memory, HAD)
     if not here and not held:
         return []
-    boot, machine = boot_id(host), host.read_or("/sys/class/dmi/id/product_uuid")
+    boot, machine = host.boot_id(), host.read_or("/sys/class/dmi/id/product_uuid")
     listed = held.get("addresses")
     had = [address for address in listed if isinstance(address, str)] if isinstance(listed, list) else []
     missing = sorted(set(had) - set(here)) if held.get("machine") == machine and len(here) < len(had) else []
@@ -84,7 +83,7 @@ def _before_load(host: Host, device: Device) -> Iterable[Outcome]:
         return
     total += device.errors.sram_aggregate.uncorrected or 0
     fresh = (device.errors.dram.uncorrected or 0) + (device.errors.sram.uncorrected or 0)
-    boot, boards = boot_id(host), memory.recall(host.memory, LIFE)
+    boot, boards = host.boot_id(), memory.recall(host.memory, LIFE)
     held: Any = boards.get(device.id)
     known = isinstance(held, list) and len(held) == 3 and all(isinstance(value, int) for value in held[1:])
     base = total if not known else held[1] if held[0] == boot else held[2]

@@ -10,7 +10,6 @@ from nhc.check import check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, pick
 from nhc.checks.gpu_proof import ANSWERING, WRONG, Target, ask_driver, judge
 from nhc.facts.accelerator_values import Device
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.kernlog.programs import origin
 from nhc.light import TYPE_CHECKING
@@ -66,7 +65,7 @@ def check_gpu_proof_beside(
     picked = pick(host, devices, "nvidia")
     outcomes, there = list(picked.outcomes), {_name(device): device for device in picked.devices}
     here = {_name(device) for device in picked.inventory.devices}  # those that other lines or hooks pick, too
-    boot = boot_id(host)
+    boot = host.boot_id()
     wrong = remembered.recall(host.memory, WRONG)
     whole = [name for name, device in there.items() if not device.modes.mig]
     turns = host.memory.load(TURNS)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from nhc.check import Judged, arg, check, flag, opt, rest
-from nhc.facts.history import boot_id
 from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.facts.ib_portinfo import best_rate
 from nhc.facts.infiniband import Port
@@ -57,7 +56,7 @@ def port_text(port: Port) -> str:
 
 def remembered(host: Host) -> Dict[str, float]:
     """The best rate at which each port has been up since boot, this run included; 0 where it had no rate."""
-    boot = boot_id(host)
+    boot = host.boot_id()
     best: Dict[str, float] = {}
 
     def change(stored: Dict[str, object]) -> None:

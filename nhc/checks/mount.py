@@ -7,7 +7,6 @@ import errno
 from nhc.check import Judged, check, opt, rest
 from nhc.facts import mounts as table
 from nhc.facts.fstab import NETWORK, fstab, holds_data
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, warn
@@ -144,7 +143,7 @@ def _judge(mount: table.Mount, why: Optional[str]) -> Optional[Outcome]:
 
 def _seen_writable(host: Host, mounted: Dict[str, table.Mount]) -> Dict[str, str]:
     """Mount point -> source of what was writable earlier in this boot, after adding what is now."""
-    boot = boot_id(host)
+    boot = host.boot_id()
 
     def change(stored: Dict[str, Any]) -> None:
         if stored.get("boot") != boot or not isinstance(stored.get("writable"), dict):

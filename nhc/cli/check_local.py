@@ -203,7 +203,7 @@ def fresh_report(state: State, max_age: float, host: Host, options: CheckLocalOp
     last, now = kept.get("report"), host.time()
     if kept.get("asked") != _selected(options) or not isinstance(last, dict):
         return None
-    report = fresh(last, max_age, now, host.read_or("/proc/sys/kernel/random/boot_id"))
+    report = fresh(last, max_age, now, host.boot_id())
     if report is None:
         return None
     age = now - report.started
@@ -221,7 +221,7 @@ def _agents_report(state: State, max_age: float, host: Host, options: CheckLocal
     """The resident agent's, where one runs on this node and has a fresh one."""
     from nhc.cli.answer import of_agent
 
-    return of_agent(state, max_age, host.time(), host.read_or("/proc/sys/kernel/random/boot_id"), options)
+    return of_agent(state, max_age, host.time(), host.boot_id(), options)
 
 
 def _show_progress(options: CheckLocalOptions) -> bool:

@@ -31,7 +31,7 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
     outcome = unknown(
         reason, f"{problems[0] if problems else 'nothing could be judged'}{more}", evidence=tuple(problems)
     )
-    boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
+    boot_id = host.boot_id()
     report = Report(node or host.system.hostname(), boot_id, time.time(), 0.0, (CheckResult(NO_CHECK, outcome),),
                     version=__version__)  # fmt: skip
     try:

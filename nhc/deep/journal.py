@@ -14,7 +14,6 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from nhc.deep import gpu_settings, leftovers
 from nhc.deep.gpu_settings import GpuSettings
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.system import whole_file
 from nhc.system.bounded_read import parse_json, read_bytes
@@ -126,7 +125,7 @@ def restore(host: Host, where: str, journal: RestoreJournal) -> Tuple[List[str],
     host = host.with_settings({**host.settings, "PATH": journal.path}) if journal.path else host
     done: List[str] = []
     failed: List[str] = []
-    if journal.boot == boot_id(host):
+    if journal.boot == host.boot_id():
         before = len(leftovers.marked(journal.run))
         if before:
             failed += leftovers.end(journal.run)

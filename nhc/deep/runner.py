@@ -20,7 +20,6 @@ from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers
 from nhc.deep.journal import JournalError, RestoreJournal
 from nhc.deep.progress import ExpectedCheck, RunProgress
 from nhc.facts.accelerator import accelerators
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.model import CheckResult, Outcome, Report, Verdict, unknown
 from nhc.plan import BUILT_IN, Item, Plan
@@ -175,7 +174,7 @@ def _prepare(wanted: RunRequest, host: Host, started: float, where: str) -> Rest
             ) from None
         gpus = ()
     scratch = f"{where}/scratch-{int(started)}-{os.getpid()}"
-    boot, path = boot_id(host), host.settings.get("PATH", "")
+    boot, path = host.boot_id(), host.settings.get("PATH", "")
     begin = RestoreJournal(uuid.uuid4().hex, boot, wanted.suite, started, scratch, (), gpus, path)
     journal.write(where, begin)
     try:
@@ -295,7 +294,7 @@ def _report(
 ) -> Report:
     return Report(
         host=wanted.node,
-        boot_id=boot_id(host),
+        boot_id=host.boot_id(),
         started=started,
         elapsed=time.monotonic() - begun,
         results=results,

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import re
 
-from nhc.facts.history import boot_id
 from nhc.facts.kernel_lines import parse_line
 from nhc.facts.kmsg import TAIL, boot_time, log_tail, rotated_to
 from nhc.host import Host
@@ -58,7 +57,7 @@ def losses(host: Host, path: str) -> List[Loss]:
 
     A loss counts once a second and kind. A file whose name ends in .gz is read whole each time.
     """
-    now, booted, boot = host.time(), boot_time(host), boot_id(host)
+    now, booted, boot = host.time(), boot_time(host), host.boot_id()
     if path.endswith(".gz"):
         import zlib
 

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
 
     from typing_extensions import TypeAlias
 
-BOOT_ID = "/proc/sys/kernel/random/boot_id"
 _SAMPLES = 12  # a window's resolution: what happened longer ago than 13/12 of it no longer counts
 
 Sample: TypeAlias = "Tuple[float, Dict[str, float]]"
@@ -31,10 +30,6 @@ class Growth(NamedTuple):
     seconds: float
 
 
-def boot_id(host: Host) -> str:
-    return host.read_or(BOOT_ID)
-
-
 def growth(
     host: Host, name: str, counters: Mapping[str, float], window: float, since_boot: bool = True
 ) -> Dict[str, Growth]:
@@ -43,7 +38,7 @@ def growth(
     `since_boot` says that the counters were 0 when the machine started, so that even the first run has
     something to compare with. Without it a counter seen for the first time is left out of the answer.
     """
-    now, boot = host.monotonic(), boot_id(host)
+    now, boot = host.monotonic(), host.boot_id()
     answer: Dict[str, Growth] = {}
 
     def change(stored: Dict[str, Any]) -> None:
@@ -83,7 +78,7 @@ def _moment(stored: object, now: float) -> float:
 
 def unchanged_since(host: Host, name: str, values: Mapping[str, int]) -> Dict[str, float]:
     """Since when each value has been what it is, as far as this boot's earlier runs looked, on the monotonic clock."""
-    now, boot = host.monotonic(), boot_id(host)
+    now, boot = host.monotonic(), host.boot_id()
     since: Dict[str, float] = {}
 
     def change(stored: Dict[str, Any]) -> None:

@@ -7,7 +7,6 @@ with the entries that are left, and skips the first of them as if it were the cu
 
 from __future__ import annotations
 
-from nhc.facts.history import boot_id
 from nhc.facts.kernel_lines import parse_journal
 from nhc.facts.kmsg import Batch, boot_time, read_kmsg
 from nhc.host import Completed, Host
@@ -30,7 +29,7 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
     lines = _ask(host, *what, *([f"--cursor={cursor}"] if cursor else []))
     if lines is None:  # journald can make nothing of the cursor
         return read_journal(host, "", identifier)._replace(lost=-1)
-    boot = boot_id(host).replace("-", "")
+    boot = host.boot_id().replace("-", "")
     lost, place, records = 0, cursor, []
     for number, line in enumerate(lines):
         entry = parse_journal(line, whole=not identifier)

@@ -12,7 +12,6 @@ services' own documents (the paths). EC2's Nitro instances have their id as the 
 
 from __future__ import annotations
 
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
@@ -101,7 +100,7 @@ def _in_cloud(cloud: str, answers: Dict[str, str], asset: str) -> Dict[str, str]
 
 def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
     """What the metadata service said in this boot, or on bare metal the controller; {} where it does not answer."""
-    boot, now = boot_id(host), host.time()
+    boot, now = host.boot_id(), host.time()
     kept = host.memory.load(STORE)
     earlier = kept.get("said")
     if kept.get("boot") == boot and isinstance(earlier, dict):

@@ -75,7 +75,7 @@ class Gate:
             kept = record.read(world.record_path)
         except BadRecord as error:
             world.say(f"{error}: the suite has to run again")
-        boot = world.host.read_or("/proc/sys/kernel/random/boot_id")
+        boot = world.host.boot_id()
         marks = identity.marks(world.host, world.suite_text)
         return GateView(world.clock(), boot, marks, kept, self._standing(), world.keeper is not None)
 

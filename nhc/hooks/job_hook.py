@@ -55,7 +55,7 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
 
         for note in plan.notes:
             warn(f"{hook}: {note}")
-    boot_id = host.read_or("/proc/sys/kernel/random/boot_id")
+    boot_id = host.boot_id()
     age = 0.0
     whole = plan
     plan = for_context(plan, context, skipped(environ, everything))

@@ -7,7 +7,6 @@ remembering are one step under the memory's lock; asking devices how they are, w
 from __future__ import annotations
 
 from nhc.facts import kmsg
-from nhc.facts.history import boot_id
 from nhc.host import Host
 from nhc.kernlog.findings import enter_boot, identity, restarted
 from nhc.kernlog.shape import fit
@@ -69,7 +68,7 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
         from nhc.kernlog.npd_rules import load_file
 
         rules += load_file(path).rules
-    boot = boot_id(host)
+    boot = host.boot_id()
     # Devices are asked before the memory is locked: a driver that hangs must not hold other runs up.
     clean: Dict[Tuple[str, str, str], Optional[bool]] = {}
     before: LogState = {} if since_boot else load(host.memory, source.store)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 
-from nhc.facts.history import boot_id
 from nhc.facts.machine_identity import DMI, cloud_of
 from nhc.facts.pci import accelerator_functions, switch_functions
 from nhc.host import Host
@@ -99,7 +98,7 @@ def known(host: Host, ask: bool) -> Tuple[NodeType, bool]:
 
     A type found without asking is looked up again once asking is allowed.
     """
-    boot = boot_id(host)
+    boot = host.boot_id()
     remembered = _valid(host.memory.load(STORE), boot)
     if remembered is not None and (remembered.asked or not ask or not remembered.problem):
         return remembered, False
@@ -109,7 +108,7 @@ def known(host: Host, ask: bool) -> Tuple[NodeType, bool]:
 
 
 def remember(host: Host, detected: NodeType) -> None:
-    boot = boot_id(host)
+    boot = host.boot_id()
 
     def change(stored: Dict[str, Any]) -> None:
         stored.clear()

@@ -137,7 +137,7 @@ def run(
         labels = machine_identity.labels(host)
     return Report(
         host=name or host.system.hostname(),
-        boot_id=host.read_or("/proc/sys/kernel/random/boot_id"),
+        boot_id=host.boot_id(),
         started=started,
         elapsed=time.monotonic() - begun,
         results=tuple(results),

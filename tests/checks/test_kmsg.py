@@ -13,8 +13,7 @@ from nhc.check import BadArguments
 from nhc.cli.ack import ack_command
 from nhc.facts.accelerator import asked
 from nhc.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
-from nhc.facts.history import BOOT_ID
-from nhc.host import Host
+from nhc.host import BOOT_ID, Host
 from nhc.kernlog.source import STORE
 from nhc.model import Action, Verdict
 from nhc.state.store import State

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from nhc.facts.history import BOOT_ID
 from nhc.facts.journal import STALE, read_journal
 from nhc.facts.kernel_lines import parse_journal
-from nhc.host import Completed
+from nhc.host import BOOT_ID, Completed
 from nhc.testing.fake_host import FakeHost
 
 NOW = 1_795_228_200.0  # 2026-11-21T02:30:00Z

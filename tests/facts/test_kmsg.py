@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.facts import kmsg
-from nhc.facts.history import BOOT_ID
 from nhc.facts.kernel_lines import bsd_time, message, parse_journal, parse_line, parse_record
-from nhc.host import Host
+from nhc.host import BOOT_ID, Host
 from nhc.system import kernel_ring
 from nhc.testing.fake_host import FakeHost
 from tests.support.require import need
