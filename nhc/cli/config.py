@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from nhc.cli.named_nodes import named_nodes
 from nhc.exit_status import EXIT_UNKNOWN
 from nhc.language import trust
 from nhc.language.loader import ConfigError, validate, without_lines
@@ -13,7 +14,7 @@ from nhc.language.setting_rules import problem
 from nhc.language.site_settings import host_names, site_settings
 from nhc.language.targets import Targets, external_matcher
 from nhc.light import TYPE_CHECKING
-from nhc.matching.node_ranges import expand, fold
+from nhc.matching.node_ranges import fold
 from nhc.matching.nodeset import Undecided
 from nhc.planning.local import SCRIPTS
 from nhc.planning.profiles import problem_of
@@ -37,11 +38,7 @@ def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str],
     that do not exist, arguments that do not fit, targets that cannot be read. Exit status: 0 fine, 1 no line is for one
     of the nodes of --nodes, 2 not fine.
     """
-    try:
-        nodes = expand(node_set)
-    except ValueError as error:
-        raise click.BadParameter(str(error), param_hint="--nodes") from None
-    return check_command(files, scripts, node, nodes)
+    return check_command(files, scripts, node, named_nodes(node_set))
 
 
 @click.command()

@@ -11,13 +11,13 @@ import click
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.gate import ADMIT, REFUSE
+from nhc.cli.named_nodes import named_nodes
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show
 from nhc.cli.store_options import SETTINGS, URL, opened
 from nhc.deep.due import DeepRule, Due, due
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
-from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports.adapter import AdapterError, JobMessages
@@ -57,11 +57,7 @@ def command(
     For a job of more than so many nodes: as PrologSlurmctld, or by hand before a large run. Exit status: 0 none is due,
     1 some are, 2 wrong usage, 3 the store does not answer.
     """
-    text = node_set or os.environ.get("SLURM_JOB_NODELIST", "")
-    try:
-        nodes = expand(text)
-    except ValueError as error:
-        raise CommandError(str(error), EXIT_USAGE) from None
+    nodes = named_nodes(node_set) or named_nodes(os.environ.get("SLURM_JOB_NODELIST", ""), "SLURM_JOB_NODELIST")
     if not nodes:
         raise CommandError("no nodes: give --nodes gpu[001-064], or run it in a job's prolog", EXIT_USAGE)
     job = os.environ.get("SLURM_JOB_ID", "")

@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import sys
 import time
-from typing import Any, Dict, List, Sequence
+from typing import Any, Dict, List
 
 import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, FORMAT, person
 from nhc.cli.gate_options import APPLY, SETTINGS, WHY, audit, needed_keeper
+from nhc.cli.named_nodes import named_nodes
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.param_types import DURATION
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.gates.settings import GateSettings, Trigger, load
-from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError, Effect
 from nhc.ports.gates import GateOrder, GroupOfNodes, KeepsCluster, TakesOrders, Turn
@@ -64,7 +64,7 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
         raise CommandError(f"{settings.scheduler} takes no orders", EXIT_USAGE)
     tell, failed = audit(settings, by, _complain), False
     verb = what.value
-    for node in _named(options["nodes"]):
+    for node in [name for nodes in options["nodes"] for name in named_nodes(nodes, "NODE")]:
         rules = settings.rules(node)
         if rules is None:
             _complain(f"{node}: is in no group of {settings.path}: it has no gate")
@@ -84,13 +84,6 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
         if not bad:
             tell(f"gate.ordered.{verb}", node, {"why": options["why"]})
     return EXIT_UNHEALTHY if failed else EXIT_HEALTHY
-
-
-def _named(sets: Sequence[str]) -> List[str]:
-    try:
-        return [name for nodes in sets for name in expand(nodes)]
-    except ValueError as error:
-        raise CommandError(str(error), EXIT_USAGE) from None
 
 
 @click.command("sync", cls=GroupedCommand)

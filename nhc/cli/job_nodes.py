@@ -10,12 +10,12 @@ from typing import Any, Dict, List, Optional, Sequence, Set
 
 import click
 
-from nhc.cli.command_error import CommandError
+from nhc.cli.named_nodes import named_nodes
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.param_types import DURATION
-from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.jobs.choose_nodes import JobCandidate, NodeChoice, choose
-from nhc.matching.node_ranges import expand, fold
+from nhc.matching.node_ranges import fold
 from nhc.model import Verdict, printable
 from nhc.units import show_number
 
@@ -50,12 +50,8 @@ def command(**options: Any) -> int:
 
     Exit status: 0 enough nodes, 2 wrong usage, 3 too few (what is missing is said), or the store does not answer.
     """
-    try:
-        names: Optional[Sequence[str]] = expand(options["node_set"]) if options["node_set"] else None
-    except ValueError as error:
-        raise CommandError(f"--nodes: {error}", EXIT_USAGE) from None
     now = time.time()
-    candidates = _in_service(_candidates(options, names, now), options)
+    candidates = _in_service(_candidates(options, named_nodes(options["node_set"]) or None, now), options)
     choice = choose(candidates, options["count"], None if options["proved"] is None else now - options["proved"])
     _show(choice, options)
     if len(choice.nodes) >= options["count"]:

@@ -12,13 +12,14 @@ import click
 
 from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import BY, person
+from nhc.cli.named_nodes import named_nodes
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.param_types import DURATION
 from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.jobs import flight_record
 from nhc.jobs.watch_judge import JobFindings, JobWatch
-from nhc.matching.node_ranges import expand, fold
+from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.system.bounded_read import cause, read_bytes, read_text
 from nhc.system.ending_signals import Signals, SignalToEnd
@@ -172,13 +173,7 @@ def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
                 raise CommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
             by_rank[int(fields[0])] = fields[1]
         return by_rank
-    if not options["node_set"]:
-        return {}
-    try:
-        names = expand(options["node_set"])
-    except ValueError as error:
-        raise CommandError(f"--nodes: {error}", EXIT_USAGE) from None
-    each = options["per_node"]
+    names, each = named_nodes(options["node_set"]), options["per_node"]
     return {at * each + slot: name for at, name in enumerate(names) for slot in range(each)}
 
 

@@ -14,6 +14,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import click
 
 from nhc.cli.command_error import CommandError
+from nhc.cli.named_nodes import named_nodes
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.printing import show
 from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -23,7 +24,6 @@ from nhc.jobs.why import RECORD, Clue, dated, decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
-from nhc.matching.node_ranges import expand
 from nhc.model import printable
 from nhc.ports.job_ends import JobEndRecord, JobEnds
 from nhc.system.bounded_read import cause, open_file
@@ -105,7 +105,7 @@ def ask(options: Dict[str, Any]) -> JobWhy:
     record = _record(job, options, witnesses) if job else None
     if record is None and not job:
         witnesses.append(Witness("scheduler", "no job was named"))
-    nodes = _nodes(options["node_set"]) or (record.nodes if record else ())
+    nodes = tuple(named_nodes(options["node_set"])) or (record.nodes if record else ())
     logs = JobLogs(nodes, places(record) if record else None)
     _read_logs(logs, files, record, witnesses)
     ended = record.ended if record else None
@@ -135,13 +135,6 @@ def _sorted(names: Sequence[str]) -> Tuple[str, List[str]]:
             f"{printable(jobs[1], 80)}: there is no such file, and one job at a time is asked for", EXIT_USAGE
         )
     return (jobs[0] if jobs else ""), [name for name in names if name not in jobs]
-
-
-def _nodes(node_set: str) -> Tuple[str, ...]:
-    try:
-        return tuple(expand(node_set)) if node_set else ()
-    except ValueError as error:
-        raise CommandError(f"--nodes: {error}", EXIT_USAGE) from None
 
 
 def _record(job: str, options: Dict[str, Any], witnesses: List[Witness]) -> Optional[JobEndRecord]:
