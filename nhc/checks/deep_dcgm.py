@@ -13,7 +13,7 @@ from nhc.model import Action, Outcome, crit, ok, printable, unknown, warn
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence, Tuple, Union
+    from typing import Dict, List, Sequence, Tuple, Union
 
     from nhc.facts.tools.dcgm_diag import DiagError, Diagnostic, DiagResult
     from nhc.host import Completed
@@ -197,7 +197,7 @@ def _untested(run: str, gpus: Sequence[int], diagnostic: Diagnostic) -> List[Out
         wanted = tuple(run.lower().split(","))
     results: Dict[str, Dict[str, str]] = {}
     for result in diagnostic.results:
-        results.setdefault(result.test.replace(" ", "_"), {})[result.entity] = result.status
+        results.setdefault(result.name, {})[result.entity] = result.status
     missing: List[Outcome] = []
     for test in wanted:
         by_entity = results.get(test, {})
@@ -212,28 +212,18 @@ def _untested(run: str, gpus: Sequence[int], diagnostic: Diagnostic) -> List[Out
 def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcomes: List[Outcome]) -> List[Outcome]:
     """Try the tests that failed once more: what passes now is a warning, what fails again stays."""
     failed = [result for result in first.results for outcome in _errors(result) if outcome.reason == TRIAGE]
-    tests = ",".join(dict.fromkeys(result.test.replace(" ", "_") for result in failed))
+    tests = ",".join(dict.fromkeys(result.name for result in failed))
     selected = list(argv)
     selected[selected.index("-r") + 1] = tests
     done = deep.attempt(host, selected, LEVELS.get(run, LEVELS["3"]))
-    second: Optional[Union[Diagnostic, Outcome]] = done if isinstance(done, Outcome) else _read(done)
-    if not isinstance(second, dcgm_diag.Diagnostic):
+    second = done if isinstance(done, Outcome) else _read(done)
+    if isinstance(second, Outcome):
         return outcomes
-    passed = {
-        (result.test.replace(" ", "_"), result.entity)
-        for result in second.results
-        if result.status == PASS and not result.errors
-    }
-    kept: List[Outcome] = []
-    by_target = {(_target(result), result.test.replace(" ", "_")): result for result in failed}
-    for outcome in outcomes:
-        tested = [key for key in by_target if outcome.reason == TRIAGE and key[0] == outcome.target
-                  and f" {key[1].replace('_', ' ')}:" in outcome.message.replace("_", " ")]  # fmt: skip
-        result = by_target[tested[0]] if tested else None
-        again = result is not None and not any(error.id == XID for error in result.errors)
-        if again and result is not None and (result.test.replace(" ", "_"), result.entity) in passed:
-            message = f"{outcome.message}; it passed when it was tried again"
-            kept.append(warn("DeepGpuDiagWarning", message, target=outcome.target))
-        else:
-            kept.append(outcome)
-    return kept
+    passed = {(result.name, result.entity) for result in second.results if result.status == PASS and not result.errors}
+    by_chance: Dict[Outcome, Outcome] = {}
+    for result in failed:
+        if (result.name, result.entity) in passed and not any(error.id == XID for error in result.errors):
+            for outcome in _errors(result):
+                message = f"{outcome.message}; it passed when it was tried again"
+                by_chance[outcome] = warn("DeepGpuDiagWarning", message, target=outcome.target)
+    return [by_chance.get(outcome, outcome) if outcome.reason == TRIAGE else outcome for outcome in outcomes]

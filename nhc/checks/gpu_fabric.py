@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.check import Judged, check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
-from nhc.facts.pci import accelerator_functions, switch_functions
+from nhc.facts.pci import shows, switch_functions
 from nhc.facts.processes import names
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
@@ -86,7 +86,7 @@ def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
 
     Example: *a100* || check_fabric_manager -n 6
     """
-    if not any(function.vendor_name == "nvidia" for function in host.fact(accelerator_functions)):
+    if not shows(host, "nvidia"):
         return skip("NoAccelerator", "no nvidia device on this node's PCI bus")
     there = len(host.fact(switch_functions))
     metrics = (Metric("nvswitch_count", there),)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from nhc.check import Judged, arg, check
 from nhc.checks.kmsg import GPU_STATE, outcomes, read, unreadable
-from nhc.facts.pci import accelerator_functions, switch_functions
+from nhc.facts.pci import shows, switch_functions
 from nhc.host import Host
 from nhc.kernlog.findings import NVIDIA
 from nhc.kernlog.source import LogSource
@@ -41,11 +41,6 @@ def check_gpu_xid(host: Host, hours: Optional[float] = None) -> Judged:
     pairs = list(reading.pairs)
     if hours is not None:
         pairs = [(key, f) for key, f in pairs if f["noticed"] - f["last"] <= hours * 3600]
-    if not pairs and not _nvidia_on_bus(host):
+    if not pairs and not (shows(host, "nvidia") or host.fact(switch_functions)):
         return skip("NoGpu", "no NVIDIA device on this node's PCI bus, and none in the kernel log")
     return outcomes(reading.log, pairs, "the NVIDIA driver")
-
-
-def _nvidia_on_bus(host: Host) -> bool:
-    functions = (*host.fact(accelerator_functions), *host.fact(switch_functions))
-    return any(function.vendor_name == "nvidia" for function in functions)

@@ -6,7 +6,7 @@ LBNL NHC's and CSC's names and settings. Both say by an exit status what the oth
 from __future__ import annotations
 
 from nhc.check import check
-from nhc.facts.pci import accelerator_functions
+from nhc.facts.pci import shows
 from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Outcome, crit, ok, skip, unknown
@@ -31,17 +31,13 @@ _SMI: Dict[int, Tuple[str, str, bool, Action]] = {
 }
 
 
-def _no_gpu(host: Host) -> bool:
-    return not any(function.vendor_name == "nvidia" for function in host.fact(accelerator_functions))
-
-
 def _expected(host: Host, status: int, arguments: Sequence[str]) -> bool:
     """Whether a node on which nvidia-smi finds no driver (9) or no device (6) should have devices.
 
     Those on its bus are expected, and those that its arguments name. A driver that is loaded was loaded for some:
     without any it refuses to (nv.c, "No NVIDIA GPU found"), so with none left on the bus all of them are lost.
     """
-    if not _no_gpu(host):
+    if shows(host, "nvidia"):
         return True
     named = any(argument[:2] == "-i" or argument.startswith("--id") for argument in arguments)
     return status == 6 and (named or host.exists("/proc/driver/nvidia/version"))
@@ -52,7 +48,7 @@ def _run(host: Host, command: str, arguments: Sequence[str], name: str, hung: Ac
     nothing wrong, it did not end (`hung` is the action then), it crashed.
     """
     if host.which(command) is None:
-        if _no_gpu(host):
+        if not shows(host, "nvidia"):
             return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
         return unknown("CommandMissing", f"{command} is not installed")
     ended = host.run([command, *arguments], timeout=20)

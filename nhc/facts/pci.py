@@ -138,6 +138,11 @@ def accelerator_functions(host: Host) -> Tuple[PciFunction, ...]:
     )
 
 
+def shows(host: Host, vendor: str) -> bool:
+    """Whether an accelerator of this vendor is on the bus."""
+    return any(function.vendor_name == vendor for function in host.fact(accelerator_functions))
+
+
 def switch_functions(host: Host) -> Tuple[PciFunction, ...]:
     """The NVSwitches on the bus. From the NVLink 5 generation on they are no PCI functions of the node."""
     return tuple(f for f in host.fact(_functions) if f.vendor == 0x10DE and f.class_code == _NVSWITCH_CLASS)

@@ -49,6 +49,11 @@ class DiagResult(NamedTuple):
     errors: Tuple[DiagError, ...] = ()
     info: Tuple[str, ...] = ()
 
+    @property
+    def name(self) -> str:
+        """The test as `dcgmi diag -r` takes it."""
+        return self.test.replace(" ", "_")
+
 
 class Diagnostic(NamedTuple):
     """A whole run. `generation` is 3 or 4; `trouble` is DCGM's own word on why it could not run, "" where it did.
