@@ -134,10 +134,6 @@ def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int
 
 def _repaired(host: Host, unit: str, outcome: Outcome) -> Outcome:
     """The same finding, with what the repair came to."""
-    try:
-        done = host.run(["systemctl", "kill", "--kill-who=main", "--", systemd.full_name(unit)], 10)
-        trouble = done.complaint if done.status else ""
-    except OSError as error:
-        trouble = error.strerror or str(error)
+    trouble = systemd.control(host, 10, "kill", "--kill-who=main", "--", systemd.full_name(unit))
     note = f"{unit} could not be killed: {trouble}" if trouble else f"{unit} was killed so that it starts anew"
     return outcome._replace(message=f"{outcome.message}; {note}")

@@ -15,7 +15,7 @@ from nhc.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import Callable, FrozenSet, Iterator, List, Optional, Sequence, Tuple
+    from typing import Callable, FrozenSet, Iterator, Sequence, Tuple
 
 
 class UserProcess(NamedTuple):
@@ -43,8 +43,12 @@ class Ignored(NamedTuple):
         )
 
 
-def _split(given: Sequence[str]) -> FrozenSet[str]:
-    return frozenset(word for value in given for word in value.split())
+def _ignored(
+    programs: Sequence[str] = (), uids: Sequence[str] = (), users: Sequence[str] = (), ignored_pids: Sequence[str] = ()
+) -> Ignored:
+    """What the options name, several in one value with blanks between them."""
+    given = (programs, uids, users, ignored_pids)
+    return Ignored(*(frozenset(word for value in values for word in value.split()) for values in given))
 
 
 _PARAMS: Tuple[Param, ...] = (
@@ -79,9 +83,16 @@ def strangers(host: Host, ignored: Ignored) -> Iterator[UserProcess]:
 
 
 def _judge(
-    host: Host, name: str, kind: str, rogues: Sequence[UserProcess], actions: Sequence[str], fine: str, reason: str
-) -> Outcome:
-    """Take the actions on each process and say so; the first one makes the message."""
+    host: Host, name: str, kind: str, reason: str, rogue: Callable[[UserProcess], bool], fine: str,
+    actions: Sequence[str], ignored: Ignored,
+) -> Outcome:  # fmt: skip
+    """Take the actions on each process that is a rogue, and say so; the first one makes the message."""
+    try:
+        rogues = [process for process in strangers(host, ignored) if rogue(process)]
+    except OSError as error:
+        return no_processes(error)
+    except JobsUnknown as error:
+        return unknown("JobsUnknown", f"who may run processes here cannot be told: {error}")
     metrics = (Metric("processes", len(rogues)),)
     if not rogues:
         return ok(fine, metrics=metrics)
@@ -114,26 +125,8 @@ def _kill(host: Host, pid: int) -> str:
     return "; killed"
 
 
-def _rogue_processes(
-    host: Host, ignored: Ignored, rogue: Callable[[UserProcess], bool]
-) -> Tuple[List[UserProcess], Optional[Outcome]]:
-    try:
-        return [process for process in strangers(host, ignored) if rogue(process)], None
-    except OSError as error:
-        return [], no_processes(error)
-    except JobsUnknown as error:
-        return [], unknown("JobsUnknown", f"who may run processes here cannot be told: {error}")
-
-
 @check("check_ps_unauth_users", *_PARAMS, timeout=15.0)
-def check_ps_unauth_users(
-    host: Host,
-    programs: Sequence[str] = (),
-    uids: Sequence[str] = (),
-    users: Sequence[str] = (),
-    ignored_pids: Sequence[str] = (),
-    actions: Sequence[str] = (),
-) -> Outcome:
+def check_ps_unauth_users(host: Host, actions: Sequence[str] = (), **ignored: Sequence[str]) -> Outcome:
     """Every process belongs to a system user, an authorised user, or the owner of a job on this node.
 
     System users are those up to $MAX_SYS_UID (by login.defs where it is not set), authorised ones those
@@ -144,23 +137,15 @@ def check_ps_unauth_users(
 
     Example: * || check_ps_unauth_users log syslog kill
     """
-    ignored = Ignored(_split(programs), _split(uids), _split(users), _split(ignored_pids))
-    rogues, failed = _rogue_processes(host, ignored, lambda process: process.user not in host.fact(job_users))
-    if failed is not None:
-        return failed
-    fine = "all processes belong to authorised users"
-    return _judge(host, "check_ps_unauth_users", "unauthorized", rogues, actions, fine, "UnauthorisedProcess")
+    return _judge(
+        host, "check_ps_unauth_users", "unauthorized", "UnauthorisedProcess",
+        lambda process: process.user not in host.fact(job_users), "all processes belong to authorised users",
+        actions, _ignored(**ignored),
+    )  # fmt: skip
 
 
 @check("check_ps_userproc_lineage", *_PARAMS, timeout=5.0)
-def check_ps_userproc_lineage(
-    host: Host,
-    programs: Sequence[str] = (),
-    uids: Sequence[str] = (),
-    users: Sequence[str] = (),
-    ignored_pids: Sequence[str] = (),
-    actions: Sequence[str] = (),
-) -> Outcome:
+def check_ps_userproc_lineage(host: Host, actions: Sequence[str] = (), **ignored: Sequence[str]) -> Outcome:
     """Every user's process descends from the resource manager.
 
     Follows the parents of each process that belongs neither to a system user nor to one of
@@ -177,12 +162,11 @@ def check_ps_userproc_lineage(
         if not pattern:
             wanted = "This check requires a supported resource manager (e.g., Slurm, TORQUE, SGE, LSF)"
             return unknown("NoResourceManager", f"{wanted}: {choice.how}" if choice.unsure else wanted)
-    ignored = Ignored(_split(programs), _split(uids), _split(users), _split(ignored_pids))
-    rogues, failed = _rogue_processes(host, ignored, lambda process: not descends(host, process.pid, pattern))
-    if failed is not None:
-        return failed
-    fine = "all users' processes descend from the resource manager"
-    return _judge(host, "check_ps_userproc_lineage", "rogue", rogues, actions, fine, "RogueProcess")
+    return _judge(
+        host, "check_ps_userproc_lineage", "rogue", "RogueProcess",
+        lambda process: not descends(host, process.pid, pattern),
+        "all users' processes descend from the resource manager", actions, _ignored(**ignored),
+    )  # fmt: skip
 
 
 def descends(host: Host, pid: int, pattern: str) -> bool:

@@ -14,6 +14,7 @@ from typing import List, NamedTuple, Optional, Tuple
 
 from nhc.deep import gpu_settings, leftovers
 from nhc.deep.gpu_settings import GpuSettings
+from nhc.facts import systemd
 from nhc.host import Host
 from nhc.system import whole_file
 from nhc.system.bounded_read import parse_json, read_bytes
@@ -103,15 +104,6 @@ def read(where: str) -> Optional[RestoreJournal]:
         raise JournalError(f"{path} is damaged ({error}): look what it wants put back, then remove it") from None
 
 
-def systemctl(host: Host, verb: str, name: str) -> str:
-    """Start or stop a service; why it could not be, "" where it was."""
-    try:
-        done = host.run(["systemctl", verb, "--", name], SERVICE_TIMEOUT)
-    except OSError as error:
-        return str(error.strerror)
-    return done.complaint if done.status else ""
-
-
 def is_active(host: Host, name: str) -> bool:
     """Whether a service runs. Raises OSError where there is no systemctl."""
     return host.run(["systemctl", "is-active", "--quiet", "--", name], 30.0).status == 0
@@ -134,7 +126,7 @@ def restore(host: Host, where: str, journal: RestoreJournal) -> Tuple[List[str],
         done += put
         failed += not_put
         for name in journal.stopped:
-            why = systemctl(host, "start", name)
+            why = systemd.control(host, SERVICE_TIMEOUT, "start", "--", name)
             (failed if why else done).append(f"{name} cannot be started: {why}" if why else f"{name} started")
     if journal.scratch and os.path.isdir(journal.scratch) and not os.path.islink(journal.scratch):
         shutil.rmtree(journal.scratch, ignore_errors=True)

@@ -19,6 +19,7 @@ from nhc.checks.gpu_proof import SEED
 from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers
 from nhc.deep.journal import JournalError, RestoreJournal
 from nhc.deep.progress import ExpectedCheck, RunProgress
+from nhc.facts import systemd
 from nhc.facts.accelerator import accelerators
 from nhc.host import Host
 from nhc.model import CheckResult, Outcome, Report, Verdict, unknown
@@ -197,7 +198,7 @@ def _stop_services(
             continue
         begin = begin._replace(stopped=(*begin.stopped, name))
         journal.write(where, begin)
-        why = journal.systemctl(host, "stop", name)
+        why = systemd.control(host, journal.SERVICE_TIMEOUT, "stop", "--", name)
         if why:
             notes.append(f"{STOP}: {name}: {why}")
     return begin

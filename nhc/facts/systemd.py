@@ -68,6 +68,15 @@ def _systemctl(host: Host, arguments: Sequence[str]) -> str:
     return ended.stdout
 
 
+def control(host: Host, timeout: float, *arguments: str) -> str:
+    """Have systemctl do something to a unit; why it could not, "" where it was done."""
+    try:
+        ended = host.run(["systemctl", *arguments], timeout)
+    except OSError as error:
+        return error.strerror or str(error)
+    return ended.complaint if ended.status else ""
+
+
 def units(host: Host, names: Sequence[str]) -> List[Dict[str, str]]:
     """The properties of each unit, in the order asked for. Raises SystemdError, OSError."""
     listed = parse_units(_systemctl(host, ["show", f"--property={PROPERTIES}", "--", *names]))
