@@ -15,7 +15,7 @@ from nhc.model import Metric, Outcome, crit, ok, unknown
 from nhc.units import text
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple, Union
 
     from nhc.system.process_identity import ProcessStat
 
@@ -113,13 +113,21 @@ _DAEMON = arg("daemon", text, "text or glob that its command line must hold", re
 _ARGUMENTS = arg("arguments", text, "text that must follow, after one blank")
 
 
-def _find(host: Host, daemon: str, owned: Callable[[int], bool], sessions: bool) -> Tuple[List[int], List[int]]:
-    """The first process that matches, and those that could but hang."""
-    matches = contains(daemon)
-    for pid, args in all_args(host):
-        if matches(args) and (sessions or not is_ssh_session(args)) and owned(pid):
-            return [pid], []
-    return [], [pid for pid in sorted(host.fact(unreadable)) if owned(pid)]
+def _look(
+    host: Host, daemon: str, user: Optional[str], arguments: Optional[str], sessions: bool
+) -> Union[Tuple[str, int], Outcome]:
+    """What is looked for in words, and the first process that it is, 0 for none; UNKNOWN where one hangs."""
+    looked_for = f"{daemon} {arguments}" if arguments else daemon
+    what = f"Process {looked_for} {f'owned by {user} ' if user else ''}"
+    matches, owned = contains(looked_for), OwnerTest(host, user)
+    try:
+        for pid, args in all_args(host):
+            if matches(args) and (sessions or not is_ssh_session(args)) and owned(pid):
+                return what, pid
+        hang = [pid for pid in sorted(host.fact(unreadable)) if owned(pid)]
+    except OSError as error:
+        return no_processes(error)
+    return cannot_read(hang, f"{what}not found") if hang else (what, 0)
 
 
 @check("check_ps_daemon", _DAEMON, arg("user", text, "user that it must run as"), _ARGUMENTS, timeout=5.0)
@@ -133,17 +141,11 @@ def check_ps_daemon(host: Host, daemon: str, user: Optional[str] = None, argumen
 
     Example: * || check_ps_daemon sshd root
     """
-    looked_for = f"{daemon} {arguments}" if arguments else daemon
-    by = f"owned by {user} " if user else ""
-    try:
-        pids, hang = _find(host, looked_for, OwnerTest(host, user), daemon not in ("sshd", "/usr/sbin/sshd"))
-    except OSError as error:
-        return no_processes(error)
-    if pids:
-        return ok(f"Process {looked_for} {by}running (PID {pids[0]})")
-    if hang:
-        return cannot_read(hang, f"Process {looked_for} {by}not found")
-    return crit("ProcessMissing", f"Process {looked_for} {by}not running")
+    looked = _look(host, daemon, user, arguments, daemon not in ("sshd", "/usr/sbin/sshd"))
+    if isinstance(looked, Outcome):
+        return looked
+    what, pid = looked
+    return ok(f"{what}running (PID {pid})") if pid else crit("ProcessMissing", f"{what}not running")
 
 
 @check(
@@ -158,16 +160,11 @@ def check_ps_blacklist(host: Host, daemon: str, user: Optional[str] = None, argu
 
     Example: * || check_ps_blacklist telnetd
     """
-    looked_for = f"{daemon} {arguments}" if arguments else daemon
-    by = f"owned by {user} " if user else ""
-    try:
-        pids, hang = _find(host, looked_for, OwnerTest(host, user), True)
-    except OSError as error:
-        return no_processes(error)
-    if pids:
-        line = described(host, pids[0])
-        pid = (Metric("pid", pids[0]),)
-        return crit("ProcessForbidden", f"Process {looked_for} {by}running", metrics=pid, evidence=(line,))
-    if hang:
-        return cannot_read(hang, f"Process {looked_for} {by}not found")
-    return ok(f"Process {looked_for} {by}not running")
+    looked = _look(host, daemon, user, arguments, sessions=True)
+    if isinstance(looked, Outcome):
+        return looked
+    what, pid = looked
+    if not pid:
+        return ok(f"{what}not running")
+    metrics = (Metric("pid", pid),)
+    return crit("ProcessForbidden", f"{what}running", metrics=metrics, evidence=(described(host, pid),))
