@@ -6,7 +6,6 @@ from nhc.check import Judged, check, opt
 from nhc.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
 from nhc.facts.accelerator_values import Device
 from nhc.facts.pci import shows, switch_functions
-from nhc.facts.processes import names
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
@@ -65,6 +64,8 @@ def _manager_runs(host: Host) -> Optional[bool]:
         ended = host.run(["systemctl", "is-active", SERVICE], timeout=5)
         if ended.stdout.strip() == "active":
             return True
+    from nhc.facts.processes import names
+
     running = names(host)
     return MANAGER[:15] in running if running else None
 

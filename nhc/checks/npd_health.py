@@ -8,7 +8,6 @@ from nhc.check import check, flag, opt
 from nhc.checks.kubelet import HEALTHZ, PROXY, ask
 from nhc.checks.runtime import component_socket, probe
 from nhc.facts import systemd
-from nhc.facts.journal import logged
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 from nhc.model import Action, Metric, Outcome, Verdict, crit, ok, unknown
@@ -115,6 +114,8 @@ def _answers(host: Host, component: str, deadline: float, socket: Optional[str],
 
 def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int, str]]) -> Optional[Outcome]:
     """What the unit's log holds too often, UNKNOWN where it cannot be read, None where all is well."""
+    from nhc.facts.journal import logged
+
     try:
         messages = logged(host, host.time() - span, f"--unit={unit}")
     except OSError as error:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from nhc.check import BadArguments, find
 from nhc.host import Host
-from nhc.kernlog.npd_rules import go_duration
 from nhc.light import TYPE_CHECKING
 from nhc.model import Outcome, unknown
 
@@ -72,6 +71,8 @@ def translate(arguments: Sequence[str]) -> List[str]:
 
 def _seconds(value: str) -> str:
     """A duration as Go writes it, in seconds. Raises BadArguments."""
+    from nhc.kernlog.npd_rules import go_duration
+
     try:
         return f"{go_duration(value):f}"
     except ValueError as error:

@@ -7,7 +7,6 @@ import time
 from nhc.check import check, flag, opt, rest
 from nhc.checks.ps import OwnerTest, any_matches, cannot_read, described, kill_process, no_processes
 from nhc.facts.processes import all_args, first_word, is_ssh_session, stat_of, unreadable
-from nhc.facts.systemd import booted, parse_properties
 from nhc.facts.users import user_name
 from nhc.host import Host, WatchOnly
 from nhc.light import TYPE_CHECKING, NamedTuple
@@ -44,6 +43,8 @@ class Service(NamedTuple):
 
 def service_command(host: Host, verb: str, name: str) -> Tuple[str, ...]:
     """The command by which this node starts, stops or restarts a service, or says whether it runs (`status`)."""
+    from nhc.facts.systemd import booted
+
     if not booted(host):
         return ("/sbin/service", name, verb)
     return ("systemctl", "is-active", "--quiet", name) if verb == "status" else ("systemctl", verb, name)
@@ -51,6 +52,8 @@ def service_command(host: Host, verb: str, name: str) -> Tuple[str, ...]:
 
 def parse_main_pid(output: str) -> int:
     """The main process in `systemctl show -p ActiveState,MainPID`; 0 where the unit is not active or has none."""
+    from nhc.facts.systemd import parse_properties
+
     values = parse_properties(output)
     pid = values.get("MainPID", "")
     return int(pid) if values.get("ActiveState") == "active" and pid.isdecimal() else 0
@@ -58,6 +61,8 @@ def parse_main_pid(output: str) -> int:
 
 def _main_pid(host: Host, name: str) -> int:
     """The main process of a systemd service that is active, else 0."""
+    from nhc.facts.systemd import booted
+
     if not booted(host):
         return 0
     try:

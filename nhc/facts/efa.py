@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from nhc.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.facts.infiniband import CLASS, Port, ports
-from nhc.facts.pci import INDEX, parse_index
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING
 
@@ -42,6 +41,8 @@ def counters(host: Host, port: Port) -> Dict[str, int]:
 
 def functions(host: Host) -> int:
     """How many adapters are on the PCI bus, whether or not the driver shows them (Amazon's efa0 to efa3)."""
+    from nhc.facts.pci import INDEX, parse_index
+
     return sum(kind in IDS for kind in parse_index(host.read_or(INDEX)))
 
 

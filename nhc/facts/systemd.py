@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from nhc.facts.kernel import uptime
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
@@ -98,6 +97,8 @@ def up_for(host: Host, name: str) -> float:
     InactiveExitTimestamp, not ActiveEnterTimestamp: a unit that is killed while it starts has only the first
     (node-problem-detector's health-checker).
     """
+    from nhc.facts.kernel import uptime
+
     wanted = full_name(name)
     output = _systemctl(host, ["show", "--property=InactiveExitTimestampMonotonic", "--", wanted])
     value = output.partition("=")[2].strip()

@@ -8,7 +8,6 @@ from __future__ import annotations
 import os
 import re
 
-from nhc.facts.systemd import parse_properties
 from nhc.host import Completed, Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
@@ -162,6 +161,8 @@ def clock_state(host: Host) -> ClockState:
     properties: Dict[str, str] = {}
     if host.which("timedatectl"):
         answer = host.run(["timedatectl", "show"], timeout=5)
+        from nhc.facts.systemd import parse_properties
+
         properties = parse_properties(answer.stdout)
         if "NTPSynchronized" not in properties:
             tools["timedatectl"] = _complaint(answer)
