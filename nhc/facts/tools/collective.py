@@ -217,13 +217,12 @@ def could_be_ranks(name: str, algbw: float, busbw: float, ranks: int) -> bool:
 
 
 class DataPath(NamedTuple):
-    """What NCCL_DEBUG=INFO said of how data travels: names of transports, and whether GPUDirect RDMA was seen.
+    """What NCCL_DEBUG=INFO said of how data travels: names of transports.
 
     `fell_back`: a rank has chosen TCP, whatever the others have.
     """
 
     names: FrozenSet[str]
-    gpudirect: bool
     fell_back: bool = False
 
 
@@ -233,7 +232,7 @@ def transport(text: str) -> DataPath:
     `P2P`, `SHM` and `NVLS` are those within a node.
     """
     names: List[str] = []
-    gpudirect = fell_back = False
+    fell_back = False
     for line in lines(text):
         if "NCCL INFO" not in line:
             continue
@@ -251,7 +250,6 @@ def transport(text: str) -> DataPath:
             names.append("SHM")
         if "Connected NVLS" in line:
             names.append("NVLS")
-        gpudirect = gpudirect or "/GDRDMA" in line
         # Not "NET/Socket : Using": that a network is made ready does not say that it is chosen.
         fell_back = fell_back or "Using network Socket" in line or "via NET/Socket" in line
-    return DataPath(frozenset(names), gpudirect, fell_back)
+    return DataPath(frozenset(names), fell_back)

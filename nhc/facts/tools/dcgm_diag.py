@@ -43,7 +43,6 @@ class DiagResult(NamedTuple):
     """What one test said of one entity: `GPU 3`, `CPU 0`, or "" for the whole node."""
 
     test: str
-    category: str
     entity: str
     status: str
     errors: Tuple[DiagError, ...] = ()
@@ -124,31 +123,30 @@ def _device_ids(root: Dict[str, Any]) -> Tuple[str, ...]:
 def _category(category: object) -> Iterator[DiagResult]:
     if not isinstance(category, dict) or not isinstance(category.get("tests"), list):
         raise ValueError("a test category without tests")
-    name = str(category.get("category", ""))
     for test in category["tests"]:
         if not isinstance(test, dict) or not isinstance(test.get("name"), str):
             raise ValueError("a test without a name")
         results = test.get("results")
         called = _NAMES.get(test["name"].lower(), test["name"].lower())
-        graded_results = [parsed for result in results or () for parsed in _results(result, called, name)]
+        graded_results = [parsed for result in results or () for parsed in _results(result, called)]
         summary = test.get("test_summary")
         if isinstance(summary, dict) and "status" in summary:
             graded = _status(summary["status"])
             # What failed as a whole, although no entity of it did.
             if not graded_results or (graded == FAIL and all(result.status != FAIL for result in graded_results)):
-                graded_results.append(DiagResult(called, name, "", graded, _errors(summary)))
+                graded_results.append(DiagResult(called, "", graded, _errors(summary)))
         if not graded_results:
             raise ValueError(f"test {test['name']} without results")
         yield from graded_results
 
 
-def _results(result: object, test: str, category: str) -> Iterator[DiagResult]:
+def _results(result: object, test: str) -> Iterator[DiagResult]:
     if not isinstance(result, dict):
         raise ValueError(f"a result of {test} is no object")
     info = result.get("info", ())
     lines = (info,) if isinstance(info, str) else tuple(str(line) for line in info or ())
     for entity in _entities(result):
-        yield DiagResult(test, category, entity, _status(result.get("status")), _errors(result), lines)
+        yield DiagResult(test, entity, _status(result.get("status")), _errors(result), lines)
 
 
 def _entities(result: Dict[str, Any]) -> List[str]:

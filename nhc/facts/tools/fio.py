@@ -13,13 +13,12 @@ VERIFY, NO_SPACE, IO = 84, 28, 5
 
 
 class Direction(NamedTuple):
-    """Reads or writes of a job: bytes moved, bytes a second, operations a second, the 99th percentile of completion
+    """Reads or writes of a job: bytes moved, bytes a second, the 99th percentile of completion
     latency in seconds (None where none was measured) and the time in seconds.
     """
 
     moved: int
     rate: float
-    iops: float
     p99: Optional[float]
     seconds: float
 
@@ -64,7 +63,5 @@ def _direction(job: Any, name: str) -> Direction:
         raise ValueError(f"{name} without io_bytes")
     percentiles = (values.get("clat_ns") or {}).get("percentile") or {}
     p99 = percentiles.get("99.000000")
-    return Direction(
-        moved, rate, figure(values.get("iops", 0)), None if p99 is None else figure(p99) / 1e9,
-        figure(values.get("runtime", 0)) / 1000,
-    )  # fmt: skip
+    runtime = figure(values.get("runtime", 0)) / 1000
+    return Direction(moved, rate, None if p99 is None else figure(p99) / 1e9, runtime)

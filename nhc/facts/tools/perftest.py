@@ -16,17 +16,12 @@ GBITS_PER_MIB = 2**20 * 8 / 1e9
 
 
 class RdmaRow(NamedTuple):
-    """One message size: bandwidth in Gb/s, or latency in microseconds; the other is None.
-
-    `peak` is 0 in a run by time (-D), which measures none.
-    """
+    """One message size: bandwidth in Gb/s, or latency in microseconds; the other is None."""
 
     size: int
     iterations: int
     average: Optional[float] = None
-    peak: Optional[float] = None
     latency_typical: Optional[float] = None
-    latency_p99: Optional[float] = None
 
 
 class Perftest(NamedTuple):
@@ -94,8 +89,8 @@ def _row(fields: List[str], unit: str) -> RdmaRow:
     if unit == "us":
         if len(fields) < 9:
             raise ValueError("a latency row that is cut off")
-        return RdmaRow(size, iterations, latency_typical=figure(fields[4]), latency_p99=figure(fields[7]))
+        return RdmaRow(size, iterations, latency_typical=figure(fields[4]))
     if len(fields) != 5:
         raise ValueError(f"a bandwidth row of {len(fields)} columns")
     factor = 1.0 if unit == "Gb/s" else GBITS_PER_MIB
-    return RdmaRow(size, iterations, figure(fields[3]) * factor, figure(fields[2]) * factor)
+    return RdmaRow(size, iterations, figure(fields[3]) * factor)

@@ -1,6 +1,6 @@
 """fi_pingpong of libfabric: one row a message size. Source: libfabric util/pingpong.c (show_perf).
 
-Its MB are 10^6 bytes; bandwidths here are Gb/s, the time of one transfer is in microseconds.
+The time of one transfer is in microseconds.
 """
 
 from __future__ import annotations
@@ -20,7 +20,6 @@ class PingRow(NamedTuple):
     size: int
     sent: int
     acked: int
-    gbits: float
     latency: float
 
 
@@ -46,8 +45,7 @@ def parse(text: str) -> PingPong:
             cell = dict(zip(head, fields))
             sent = _count(cell["#sent"])
             acked = sent if cell["#ack"].startswith("=") else _count(cell["#ack"])
-            rows.append(PingRow(_count(cell["bytes"]), sent, acked, figure(cell["MB/sec"]) * 8 / 1000,
-                                figure(cell["usec/xfer"])))  # fmt: skip
+            rows.append(PingRow(_count(cell["bytes"]), sent, acked, figure(cell["usec/xfer"])))
     if head is None and not failures:
         raise ValueError("not an output of fi_pingpong")
     return PingPong(tuple(rows), tuple(failures))
