@@ -7,12 +7,12 @@ Documentation/ABI/stable/sysfs-class-infiniband lists both.
 
 from __future__ import annotations
 
-from nhc.facts.infiniband import CLASS, Port, ports
+from nhc.facts.infiniband import CLASS, Port
 from nhc.host import Host
 from nhc.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, Sequence, Tuple
+    from typing import Dict, Sequence
 
 CEILING: Dict[str, int] = {
     "symbol_error": 0xFFFF,
@@ -59,11 +59,6 @@ def adapter(host: Host, device: str) -> RdmaAdapter:
         host.read_or(f"{base}/{x}") for x in ("fw_ver", "board_id", "hca_type", "node_guid")
     )
     return RdmaAdapter(device, firmware, board, model, guid, host.link_name(f"{base}/device/driver"))
-
-
-def adapters(host: Host) -> Tuple[RdmaAdapter, ...]:
-    """Every RDMA device with a port."""
-    return tuple(adapter(host, name) for name in dict.fromkeys(port.device for port in host.fact(ports)))
 
 
 def gids(host: Host, port: Port, limit: int = 256) -> Dict[int, str]:

@@ -29,9 +29,8 @@ STAYS = 600.0
 gives up well before (SCSI: 30 s a command and a few resets; NVMe: 30 s and a controller reset)."""
 TASKS = 32
 """Tasks remembered, those reported last."""
-SHARED = ("nfs", "lustre", "ceph", "cifs", "gpfs", "beegfs", "weka", "fuse", "9p")
-"""File systems whose data is on other machines (or in a user's process)."""
 OWN = ("ext4", "xfs", "btrfs")
+"""File systems whose data is on the node's own disks."""
 ENDS = {("nfs", "ServerOk"): "nfs", ("lustre", "ConnectionRestored"): "lustre", ("ceph", "MdsBack"): "ceph"}
 """The lines with which a file server is back."""
 

@@ -11,7 +11,6 @@ if TYPE_CHECKING:
 
 # srun -l (`0: `, `12: `), mpirun --tag-output (`[1,0]<stdout>:`), flux and prun alike
 _PREFIX = regex(r"^(?:\[\d+,\d+\]<std(?:out|err|diag)>: ?|\d{1,5}: )")
-_STEP = regex(r"[^\r\n]*\r(?!\n)")
 
 
 def lines(text: str) -> List[str]:
