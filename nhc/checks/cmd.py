@@ -78,9 +78,9 @@ def judge_end(ended: Completed, command: Command, timeout: float, status: Option
 def judge_output(
     ended: Completed,
     command: Command,
-    timeout: float = 5.0,
-    status: Optional[int] = None,
-    match: Sequence[str] = (),
+    timeout: float,
+    status: Optional[int],
+    match: Sequence[str],
     messages: Sequence[str] = (),
 ) -> Optional[Outcome]:
     """A failure where the output or the end is not as asked for, in LBNL NHC's order.

@@ -256,7 +256,7 @@ def _beyond(value: float, limit: float, at_least: bool) -> bool:
 
 
 def among_peers(
-    outcomes: Sequence[Outcome], models: Mapping[str, str], floor: Optional[float] = None
+    outcomes: Sequence[Outcome], models: Mapping[str, str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
     """Hold figures of one run to those of their peers: the same metric of devices of one model. `models` is by target.
 

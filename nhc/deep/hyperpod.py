@@ -110,7 +110,7 @@ def _passed(when: float, result: CheckResult) -> List[str]:
     if result.check in ("check_gpu_lost", "check_gpu_count"):
         return [_line(when, "GpuPci Count check success")]
     if result.check == "check_deep_dcgm":
-        return [_line(when, _dcgm(outcome, False, False))]
+        return [_line(when, _dcgm(outcome))]
     if result.check == "check_deep_efa" and outcome.metrics:
         return [_line(when, _efa(outcome))]
     if result.check == "check_deep_collective" and outcome.metrics:
@@ -120,12 +120,12 @@ def _passed(when: float, result: CheckResult) -> List[str]:
     return []
 
 
-def _dcgm(outcome: Outcome, replace: bool, reboot: bool) -> str:
+def _dcgm(outcome: Outcome) -> str:
     facts = dict(line.split(": ", 1) for line in outcome.evidence if ": " in line)
     return (
         f"DCGM diagnostic health summary: dcgmCheckLevel: 0 dcgmVersion: {facts.get('dcgmVersion', '')} "
         f"gpuDriverVersion: {facts.get('gpuDriverVersion', '')}, gpuDeviceIds: {facts.get('gpuDeviceIds', '[]')} "
-        f"replacementRequired: {str(replace).lower()} rebootRequired:{str(reboot).lower()}"
+        "replacementRequired: false rebootRequired:false"
     )
 
 

@@ -160,9 +160,9 @@ class Usage:
         for radius in self.radii(node):
             self.out[radius] = self.out.get(radius, 0) + change
 
-    def count_repairing(self, node: str, change: int = 1) -> None:
+    def count_repairing(self, node: str) -> None:
         for radius in self.radii(node):
-            self.repairing[radius] = self.repairing.get(radius, 0) + change
+            self.repairing[radius] = self.repairing.get(radius, 0) + 1
 
     def begin(self, done: BegunAction, planned: bool = False) -> None:
         """An action that was begun, now or in the history. Planned maintenance is no repair of a sick node: it counts
