@@ -11,9 +11,8 @@ import re
 from typing import NamedTuple, Tuple
 
 from nhc.policy.bounds import ACTIONS, REPAIRS
-from nhc.policy.limits import Limit, read_limit
+from nhc.policy.limits import Limit, Mode, read_limit
 from nhc.ports.repair import Rung
-from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import DrainSettings, RemedySettings, VerifySettings, Work
 from nhc.settings import settings_file
 from nhc.settings.settings_file import SettingsError, Table
@@ -100,11 +99,9 @@ def _works(file: Table) -> Tuple[Work, ...]:
     rungs = {rung.value: rung for rung in REPAIRS}
     works = []
     for table in file.list_of_tables("work"):
-        argv = table.texts("command")
+        argv = _command(table)
         if bool(argv) == ("rung" in table):
             raise table.error("command" if argv else "rung", "a [[work]] has either a rung or a command")
-        if argv and (not argv[0].startswith("/") or any("\0" in argument for argument in argv)):
-            raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
         rung = table.choice("counts-as", rungs, Rung.REBOOT) if argv else table.choice("rung", rungs, Rung.REBOOT)
         if rung is Rung.REPLACE:
             raise table.error("rung", "a train does not replace nodes: give them to the remedy loop")
@@ -114,11 +111,17 @@ def _works(file: Table) -> Tuple[Work, ...]:
     return tuple(works)
 
 
-def _verifying(table: Table) -> Tuple[Work, ...]:
+def _command(table: Table) -> Tuple[str, ...]:
     argv = table.texts("command")
-    takes = table.seconds("command-takes", 1800.0, least=1.0)
     if argv and not argv[0].startswith("/"):
-        raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/bin/nhc")
+        raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
+    if any("\0" in argument for argument in argv):
+        raise table.error("command", "no program takes an argument with a zero byte in it")
+    return argv
+
+
+def _verifying(table: Table) -> Tuple[Work, ...]:
+    argv, takes = _command(table), table.seconds("command-takes", 1800.0, least=1.0)
     return (Work(Rung.RESTART_APP, argv, takes, True),) if argv else ()
 
 

@@ -33,6 +33,7 @@ def test_the_example_is_read_and_says_the_defaults():
         (LEAST.replace('nodes = "n[1-4]"\n', ""), "nodes: missing"),
         (LEAST + 'command = ["/bin/x"]\n', "has either a rung or a command"),
         (LEAST.replace('rung = "reboot"', 'command = ["x"]'), "named by its whole path"),
+        (LEAST + '[verify]\ncommand = ["/bin/x", "a\\u0000b"]\n', "with a zero byte"),
         (LEAST.replace('"reboot"', '"replace"'), "does not replace nodes"),
         (LEAST.replace('"reboot"', '"dance"'), "'dance' is not one of"),
         (LEAST + "[waves]\nsize = {}\n", "waves.size: {} is not a text"),
