@@ -15,9 +15,10 @@ from nhc.facts.accelerator_values import LOST, Device
 from nhc.kernlog.xid import NEURON
 from nhc.model import Action
 from nhc.planning import runbooks
+from nhc.policy.limits import Mode
 from nhc.ports.repair import Rung
-from nhc.remedy.ladder import Ability, Mode, NodeFault, Tried, next_rung
-from nhc.remedy.machine import AttemptStatus
+from nhc.remedy.ladder import Ability, NodeFault, Try, next_rung
+from nhc.store.attempts import AttemptStatus
 from tests.support.run import ROOT, nhc
 
 CAMEL = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+")
@@ -175,7 +176,7 @@ def test_a_lost_gpu_s_action_and_ladder_and_runbook_agree():
     lost = NodeFault("n1", "check_gpu_lost/GpuLost", judged.reason, judged.message, judged.action, 0.0)
     everything = dict.fromkeys(Rung, Mode.ON)
     assert next_rung([lost], [], everything, lambda rung, device: Ability()).rung is Rung.REBOOT
-    tried = [Tried(Rung.REBOOT, "", AttemptStatus.SUCCEEDED)]
+    tried = [Try(Rung.REBOOT, "", AttemptStatus.SUCCEEDED)]
     assert next_rung([lost], tried, everything, lambda rung, device: Ability()).rung is Rung.POWER_CYCLE
     for reason in ("GpuLost", "Xid79"):
         assert runbooks.find(reason).action == judged.action.value == "reboot"

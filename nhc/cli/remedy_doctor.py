@@ -18,10 +18,10 @@ from nhc.matching.node_ranges import fold
 from nhc.model import printable
 from nhc.policy.bounds import MARK, REPAIRS
 from nhc.policy.devices import DEVICE
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import HasRights
 from nhc.remedy import counting
-from nhc.remedy.ladder import Mode
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite

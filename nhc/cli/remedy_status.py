@@ -19,9 +19,9 @@ from nhc.model import Scope, printable, speaks_of
 from nhc.plugins import NoAdapter
 from nhc.policy.bounds import ACTIONS
 from nhc.policy.breaker import NAME
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import AdapterError
 from nhc.ports.marks import cause_in_words
-from nhc.remedy.ladder import Mode
 from nhc.remedy.persons import case_of
 from nhc.remedy.site import verdicts_by_cluster
 from nhc.rounds.leader import Lead, lead_of
@@ -47,7 +47,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
         with store.read() as connection:
             rows = rows_of.list_episodes(connection, is_open=True)
             left = ended_episodes.left_to_persons(connection)
-            breaker = holds.breakers(connection).get(NAME)
+            breaker = holds.breaker_of(connection, NAME)
             held = holds.in_force(connection, now)
             verdicts = nodes.counts(connection, now - settings.sources.max_age)
         lead = lead_of(store)
@@ -58,13 +58,11 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
             verdicts = verdicts_by_cluster(settings, now)
         except (NoAdapter, AdapterError) as error:
             elsewhere = f"the store knows none, and the cluster cannot be asked: {printable(str(error))}"
-    is_open = breaker is not None and breaker.state == "open"
     states, details = Counter(row.state for row in rows), {row.id: detail_of(row) for row in rows}
     stalled = [row for row in rows if details[row.id].alarmed]
     modes = {action: settings.mode(action) for action in ACTIONS}
     value: Dict[str, Any] = {
-        "leader": lead.holder if lead.stands else "",
-        "breaker": breaker._asdict() if breaker is not None and is_open else None,
+        "leader": lead.holder if lead.stands else "", "breaker": breaker._asdict() if breaker.is_open else None,
         "actions": {action: mode.value for action, mode in modes.items()}, "nodes": verdicts,
         "nodes_by": known,
         "episodes": dict(states),
@@ -74,13 +72,13 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
     }  # fmt: skip
     if form == "json":
         show_value(value)
-        return 1 if is_open or stalled else 0
+        return 1 if breaker.is_open or stalled else 0
     enabled = [action for action, mode in modes.items() if mode is Mode.ON]
     lines: List[List[str]] = [
         ["leader", _led(lead)],
         ["enabled", ", ".join(enabled) or "nothing: nhc remedy run --dry-run shows what would be done"],
         ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
-         if breaker is not None and is_open else "closed"],
+         if breaker.is_open else "closed"],
         ["nodes", elsewhere or _counted(verdicts, known)],
         ["episodes", ", ".join(f"{count} {state}" for state, count in states.items()) or "none is open"],
     ]  # fmt: skip
@@ -92,7 +90,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
         lines.append(["a person", f"{what}: {printable(row.outcome)}: nhc remedy release {printable(row.node)}"])
     lines += [["hold", f"{hold.name or 'fleet'} by {hold.by} until {when(hold.until)}: {hold.why}"] for hold in held]
     show_table(lines)
-    return 1 if is_open or stalled else 0
+    return 1 if breaker.is_open or stalled else 0
 
 
 def _led(lead: Lead) -> str:

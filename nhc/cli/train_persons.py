@@ -14,10 +14,9 @@ from nhc.cli.printing import show, show_table, when
 from nhc.cli.remedy_options import SETTINGS, STORE, detail_of, opened
 from nhc.cli.train_run import counted
 from nhc.model import printable
-from nhc.remedy.cases import state_of
-from nhc.remedy.machine import AttemptStatus, EpisodeState
+from nhc.remedy.machine import EpisodeState
 from nhc.store import trains
-from nhc.store.attempts import Attempt
+from nhc.store.attempts import Attempt, AttemptStatus
 from nhc.trains import persons
 from nhc.trains.machine import TrainState, by_state
 from nhc.units import show_number
@@ -58,7 +57,7 @@ def status(name: str, settings_path: Optional[str], store_url: Optional[str], fo
         ]  # fmt: skip
         values[0]["work"] = [
             {"node": attempt.node, "what": attempt.device or attempt.rung, "by": attempt.repairer,
-             "state": state_of(attempt).value, "message": attempt.message}
+             "state": attempt.status.value, "message": attempt.message}
             for attempts in work.values() for attempt in attempts
         ]  # fmt: skip
     if form == "json":
@@ -82,8 +81,8 @@ def status(name: str, settings_path: Optional[str], store_url: Optional[str], fo
 def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
     """The step that a node is at, or was at last, counted from 1."""
     some = work.get(episode, ())
-    done = sum(state_of(attempt) is AttemptStatus.SUCCEEDED for attempt in some)
-    return done if some and done and state_of(some[-1]) is AttemptStatus.SUCCEEDED else done + 1
+    done = sum(attempt.status is AttemptStatus.SUCCEEDED for attempt in some)
+    return done if some and done and some[-1].status is AttemptStatus.SUCCEEDED else done + 1
 
 
 def _change(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> None:

@@ -13,8 +13,8 @@ from nhc.drills.world import CHECK
 from nhc.kernlog.judge import take_in
 from nhc.kernlog.state_types import LogState
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.policy.limits import Mode
 from nhc.ports.repair import LADDER, RUNG_OF, Rung
-from nhc.remedy.ladder import Mode
 from nhc.remedy.settings import RemedySettings
 from nhc.store import problems, reports
 from nhc.store.database import Store

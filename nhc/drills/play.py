@@ -13,10 +13,10 @@ from nhc.drills.scenarios import Scenario, Stand
 from nhc.drills.world import DrillWorld, Killed
 from nhc.policy.bounds import ACTIONS, FLEET
 from nhc.policy.breaker import NAME
+from nhc.policy.limits import Mode
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources

@@ -16,11 +16,11 @@ from nhc.drills.on_node import DrillRefused, InjectedFault
 from nhc.drills.play import Drilled, DrillTiming, Promise
 from nhc.model import Action
 from nhc.policy.bounds import MARK
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import AdapterError, Effect, NodeState
 from nhc.ports.marks import cause_text
 from nhc.remedy import persons
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.remedy.site import RemedySite
 from nhc.rounds.leader import Leader

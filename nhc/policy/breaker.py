@@ -35,7 +35,7 @@ class BreakerInput(NamedTuple):
     """
 
     nodes: int
-    sick: int
+    faulty: int
     blind: int
     repairs: Sequence[bool]
 
@@ -43,9 +43,9 @@ class BreakerInput(NamedTuple):
 def opens(settings: BreakerSettings, seen: BreakerInput) -> str:
     """Why the breaker must open now and stay open until a person closes it, "" where it need not."""
     limit = settings.faults.of(seen.nodes)
-    if seen.sick > limit:
+    if seen.faulty > limit:
         return (
-            f"{seen.sick} of {seen.nodes} nodes fell sick within {settings.within:g} s, more than "
+            f"{seen.faulty} of {seen.nodes} nodes fell sick within {settings.within:g} s, more than "
             f"{settings.faults.show()}: look for a common cause"
         )
     last = list(seen.repairs)[-settings.failures :] if settings.failures else []

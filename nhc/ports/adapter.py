@@ -107,6 +107,11 @@ class NodeState(NamedTuple):
     absent: bool = False
     returns: bool = False
 
+    @property
+    def out_by_us(self) -> bool:
+        """Whether it is out of service and carries a mark of nhc's."""
+        return not self.available and self.mark is not None and self.mark.ours
+
 
 class Operation(str, Enum):
     """What nhc can ask of a scheduler or a cluster for one node. A report's `Action` only recommends a repair."""

@@ -10,14 +10,15 @@ from nhc.ports.marks import clears_later
 from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.after_repair import bare, borrowed, unmarked
-from nhc.remedy.cases import EpisodeCase, Written, changes, state_of
+from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
-from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import postponed
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
+from nhc.store.attempts import AttemptStatus
 from nhc.store.errors import LeadershipLost, StoreError
 
 
@@ -120,14 +121,14 @@ class Performer:
             if result is not None and result.effect is not Effect.UNCHANGED:
                 why = f"its work may move: {result.message}"
                 moves.append((case, Move(None, case.detail._replace(moved=now), why)))
-        return self.records.save(moves, now, {})
+        return self.records.save(moves, now)
 
     def _applied(
         self, cases: Sequence[EpisodeCase], moves: Sequence[Tuple[EpisodeCase, Move]], now: float
     ) -> List[Written]:
         self._tried |= {case.episode.id for case in cases}
         some = [(case, move) for case, move in moves if changes(case.detail, move)]
-        return self.records.save(some, now, {})
+        return self.records.save(some, now)
 
     def _send(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Send what was written down, and write each answer down as soon as it is there."""
@@ -139,7 +140,7 @@ class Performer:
         todo = [case for case in cases if case.episode.id not in back]
         saved = self.records.save(
             [(case, unsent(case, back[case.episode.id])) for case in cases if back.get(case.episode.id)],
-            self.clock(), {},
+            self.clock(),
         )  # fmt: skip
         for case, sent in zip(todo, self.actuators.each(self._send_as_leader, todo)):
             written = self._answered(case, sent)
@@ -198,7 +199,7 @@ class Performer:
                 again = (*detail.again, case.attempts[-1].number)
                 detail = detail._replace(ask_after=now + sent.retry_after, again=again)
             move = Move(EpisodeEvent.REFUSED, detail, sent.message, ends=AttemptStatus.REFUSED)
-        return next(iter(self.records.save([(case, move)], now, {})), None)
+        return next(iter(self.records.save([(case, move)], now)), None)
 
     def _evict(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> None:
         """One step of asking work to leave, once a round; what stands in its way is kept with the episode."""
@@ -216,7 +217,7 @@ class Performer:
             if why and why.partition(" after ")[0] not in case.detail.waiting:
                 since = case.detail.waiting_since or now
                 moves.append((case, Move(None, case.detail._replace(waiting=f"work: {why}", waiting_since=since), why)))
-        self.records.save(moves, now, {})
+        self.records.save(moves, now)
 
     def _follow(self, cases: Sequence[EpisodeCase]) -> None:
         """Send the call that follows the first of a repair of several; each is written down before. It may be asked for
@@ -227,12 +228,12 @@ class Performer:
                 continue
             self._tried.add(case.episode.id)
             detail = case.detail._replace(followed=case.detail.followed + 1)
-            written = self.records.save([(case, Move(None, detail, "the call that follows is sent"))], self.clock(), {})
+            written = self.records.save([(case, Move(None, detail, "the call that follows is sent"))], self.clock())
             for stored in written:
                 sent = self.actuators.complete(stored.case)
                 if sent.answer is Answer.ACCEPTED:
                     detail = detail._replace(follow_id=sent.request_id, follow_message=sent.message or "accepted")
-                self.records.save([(stored.case, Move(None, detail, sent.message))], self.clock(), {})
+                self.records.save([(stored.case, Move(None, detail, sent.message))], self.clock())
 
 
 def _as_written(cases: Sequence[EpisodeCase], written: Sequence[Written]) -> List[EpisodeCase]:
@@ -295,7 +296,7 @@ def _fenced(case: EpisodeCase, view: EpisodeView) -> bool:
     if not case.attempts or view.node is None or view.node.silence is None or view.node.silence.heard:
         return False
     off = _halfway(case, view.progress) and case.rung is Rung.POWER_CYCLE
-    ended = state_of(case.attempts[-1]) is AttemptStatus.SUCCEEDED
+    ended = case.attempts[-1].status is AttemptStatus.SUCCEEDED
     return off or (case.state is EpisodeState.VERIFYING and ended and Rung(case.attempts[-1].rung) in NEW_BOOT)
 
 

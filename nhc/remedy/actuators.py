@@ -27,10 +27,10 @@ from nhc.ports.adapter import (
 )
 from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
 from nhc.remedy.asking import Answered
-from nhc.remedy.cases import EpisodeCase, seen_before, state_of
+from nhc.remedy.cases import EpisodeCase, seen_before
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.machine import AttemptStatus
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.store.attempts import AttemptStatus
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -272,7 +272,7 @@ def applied(nodes: Collection[str], work: Callable[[], List[Applied]]) -> Dict[s
 def answer_of(case: EpisodeCase) -> Sent:
     """The answer to the newest attempt as it was written down, or to the last call that followed it."""
     attempt = case.attempts[-1]
-    accepted = state_of(attempt) is AttemptStatus.SENT
+    accepted = attempt.status is AttemptStatus.SENT
     message, name = attempt.message, attempt.request_id
     if case.detail.follow_id or case.detail.follow_message:
         message, name = case.detail.follow_message, case.detail.follow_id or name

@@ -13,11 +13,10 @@ from nhc.model import DeviceId
 from nhc.policy.bounds import protected
 from nhc.ports.adapter import DeviceState
 from nhc.remedy import of_device
-from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.moves import FUTURE
 from nhc.remedy.settings import RemedySettings
+from nhc.remedy.view import FUTURE
 
 
 class NodeEpisode(NamedTuple):
@@ -131,8 +130,3 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
     if own.state in (EpisodeState.WITHDRAWN, EpisodeState.ABORTED) and now - own.ended < settings.leave_alone:
         return f"episode {own.number} left it to a person ({own.state.value}): nhc remedy release {fault.node}"
     return ""
-
-
-def opening(admission: Admission, now: float) -> Detail:
-    """The detail of a new episode."""
-    return Detail(entered=now, about=admission.about).joined(admission.faults)

@@ -7,12 +7,12 @@ from typing import FrozenSet
 from nhc.model import Verdict
 from nhc.ports.marks import clears_later
 from nhc.ports.repair import Rung, Stage
-from nhc.ports.suites import PROOF
 from nhc.remedy import verify
 from nhc.remedy.last_look import lent, taken
-from nhc.remedy.machine import MARKED_BY_US, AttemptStatus, EpisodeEvent, EpisodeState
-from nhc.remedy.moves import FUTURE, fresh, go, postponed, stay
-from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.remedy.machine import MARKED_BY_US, EpisodeEvent, EpisodeState
+from nhc.remedy.moves import fresh, go, postponed, stay
+from nhc.remedy.view import FUTURE, EpisodeView, Move, Scene
+from nhc.store.attempts import AttemptStatus
 
 SAME_MACHINE = frozenset({Rung.REBOOT, Rung.POWER_CYCLE})
 """Those of them that leave the machine what it is: while it shows its old boot, nothing has happened to it."""
@@ -130,15 +130,7 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
         if scene.time.elapsed(view.detail.repaired) > scene.settings.verify.deadline:
             return go(view, EpisodeEvent.GIVEN_UP, f"it could not be kept out of service: {view.detail.waiting or why}")
         return stay(view, scene, "mark", why) if not view.detail.waiting else Move(None, view.detail)
-    detail = view.detail
-    node = verify.RepairedNode(
-        detail.repaired, detail.entered, detail.healthy, detail.heard, view.health,
-        "" if detail.successor else verify.silence_of(view.node), view.proved,
-    )  # fmt: skip
-    settings = scene.settings.verify
-    if detail.about.known:
-        settings = settings._replace(suite=PROOF)
-    judgement = verify.judge(node, settings, scene.time, fresh(view.health, scene), old_boots(view))
+    judgement = verify.judge(view, scene, old_boots(view))
     if judgement.event is None:
         detail = view.detail._replace(healthy=judgement.healthy)
         return stay(view._replace(detail=detail), scene, judgement.bound, judgement.why)

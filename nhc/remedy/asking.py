@@ -28,11 +28,10 @@ class Answered(NamedTuple):
 
 
 class RequestsSeen(NamedTuple):
-    """What is asked for now, by node; what an ended episode has answered; what makes no sense, for a person."""
+    """What is asked for now, by node; and what an ended episode has answered."""
 
     standing: Mapping[str, Request] = {}
     answered: Sequence[Answered] = ()
-    problems: Sequence[str] = ()
 
 
 def cause_of(request: Request) -> str:

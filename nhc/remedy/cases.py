@@ -14,11 +14,12 @@ from nhc.ports.repair import Rung, Sighting
 from nhc.remedy import detail as details
 from nhc.remedy.admit import NodeEpisode
 from nhc.remedy.detail import Detail
-from nhc.remedy.machine import OUT, REPAIRING, AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.ladder import Try
+from nhc.remedy.machine import OUT, REPAIRING, EpisodeEvent, EpisodeState
 from nhc.remedy.settings import Work
-from nhc.remedy.view import EpisodeView, Move, Try
+from nhc.remedy.view import EpisodeView, Move
 from nhc.store import attempts
-from nhc.store.attempts import Attempt
+from nhc.store.attempts import Attempt, AttemptStatus
 from nhc.store.episodes import Episode
 
 
@@ -36,7 +37,7 @@ class EpisodeCase(NamedTuple):
         """How many steps of maintenance are done; 0 for a repair."""
         if not self.episode.train:
             return 0
-        return sum(state_of(attempt) is AttemptStatus.SUCCEEDED for attempt in self.attempts)
+        return sum(attempt.status is AttemptStatus.SUCCEEDED for attempt in self.attempts)
 
     @property
     def at_work(self) -> bool:
@@ -54,8 +55,8 @@ class EpisodeCase(NamedTuple):
     def tries(self) -> Tuple[Try, ...]:
         """Its attempts as decisions see them."""
         return tuple(
-            Try(row.number, Rung(row.rung), row.device, state_of(row), row.written, seen_before(row).kernel_boot,
-                row.message)
+            Try(Rung(row.rung), row.device, row.status, row.number in self.detail.again, row.number, row.written,
+                seen_before(row).kernel_boot, row.message)
             for row in self.attempts
         )  # fmt: skip
 
@@ -75,22 +76,12 @@ class Written(NamedTuple):
     before: EpisodeState
 
 
-def state_of(attempt: Attempt) -> AttemptStatus:
-    """An attempt's outcome; its state while it has none."""
-    return AttemptStatus(attempt.outcome or attempt.state)
-
-
 def seen_before(attempt: Attempt) -> Sighting:
     """What was seen of the machine before an attempt."""
     value: Dict[str, object] = json.loads(attempt.before)
     at = value.get("at", 0.0)
     texts = {name: str(value.get(name, "")) for name in ("instance", "boot", "power", "actor", "doing")}
     return Sighting(float(at) if isinstance(at, (int, float)) else 0.0, **texts)
-
-
-def is_open(attempt: Attempt) -> bool:
-    """Whether an attempt is still to be looked after."""
-    return state_of(attempt) in (AttemptStatus.WRITTEN, AttemptStatus.SENT, AttemptStatus.AMBIGUOUS)
 
 
 def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
@@ -143,9 +134,7 @@ def _gone(row: Episode) -> bool:
 
 def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[EpisodeCase], Dict[int, str]]:
     """Open episodes with their attempts; and why those that are left out cannot be read, by their number."""
-    by_episode: Dict[int, List[Attempt]] = {}
-    for attempt in attempts.attempts_of_open(connection) if rows else ():
-        by_episode.setdefault(attempt.episode, []).append(attempt)
+    by_episode = attempts.attempts_of_open(connection) if rows else {}
     cases, broken = [], {}
     for row in rows:
         try:

@@ -14,17 +14,18 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 from nhc.model import printable
 from nhc.policy.bounds import MARK, BegunAction, may_mark
 from nhc.policy.breaker import opens
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import ConditionReport, NodeStep
 from nhc.remedy import reclaim
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.admit import Admission
 from nhc.remedy.cases import Written
-from nhc.remedy.clock_watch import mind_the_clock, open_breaker
-from nhc.remedy.ladder import Mode
+from nhc.remedy.gather import Gatherer
 from nhc.remedy.machine import CAUSE, ENDS, EpisodeState
 from nhc.remedy.neighbours import Asks
-from nhc.remedy.observer import MARKING, Base, CollectsEvidence, Observer, RunsSuite
+from nhc.remedy.observer import MARKING, Base, Observer
 from nhc.remedy.passes import PASSES, Passes, Waiting, Would, nothing
+from nhc.remedy.proving import SuiteProver
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.store import holds
@@ -71,8 +72,8 @@ class RemedyController(Passes):
         actuators: Actuators,
         *,
         fence: Optional[Fence] = None,
-        evidence: Optional[CollectsEvidence] = None,
-        suite: Optional[RunsSuite] = None,
+        evidence: Optional[Gatherer] = None,
+        suite: Optional[SuiteProver] = None,
         asks: Optional[Asks] = None,
         reports: Callable[[], Iterable[ConditionReport]] = tuple,
         clock: Callable[[], float] = time.time,
@@ -89,7 +90,7 @@ class RemedyController(Passes):
         """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
         ticks, now = self.monotonic(), self.clock()
         self._decisions = 0
-        jumped = mind_the_clock(self._time, self.store, self.records.fence, self.records.actor, now, apply)
+        jumped = self.mind_the_clock(now, apply)
         marking = self.settings.mode(MARK)
         if apply and marking is Mode.ON:
             with self.store.write(self.records.fence) as connection:
@@ -170,10 +171,10 @@ class RemedyController(Passes):
         """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
         if base.states is None:
             return  # without the nodes nobody knows how many there are
-        sick = base.counted.sick | {row.node for row in opened if not reclaim.of_cause(row.cause)}
-        why = opens(self.settings.breaker, base.counted.seen._replace(sick=len(sick)))
+        faulty = base.counted.faulty | {row.node for row in opened if not reclaim.of_cause(row.cause)}
+        why = opens(self.settings.breaker, base.counted.seen._replace(faulty=len(faulty)))
         if why and apply:
-            open_breaker(self.store, self.records.fence, self.records.actor, why, base.now)
+            self.open_breaker(why, base.now)
 
     def _would_mark(self, base: Base) -> List[Would]:
         """What a dry run would mark, within the bounds."""

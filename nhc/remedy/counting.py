@@ -14,10 +14,11 @@ from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
 from nhc.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
 from nhc.remedy import reclaim
-from nhc.remedy.cases import EpisodeCase, state_of
+from nhc.remedy.cases import EpisodeCase
 from nhc.remedy.detail import Detail
-from nhc.remedy.machine import OUT, AttemptStatus, EpisodeState
+from nhc.remedy.machine import OUT, EpisodeState
 from nhc.store import attempts, ended_episodes, holds, nodes
+from nhc.store.attempts import AttemptStatus
 from nhc.store.ended_episodes import EndedEpisode
 from nhc.store.episodes import Episode
 from nhc.store.holds import Hold
@@ -58,11 +59,11 @@ def unmatched(bounds: Bounds, in_force: Iterable[Hold], fleet: FleetGroups) -> L
 
 
 class Counted(NamedTuple):
-    """What a round may spend, and what the breaker judges; `sick` names the nodes that it counts as such."""
+    """What a round may spend, and what the breaker judges; `faulty` names the nodes that it counts as such."""
 
     usage: Usage
     seen: BreakerInput
-    sick: FrozenSet[str]
+    faulty: FrozenSet[str]
 
 
 def longest(bounds: Bounds, breaker: BreakerSettings) -> float:
@@ -114,23 +115,22 @@ def count(
         planned = attempt.episode in maintained
         if not planned:
             repairs.append(attempt)
-        if state_of(attempt) is AttemptStatus.REFUSED or attempt.episode in begun_on:
+        if attempt.status is AttemptStatus.REFUSED or attempt.episode in begun_on:
             continue
         usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung), planned)
         begun_on |= {attempt.episode} if planned else set()  # the steps of one node are one piece of maintenance
     states_of = {row.id: EpisodeState(row.state) for row in known}
-    closed = holds.breakers(connection).get(NAME)
-    begun = closed.since if closed is not None else 0.0
+    begun = holds.breaker_of(connection, NAME).since
     recent = max(now - breaker.within, begun)
-    sick = frozenset(
+    faulty = frozenset(
         row.node for row in known
         if row.train is None and row.opened > recent and beginnings[row.id].fault and not reclaim.of_cause(row.cause)
     )  # fmt: skip
     seen = BreakerInput(
-        usage.size((FLEET, "")), len(sick), _blind(connection, fleet, now, max_age),
+        usage.size((FLEET, "")), len(faulty), _blind(connection, fleet, now, max_age),
         _repairs([attempt for attempt in repairs if attempt.written > begun], states_of),
     )  # fmt: skip
-    return Counted(usage, seen, sick)
+    return Counted(usage, seen, faulty)
 
 
 def taken_away(cases: Iterable[EpisodeCase], states: Iterable[NodeState]) -> Set[str]:
@@ -148,7 +148,7 @@ def _repairs(repairs: Sequence[attempts.Attempt], states: Mapping[int, EpisodeSt
         last[attempt.episode] = max(last.get(attempt.episode, 0), attempt.number)
     ended = []
     for attempt in repairs:
-        if state_of(attempt) in (AttemptStatus.REFUSED, AttemptStatus.SUPERSEDED):
+        if attempt.status in (AttemptStatus.REFUSED, AttemptStatus.SUPERSEDED):
             continue
         state = states.get(attempt.episode)
         if attempt.number < last[attempt.episode] or state is EpisodeState.ESCALATED:

@@ -55,11 +55,10 @@ class Gatherer:
 
     def __init__(
         self, store: Store, sources: Sources, budget: EvidenceBudget, directory: str, keep: float,
-        clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
+        clock: Callable[[], float] = time.time,
     ) -> None:  # fmt: skip
         self.store, self.sources, self.budget = store, sources, budget
-        self.directory, self.keep = directory, keep
-        self.clock, self.monotonic = clock, monotonic
+        self.directory, self.keep, self.clock = directory, keep, clock
         self._going: Dict[Tuple[int, int], _Going] = {}
 
     def collected(self, case: EpisodeCase, machine: Machine) -> bool:
@@ -67,10 +66,10 @@ class Gatherer:
         key = (case.episode.id, len(case.attempts) + 1)
         going = self._going.get(key)
         if going is None:
-            going = self._going[key] = _Going(self.monotonic())
+            going = self._going[key] = _Going(time.monotonic())
             name = f"nhc-evidence-{case.episode.id}"
             threading.Thread(target=self._collect, args=(going, machine), name=name, daemon=True).start()
-        late = self.monotonic() - going.began > self.budget.seconds
+        late = time.monotonic() - going.began > self.budget.seconds
         if not going.over.is_set() and not late:
             return False
         pieces = list(going.pieces)
@@ -83,13 +82,13 @@ class Gatherer:
     def wait(self) -> None:
         """Wait until everything that is being collected is over, or its time is: for a process that ends after it."""
         for going in list(self._going.values()):
-            going.over.wait(max(0.0, going.began + self.budget.seconds - self.monotonic()) + 0.1)
+            going.over.wait(max(0.0, going.began + self.budget.seconds - time.monotonic()) + 0.1)
 
     def _collect(self, going: _Going, machine: Machine) -> None:
         left = self.budget.size
         try:
             for name, source in self.sources(machine.node):
-                spent = self.monotonic() - going.began
+                spent = time.monotonic() - going.began
                 if left <= 0 or spent >= self.budget.seconds:
                     going.pieces.append(Piece(name, message="the budget of this collection was spent before"))
                     continue

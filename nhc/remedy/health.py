@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence
+from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -14,6 +14,7 @@ from nhc.remedy import reasons, silence
 from nhc.remedy.ladder import MARK, NodeFault
 from nhc.remedy.reasons import ReasonSettings
 from nhc.remedy.view import Health
+from nhc.store import deep
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.nodes import StoredNode
@@ -89,6 +90,12 @@ def reported(
         )  # fmt: skip
         healths[name] = Health(report.verdict, report.started, report.boot_id, faults, source)
     return healths
+
+
+def by_suite(connection: Connection, names: Names, suite: str) -> Dict[str, Tuple[str, float]]:
+    """The verdict of each node's newest run of a deep suite, and when that was; nothing where no suite is asked for."""
+    rows = deep.last_verdicts(connection) if suite else []
+    return {names.here(row.node): (row.verdict, row.at) for row in rows if row.suite == suite}
 
 
 def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:

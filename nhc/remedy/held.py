@@ -44,8 +44,8 @@ def held_now(connection: Connection, asked: Sequence[Tuple[str, int]], now: floa
     """Why nothing may be sent to each node at this very moment, "" where it may: a hold that is not our own, the end of
     that one, or the open breaker. `asked` are nodes, each with the number of our own hold on it (0: none).
     """
-    breaker = holds.breakers(connection).get(NAME)
-    if breaker is not None and breaker.state == "open":
+    breaker = holds.breaker_of(connection, NAME)
+    if breaker.is_open:
         return [f"the breaker is open: {breaker.why}"] * len(asked)
     if len(asked) <= FEW:
         return [_held(_on(connection, node, own, now, fleet), fleet, node, own) for node, own in asked]

@@ -8,12 +8,12 @@ enabled yet (`dry-run`) is not skipped: a harder repair in its place would be wo
 
 from __future__ import annotations
 
-from enum import Enum
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.model import Action, DeviceId
+from nhc.policy.limits import Mode
 from nhc.ports.repair import LADDER, RUNG_OF, Rung
-from nhc.remedy.machine import AttemptStatus
+from nhc.store.attempts import AttemptStatus
 
 REQUEST = "request"
 """The `source` of what a person asked for on the node itself."""
@@ -25,14 +25,6 @@ RECLAIM = "CloudReclaim"
 """The reason of a machine that the cloud takes away (`nhc.remedy.reclaim`)."""
 UNREPORTED = frozenset({REQUEST, MARK})
 """Sources of faults that no report shows: a repair for one does not wait for a fresh report."""
-
-
-class Mode(str, Enum):
-    """What the site allows of one action. DRY_RUN says what would be done and does not do it."""
-
-    ON = "on"
-    DRY_RUN = "dry-run"
-    OFF = "off"
 
 
 class NodeFault(NamedTuple):
@@ -64,26 +56,35 @@ class NodeFault(NamedTuple):
         return str(self.device) or self.target
 
 
-class Tried(NamedTuple):
-    """One attempt of this episode, as far as it has come."""
+class Try(NamedTuple):
+    """One attempt of this episode, as far as decisions need it.
+
+    `retry`: a refusal because the machine itself stands in the way now. `before_boot` is the kernel's boot id that was
+    seen before it.
+    """
 
     rung: Rung
     device: str
     state: AttemptStatus
     retry: bool = False
-    """A refusal because the machine itself stands in the way now."""
+    number: int = 0
+    written: float = 0.0
+    before_boot: str = ""
+    message: str = ""
 
 
 class Ability(NamedTuple):
     """Whether a rung can be done on a node: `why` is "" where it can.
 
     `again` is above 0 where that cannot be asked now: the seconds after which it is asked again. `right` is a
-    permission that is missing. Neither says anything of the machine, so no harder repair follows from it.
+    permission that is missing. Neither says anything of the machine, so no harder repair follows from it. `by` is the
+    name of the repairer that does it.
     """
 
     why: str = ""
     again: float = 0.0
     right: str = ""
+    by: str = ""
 
 
 class Skipped(NamedTuple):
@@ -97,7 +98,8 @@ class Skipped(NamedTuple):
 class RungChoice(NamedTuple):
     """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" where it goes on.
 
-    `again` (seconds) is above 0 where the rung waits, for what `why` says, because nobody can be asked for it now.
+    `again` (seconds) is above 0 where the rung waits, for what `why` says, because nobody can be asked for it now. `by`
+    is the repairer.
     """
 
     rung: Rung
@@ -105,6 +107,7 @@ class RungChoice(NamedTuple):
     skipped: Tuple[Skipped, ...]
     why: str = ""
     again: float = 0.0
+    by: str = ""
 
 
 LOST = frozenset({"Xid79", "GpuLost", "GpuOffBus", "GpuFallenOffBus", "GpuMissing", "GpuCountMismatch", "GpuCountLow"})
@@ -151,7 +154,7 @@ def devices(faults: Sequence[NodeFault], rung: Rung) -> List[str]:
 
 def next_rung(
     faults: Sequence[NodeFault],
-    tried: Sequence[Tried],
+    tried: Sequence[Try],
     modes: Mapping[Rung, Mode],
     can: Callable[[Rung, str], Ability],
 ) -> RungChoice:
@@ -178,11 +181,16 @@ def next_rung(
             if ability.why:
                 skipped.append(Skipped(rung, device, ability.why))
             elif mode is Mode.DRY_RUN:
-                what = f"{rung.value}{f' of {device}' if device else ''}"
+                what = named(rung, device)
                 return RungChoice(Rung.ESCALATE, "", tuple(skipped), f"would {what}, which is not enabled (dry run)")
             else:
-                return RungChoice(rung, device, tuple(skipped))
+                return RungChoice(rung, device, tuple(skipped), by=ability.by)
     return RungChoice(Rung.ESCALATE, "", tuple(skipped), "no repair is left on the ladder")
+
+
+def named(rung: Rung, device: str) -> str:
+    """A repair, for a person."""
+    return f"{rung.value} of {device}" if device else rung.value
 
 
 def missing(right: str, why: str) -> str:
@@ -190,5 +198,5 @@ def missing(right: str, why: str) -> str:
     return f"the right {right} is missing: {why}"
 
 
-def _ask_again(attempt: Tried) -> bool:
+def _ask_again(attempt: Try) -> bool:
     return attempt.state is AttemptStatus.REFUSED and attempt.retry

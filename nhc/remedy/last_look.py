@@ -66,13 +66,13 @@ def lent(node: Optional[NodeState]) -> bool:
     )  # fmt: skip
 
 
-def unfit(node: Optional[NodeState], needs_idle: bool, held: bool = True) -> str:
-    """Why nothing must be sent to a node, from its state at this moment; "" to send it. `held`: its hold counts."""
+def unfit(node: Optional[NodeState], needs_idle: bool) -> str:
+    """Why nothing must be sent to a node, from its state at this moment; "" to send it."""
     if node is None:
         return "the cluster does not know the node any more"
     if node.busy and needs_idle:
         return "work runs on the node again"
-    return taken(node) or (f"left alone: {node.hold}" if node.hold and held else "")
+    return taken(node) or (f"left alone: {node.hold}" if node.hold else "")
 
 
 def held_back(

@@ -14,6 +14,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Tuple
 
+from nhc.store.attempts import AttemptStatus
+
 
 class EpisodeState(str, Enum):
     """Where an episode is. The last five are ends. Maintenance begins in PLANNED, a repair in DETECTED."""
@@ -229,21 +231,6 @@ def after(state: EpisodeState, event: EpisodeEvent) -> EpisodeState:
         return TRANSITIONS[state, event]
     except KeyError:
         raise BadTransition(f"an episode in {state.value} knows no {event.value}") from None
-
-
-class AttemptStatus(str, Enum):
-    """How far one attempt is, and how it ended: what the store keeps as its state and outcome.
-
-    AMBIGUOUS is no end: the effect is looked for, and the attempt is resolved into another of the ends.
-    """
-
-    WRITTEN = "written"
-    SENT = "sent"
-    AMBIGUOUS = "ambiguous"
-    SUCCEEDED = "succeeded"
-    FAILED = "failed"
-    REFUSED = "refused"
-    SUPERSEDED = "superseded"
 
 
 ATTEMPT_MEANING: Mapping[AttemptStatus, str] = {

@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from typing import Optional, Protocol
+from typing import Optional
 
 from nhc.policy.bounds import Held
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import EpisodeEvent
-from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 from nhc.units import show_seconds
 
 LONGEST_PAUSE = 600.0
 """Seconds between two questions at the longest, where the other side asks for no longer pause."""
-FUTURE = 60.0
-"""Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
 
 _FIGURES = re.compile(r"\d+")
 
@@ -68,18 +65,9 @@ def postponed(detail: Detail, now: float, why: str, again: float) -> Detail:
     )
 
 
-class Believes(Protocol):
-    """What says how old a report may be, and what time it is."""
-
-    @property
-    def now(self) -> float: ...
-    @property
-    def settings(self) -> RemedySettings: ...
-
-
-def fresh(health: Optional[Health], scene: Believes) -> bool:
+def fresh(health: Optional[Health], scene: Scene) -> bool:
     """Whether a report is young enough to be believed."""
-    return health is not None and -FUTURE <= scene.now - health.at <= scene.settings.sources.max_age
+    return health is not None and health.is_fresh(scene.now, scene.settings.sources.max_age)
 
 
 def go(view: EpisodeView, event: EpisodeEvent, because: str = "", **changes: object) -> Move:

@@ -6,7 +6,7 @@ pass; a machine is looked at right before its repair is decided.
 
 from __future__ import annotations
 
-from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
+from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -15,8 +15,8 @@ from nhc.model import Verdict, printable
 from nhc.policy.bounds import MARK
 from nhc.policy.breaker import NAME, blind
 from nhc.policy.devices import DEVICE
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import AdapterError, ConditionReport, DeviceState, NodeState
-from nhc.ports.repair import Machine
 from nhc.ports.suites import PROOF
 from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
@@ -24,10 +24,12 @@ from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.cases import EpisodeCase, causes_of, standing
 from nhc.remedy.counting import Counted, FleetGroups
+from nhc.remedy.gather import Gatherer
 from nhc.remedy.held import StandingHolds, held_now
-from nhc.remedy.ladder import Mode, NodeFault
+from nhc.remedy.ladder import NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.neighbours import Asks, witnesses
+from nhc.remedy.proving import SuiteProver
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
@@ -41,28 +43,6 @@ MARKING = "remedy: marking"
 """The name under which the store remembers when marking was first enabled."""
 RECENT = 5
 """Episodes of a node that are looked through for the one that ended last."""
-
-
-class CollectsEvidence(Protocol):
-    """Who collects evidence, in the background."""
-
-    def collected(self, case: EpisodeCase, machine: Machine) -> bool:
-        """Whether the evidence for the next attempt is stored, or cannot be had; begins the collection if need be."""
-        ...
-
-
-class RunsSuite(Protocol):
-    """Who runs deep checks on a node, in the background."""
-
-    def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
-        """Whether the suite, or the proof of the episode's one device, passed since the last repair, None while that
-        runs; begins it if need be.
-        """
-        ...
-
-    def complaint(self, case: EpisodeCase) -> str:
-        """What kept the suite of an episode from telling, for a person; "" for nothing."""
-        ...
 
 
 class Base(NamedTuple):
@@ -88,7 +68,7 @@ class Observer:
     def __init__(
         self, store: Store, settings: RemedySettings, actuators: Actuators, records: Records,
         reports: Callable[[], Iterable[ConditionReport]],
-        evidence: Optional[CollectsEvidence], suite: Optional[RunsSuite], asks: Optional[Asks] = None,
+        evidence: Optional[Gatherer], suite: Optional[SuiteProver], asks: Optional[Asks] = None,
     ) -> None:  # fmt: skip
         self.store, self.settings, self.actuators, self.records = store, settings, actuators, records
         self.reports, self.evidence, self.suite, self.asks = reports, evidence, suite, asks
@@ -140,15 +120,12 @@ class Observer:
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, request, now) for node, request in asked.items()]
             devices = self.devices(cases, admitting=bool(faults))
-            counted = counting.count(
-                connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
-                now, self.settings.sources.max_age, self._ended, devices or (),
-            )  # fmt: skip
+            counted = self._count(connection, [*cases, *others], states, devices, now)
             scopes = holds.in_force(connection, now)
         if states is not None:
             self.problems += counting.unmatched(self.settings.bounds, scopes, self.fleet)
         self.problems += wrong
-        requests = RequestsSeen(asked, answered, wrong)
+        requests = RequestsSeen(asked, answered)
         admissions = admit(faults, standing(rows), self.settings, now, devices)
         working = {case.episode.node for case in cases}
         admissions += [
@@ -156,6 +133,16 @@ class Observer:
             if fault.node in common and fault.node not in working
         ]  # fmt: skip
         return Base(now, states, own, admissions, counted, requests, common, devices=devices)
+
+    def _count(
+        self, connection: Connection, cases: Sequence[EpisodeCase], states: Optional[Sequence[NodeState]],
+        devices: Optional[Sequence[DeviceState]], now: float,
+    ) -> Counted:  # fmt: skip
+        """What is out and was begun. `cases` are the open episodes of the loop and of all trains."""
+        return counting.count(
+            connection, self.fleet, cases, states or (), self.settings.bounds, self.settings.breaker, now,
+            self.settings.sources.max_age, self._ended, devices or (),
+        )  # fmt: skip
 
     def _silences(
         self, connection: Connection, silent: Sequence[NodeState], own: Mapping[str, Health],
@@ -263,16 +250,15 @@ class Observer:
             self.actuators.repairers.learn({self.fleet.names.here(row.node): row for row in rows})
             in_force = holds.in_force(connection, now)
             held, numbers = StandingHolds(in_force, self.fleet), {hold.id for hold in in_force}
-            breaker = holds.breakers(connection).get(NAME)
+            breaker = holds.breaker_of(connection, NAME)
             enabled = holds.first_seen(connection, MARKING)
             joined = self._joined(connection, cases, base)
             consents = self.records.consents(connection, [
                 case for case in cases if case.state in (EpisodeState.RECHECK, EpisodeState.AWAITING_APPROVAL)
             ])  # fmt: skip
-        why = breaker.why if breaker is not None and breaker.state == "open" else ""
+        why = breaker.why if breaker.is_open else ""
         why = why or (blind(self.settings.breaker, base.counted.seen) if base.states is not None else "")
-        repairers = self.actuators.repairers
-        scene = Scene(self.settings, base.counted.usage, time, enabled, repairers.can, repairers.name_of)
+        scene = Scene(self.settings, base.counted.usage, time, enabled, self.actuators.repairers.can)
         watched = self._watch(cases)
         devices = base.devices if first else self.devices(cases)
         beside = of_device.by_node(devices or ())

@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
 from nhc.policy.bounds import MARK, BegunAction
+from nhc.policy.breaker import NAME
 from nhc.ports.repair import Sighting
 from nhc.remedy import reclaim, steps
 from nhc.remedy.acting import Performer
@@ -18,8 +19,9 @@ from nhc.remedy.observer import Base, Observer
 from nhc.remedy.records import Records, chunks
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.store import holds
 from nhc.store.clocks import KeptClock
-from nhc.system.steady_time import SteadyTime
+from nhc.system.steady_time import FAR, SteadyTime
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""
@@ -61,6 +63,23 @@ class Passes:
         self.performer = Performer(records, actuators, clock, settings, observer.held)
         self._time = KeptClock(records.store, records.actor, records.fence, clock, monotonic)
         self._decisions = 0
+
+    def mind_the_clock(self, now: float, apply: bool) -> List[str]:
+        """Begin a round. Where the clock was set, waits begin anew, and far off rates can no longer be counted: the
+        breaker opens. Returns the lines to log about it. Raises StoreError, LeadershipLost.
+        """
+        step = self._time.begin_round(apply)
+        if not step:
+            return []
+        why = f"the clock jumped by {step:.0f} s"
+        if abs(step) > FAR and apply:
+            self.open_breaker(f"{why}: rates cannot be counted", now)
+        return [f"{why}: waits begin anew"]
+
+    def open_breaker(self, why: str, now: float) -> None:
+        """Open the breaker; a person closes it. Raises StoreError, LeadershipLost."""
+        with self.store.write(self.records.fence) as connection:
+            holds.set_breaker(connection, NAME, "open", by=self.records.actor, why=why, now=now)
 
     def problems(self) -> Tuple[str, ...]:
         """What could not be read in this round."""

@@ -8,7 +8,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict, ok
 from nhc.policy.reconcile import BadReports, load_reports
 from nhc.store import attempts, nodes, problems
-from nhc.store.attempts import AttemptOutcome
+from nhc.store.attempts import AttemptStatus
 from nhc.store.database import Store
 from nhc.system.bounded_read import read_text
 from nhc.timestamps import from_utc
@@ -53,7 +53,7 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
         ]
         repairs: Dict[str, List[float]] = {}
         for attempt in attempts.attempts_since(connection, since):
-            if attempt.outcome == AttemptOutcome.SUCCEEDED.value:
+            if attempt.status is AttemptStatus.SUCCEEDED:
                 repairs.setdefault(attempt.node, []).append(attempt.written)
     return FleetHistory(groups, _in_order(reports), {node: tuple(times) for node, times in repairs.items()})
 

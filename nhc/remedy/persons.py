@@ -13,11 +13,11 @@ from sqlalchemy.engine import Connection
 
 from nhc.policy.breaker import NAME
 from nhc.remedy import detail as details
-from nhc.remedy.cases import EpisodeCase, is_open, latest
+from nhc.remedy.cases import EpisodeCase, latest
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after
 from nhc.store import attempts, episodes, evidence, holds
-from nhc.store.attempts import AttemptOutcome
+from nhc.store.attempts import AttemptStatus
 from nhc.store.database import Store
 from nhc.store.episodes import EpisodeStep
 from nhc.store.errors import RequestRefused
@@ -75,9 +75,9 @@ def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Ch
         if case.state in ENDS:
             raise RequestRefused(f"episode {number} has ended already: {case.state.value}")
         answer = f"episode {number} of {case.episode.node} is aborted"
-        if case.attempts and is_open(case.attempts[-1]):
+        if case.attempts and case.attempts[-1].is_open:
             last = case.attempts[-1]
-            attempts.end_attempt(connection, last, AttemptOutcome.SUPERSEDED, now=now, by=by, message=f"aborted: {why}")
+            attempts.end_attempt(connection, last, AttemptStatus.SUPERSEDED, now=now, by=by, message=f"aborted: {why}")
             answer += f"; {last.rung} may have been sent and is not taken back"
         detail = case.detail._replace(entered=now, waiting="", because=why)
         following = after(case.state, EpisodeEvent.ABORT)
@@ -129,8 +129,7 @@ def release(store: Store, node: str, *, by: str, why: str, now: float) -> Releas
 def close_breaker(store: Store, *, by: str, why: str, now: float) -> bool:
     """Close the breaker; whether it was open. Raises StoreError."""
     with store.write() as connection:
-        breaker = holds.breakers(connection).get(NAME)
-        if breaker is None or breaker.state != "open":
+        if not holds.breaker_of(connection, NAME).is_open:
             return False
         holds.set_breaker(connection, NAME, "closed", by=by, why=why, now=now)
     return True

@@ -53,20 +53,18 @@ class ReportRead(NamedTuple):
 
 
 class SuiteProver:
-    """Runs suites through a runner: a `nhc.remedy.observer.RunsSuite`."""
+    """Runs suites, and proofs of single devices, through a runner."""
 
-    def __init__(
-        self, store: Store, runner: SuiteRunner, seconds: float,
-        clock: Callable[[], float] = time.time, monotonic: Callable[[], float] = time.monotonic,
-    ) -> None:  # fmt: skip
+    def __init__(self, store: Store, runner: SuiteRunner, seconds: float) -> None:
         self._store, self._runner, self._seconds = store, runner, seconds
-        self._clock, self._monotonic = clock, monotonic
         self._proofs: Dict[Tuple[int, float], _Proof] = {}
         self._lock = threading.Lock()
 
     def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
-        """Whether the suite passed since the last repair, None while it runs; begins it if need be."""
-        key, now = (case.episode.id, case.detail.entered), self._monotonic()
+        """Whether the suite, or the proof of the episode's one device, passed since the last repair, None while that
+        runs; begins it if need be.
+        """
+        key, now = (case.episode.id, case.detail.entered), time.monotonic()
         with self._lock:
             proof = self._proofs.setdefault(key, _Proof())
             proof.asked = now
@@ -98,9 +96,9 @@ class SuiteProver:
         """
         with self._lock:
             running = [proof.thread for proof in self._proofs.values() if proof.running and proof.thread is not None]
-        until = self._monotonic() + self._seconds
+        until = time.monotonic() + self._seconds
         for thread in running:
-            thread.join(max(0.0, until - self._monotonic()))
+            thread.join(max(0.0, until - time.monotonic()))
         return bool(running)
 
     def complaint(self, case: EpisodeCase) -> str:
@@ -130,7 +128,7 @@ class SuiteProver:
                 proof.passed, proof.why = result.passed, result.why
                 # The report of an UNKNOWN run must not be taken for that of the next one.
                 proof.tries += 1 if counts else 0
-                proof.again = self._monotonic() + PAUSE
+                proof.again = time.monotonic() + PAUSE
                 proof.running = False
 
     def _prove_device(self, order: SuiteOrder, about: DeviceId) -> ReportRead:
@@ -156,40 +154,36 @@ class SuiteProver:
 
 def read_proof(text: str, order: DeviceProof) -> ReportRead:
     """What a report proves of one device: all its results are of that device's proof, and one is. Pure."""
-    node = order.machine.node
-    try:
-        report = parse(text)
-    except (ValueError, RecursionError) as error:
-        return ReportRead(None, printable(f"{node}: the report of {PROOF} cannot be read: {error}", 400))
-    others = {result.check for result in report.results} - {PROOF}
-    if report.host != node or others or not report.results:
-        named = f"{', '.join(sorted(others)) or 'nothing'} of {report.host}"
-        return ReportRead(None, printable(f"{node}: a report of {named}, not of {PROOF}", 400))
-    if report.verdict is Verdict.CRIT:
-        return ReportRead(False, printable(f"{node}: {describe(report.failures()[0])}", 400), report)
-    if report.verdict is Verdict.OK:
-        return ReportRead(True, "", report)
-    if report.verdict is Verdict.WARN:  # GpuProofFlaky: a result was wrong once, and right when it was repeated
-        bad = next(result for result in report.results if result.verdict is Verdict.WARN)
-        return ReportRead(False, printable(f"{node}: {describe(bad)}", 400), report)
-    unsure = next(result for result in report.results if result.verdict is not Verdict.OK)
-    return ReportRead(None, printable(f"{node}: {PROOF} could not tell: {describe(unsure)}", 400), report)
+    result = _read(text, order.machine.node, PROOF, _checks)
+    if result.report is None or result.report.verdict is not Verdict.WARN:
+        return result
+    # GpuProofFlaky: a result was wrong once, and right when it was repeated.
+    flaky = next(each for each in result.report.results if each.verdict is Verdict.WARN)
+    return ReportRead(False, printable(f"{order.machine.node}: {describe(flaky)}", 400), result.report)
+
+
+def _checks(report: Report) -> str:
+    return ", ".join(sorted({result.check for result in report.results})) or "nothing"
 
 
 def read(text: str, order: SuiteOrder) -> ReportRead:
     """What a report says, once it is proved to be of this suite, this node and after the repair. Pure."""
-    node, suite = order.machine.node, order.suite
+    return _read(text, order.machine.node, order.suite, lambda report: report.labels.get("suite", "no suite"))
+
+
+def _read(text: str, node: str, wanted: str, subject: Callable[[Report], str]) -> ReportRead:
+    """What a report says of a node whose `subject` is the wanted one."""
     try:
         report = parse(text)
     except (ValueError, RecursionError) as error:
-        return ReportRead(None, printable(f"{node}: the report of {suite} cannot be read: {error}", 400))
-    if report.host != node or report.labels.get("suite") != suite:
-        named = f"{report.labels.get('suite')} of {report.host}"
-        return ReportRead(None, printable(f"{node}: a report of {named}, not of {suite}", 400))
+        return ReportRead(None, printable(f"{node}: the report of {wanted} cannot be read: {error}", 400))
+    if report.host != node or subject(report) != wanted:
+        named = f"{subject(report)} of {report.host}"
+        return ReportRead(None, printable(f"{node}: a report of {named}, not of {wanted}", 400))
     if report.verdict is Verdict.CRIT:
         return ReportRead(False, printable(f"{node}: {describe(report.failures()[0])}", 400), report)
     if healthy(report):
         return ReportRead(True, "", report)
     unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
     what = describe(unsure[0]) if unsure else "it judged nothing"
-    return ReportRead(None, printable(f"{node}: {suite} could not tell: {what}", 400), report)
+    return ReportRead(None, printable(f"{node}: {wanted} could not tell: {what}", 400), report)

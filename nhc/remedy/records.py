@@ -15,29 +15,24 @@ from sqlalchemy.engine import Connection
 
 from nhc.ports.repair import LADDER, Sighting
 from nhc.remedy import detail as details
-from nhc.remedy.admit import Admission, opening
-from nhc.remedy.cases import EpisodeCase, Written, is_open, read_cases
+from nhc.remedy.admit import Admission
+from nhc.remedy.cases import EpisodeCase, Written, read_cases
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.last_look import PUT_BACK, REGISTERED_ANEW
-from nhc.remedy.machine import ENDS, NOT_BEGUN, AttemptStatus, EpisodeEvent, EpisodeState, after
+from nhc.remedy.machine import ENDS, NOT_BEGUN, EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import Consent, Move
 from nhc.store import attempts, audit, ended_episodes, episodes
-from nhc.store.attempts import Approval, Attempt, AttemptOutcome, AttemptState
+from nhc.store.attempts import ENDED, Approval, Attempt, AttemptStatus
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeChange, EpisodeStep, OpeningEpisode
 from nhc.store.errors import Conflict
+from nhc.store.schema import batches
 
 T = TypeVar("T")
 ACTOR = "nhc remedy"
 CHUNK = 200
 """Moves in one transaction: others write too, and SQLite has one writer at a time. A storm is marked in such chunks."""
-
-ENDINGS = {
-    AttemptStatus.SUCCEEDED: AttemptOutcome.SUCCEEDED, AttemptStatus.FAILED: AttemptOutcome.FAILED,
-    AttemptStatus.REFUSED: AttemptOutcome.REFUSED, AttemptStatus.AMBIGUOUS: AttemptOutcome.AMBIGUOUS,
-    AttemptStatus.SUPERSEDED: AttemptOutcome.SUPERSEDED,
-}  # fmt: skip
 
 
 class Records:
@@ -121,9 +116,10 @@ class Records:
     @staticmethod
     def _opening(admission: Admission, now: float) -> OpeningEpisode:
         first = admission.faults[0]
+        detail = Detail(entered=now, about=admission.about).joined(admission.faults)
         return OpeningEpisode(
             admission.node, first.cause, first_rung(admission.faults).value, EpisodeState.DETECTED.value,
-            opening(admission, now).text(), {"message": first.message, "seen": first.seen, "source": first.source,
+            detail.text(), {"message": first.message, "seen": first.seen, "source": first.source,
              **({"device": str(admission.about)} if admission.about.known else {})},
         )  # fmt: skip
 
@@ -151,11 +147,11 @@ class Records:
             with self.store.write(self.fence) as connection, audit.together(connection):
                 opened = episodes.open_episodes(connection, opening, now=now, by=self.actor)
                 moves = [(EpisodeCase(row, detail), gone if row.node in anew else lost) for row in opened]
-                written += self._save(connection, moves, now, {})
+                written += self._save(connection, moves, now)
         return written
 
     def save(
-        self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
+        self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Mapping[int, Sighting] = {}
     ) -> List[Written]:
         """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt.
 
@@ -164,7 +160,7 @@ class Records:
         return [written for chunk in chunks(moves) for written in self._save_chunk(chunk, now, sightings)]
 
     def _save_chunk(
-        self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Dict[int, Sighting]
+        self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Mapping[int, Sighting]
     ) -> List[Written]:
         with self.store.write(self.fence) as connection:
             taking = any(_takes_room(move) for _case, move in moves)
@@ -174,7 +170,7 @@ class Records:
 
     def _save(
         self, connection: Connection, moves: Sequence[Tuple[EpisodeCase, Move]], now: float,
-        sightings: Dict[int, Sighting],
+        sightings: Mapping[int, Sighting] = {},
     ) -> List[Written]:  # fmt: skip
         """Write moves of different episodes with one statement a table. One that somebody else came before is left."""
         changed = [case.episode.id for case, move in moves if move.begins or move.ends is not None]
@@ -222,7 +218,7 @@ class Records:
                     sent = attempts.mark_sent(
                         connection, attempt, now=now, by=self.actor, request_id=request, message=message
                     )
-                    written = self._save(connection, [(case, move)], now, {})
+                    written = self._save(connection, [(case, move)], now)
                     if not written:
                         raise Conflict(f"episode {case.episode.id} was changed by another")
                     return written[0].case._replace(attempts=(*case.attempts[:-1], sent))
@@ -276,22 +272,24 @@ def _step(case: EpisodeCase, move: Move, detail: Detail, now: float, actor: str)
         changed["rung"] = move.rung.value
     changed["detail"] = detail.text()
     recorded = {"event": move.event.value if move.event else "", "because": move.because, **move.recorded}
-    ended = attempts.ended(case.attempts[-1], ENDINGS[move.ends], now, move.because) if _ends(case, move) else None  # type: ignore[index]
+    outcome = _outcome(case, move)
+    ended = attempts.ended(case.attempts[-1], outcome, now, move.because) if outcome is not None else None
     return _MoveRows(
         case, move, EpisodeChange(case.episode, EpisodeStep(actor, what, recorded), changed), detail, ended
     )
 
 
-def _ends(case: EpisodeCase, move: Move) -> bool:
-    return move.ends is not None and bool(case.attempts) and is_open(case.attempts[-1])
+def _outcome(case: EpisodeCase, move: Move) -> Optional[AttemptStatus]:
+    """How a move ends the attempt that is under way, None where it does not, or none is."""
+    return move.ends if case.attempts and case.attempts[-1].is_open else None
 
 
 def _attempts_as_read(case: EpisodeCase, move: Move, rows: Sequence[Attempt]) -> bool:
     """Whether the last attempt is as it was read, where the move ends it, and no other is open, where it begins one."""
-    ends = _ends(case, move)
+    ends = _outcome(case, move) is not None
     if ends and not any(attempts.is_as_read(case.attempts[-1], row) for row in rows):
         return False
-    unfinished = [row for row in rows if row.state != AttemptState.ENDED.value]
+    unfinished = [row for row in rows if row.state != ENDED]
     return not move.begins or all(ends and row.id == case.attempts[-1].id for row in unfinished)
 
 
@@ -318,4 +316,4 @@ def _takes_room(move: Move) -> bool:
 
 def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
     """So many at a time as one transaction writes."""
-    return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))
+    return batches(items, CHUNK)

@@ -15,10 +15,9 @@ from nhc.policy.bounds import ACTIONS, FLEET, MARK, REPAIRS, Bounds
 from nhc.policy.bounds_file import OWN, read_bounds
 from nhc.policy.breaker import BreakerSettings
 from nhc.policy.devices import read_devices
-from nhc.policy.limits import read_limit
+from nhc.policy.limits import Mode, read_limit
 from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import read as read_drill
-from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings
 from nhc.remedy.settings import (
     HOUR,

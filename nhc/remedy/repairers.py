@@ -155,10 +155,8 @@ class Repairers:
         """The repairer of that name, None where the settings have none any more."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
-    def choose(
-        self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()
-    ) -> Tuple[Optional[RepairerEntry], Ability]:  # fmt: skip
-        """The repairer that does a rung, or runs a command, on a node; None, and why there is none.
+    def can(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> Ability:
+        """Whether somebody can do a rung, or run a command, on a node, and which repairer does it.
 
         Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
         the very one that can.
@@ -171,21 +169,13 @@ class Repairers:
                 continue
             ability = entry.ability(machine, rung, device, argv)
             if not ability.why:
-                return entry, ability
+                return ability._replace(by=entry.name)
             refusals.append(f"{entry.name}: {ability.why}")
             unasked = unasked if unasked.again or unasked.right else ability
         nobody = "no repairer that runs commands on this node is set up (type node)" if argv else ""
-        why = "; ".join(refusals) or nobody or f"no repairer is set up for {rung.value} on this node"
-        return None, unasked._replace(why=why)
-
-    def can(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> Ability:
-        """Whether somebody can do a rung, or run a command, on a node."""
-        return self.choose(node, rung, device, argv)[1]
-
-    def name_of(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> str:
-        """The name of who does it, "" for nobody."""
-        entry = self.choose(node, rung, device, argv)[0]
-        return entry.name if entry is not None else ""
+        return unasked._replace(
+            why="; ".join(refusals) or nobody or f"no repairer is set up for {rung.value} on this node"
+        )
 
     def claims(self, node: str) -> str:
         """Who else acts on a node or has announced it, "" for nobody. What cannot be asked counts as a claim: two

@@ -10,9 +10,9 @@ from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 from nhc.policy.bounds import REPAIRS, Bounds
 from nhc.policy.breaker import BreakerSettings
 from nhc.policy.devices import DeviceSettings
+from nhc.policy.limits import Mode
 from nhc.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import DrillSettings
-from nhc.remedy.ladder import Mode
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason
 from nhc.remedy.silence import SilenceSettings
 from nhc.store import where

@@ -15,11 +15,11 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tup
 
 from nhc.model import CheckResult, Report, Verdict, ok
 from nhc.policy.bounds import REPAIRS
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import Mark, NodeState
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.ladder import Mode
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.past import FleetHistory
 from nhc.remedy.repairers import RepairerEntry, Repairers

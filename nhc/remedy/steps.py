@@ -12,11 +12,12 @@ from typing import Callable, Dict, Optional
 from nhc.model import DeviceId, Verdict
 from nhc.policy import bounds
 from nhc.policy.bounds import MARK, Held
+from nhc.policy.limits import Mode
 from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.ports.marks import may_mark
 from nhc.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
-from nhc.remedy.ladder import REQUEST, UNREPORTED, Mode, NodeFault, Tried, missing, next_rung
+from nhc.remedy.ladder import REQUEST, UNREPORTED, NodeFault, missing, named, next_rung
 from nhc.remedy.last_look import REGISTERED_ANEW, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
@@ -136,7 +137,7 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
     effect, why = may_mark(view.node, Mark("", owner=REMEDY_OWNER))
     if effect is Effect.REFUSED:
         return go(view, EpisodeEvent.MARK_REFUSED, why)
-    if view.node.mark is not None and view.node.mark.ours and not view.node.available:
+    if view.node.out_by_us:
         return go(view, EpisodeEvent.MARK_ALLOWED, "our mark stands already", uid=view.node.uid)
     if settings.evidence_first and not view.detail.evidence:  # where the mark itself costs the machine
         if not view.collected:
@@ -160,7 +161,7 @@ def marking(view: EpisodeView, scene: Scene) -> Move:
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be set: {view.detail.waiting}")
     node, settings = view.node, scene.settings
-    if node is not None and node.mark is not None and node.mark.ours and not node.available:
+    if node is not None and node.out_by_us:
         return Move(None, view.detail)  # it was set, and nobody wrote that down
     if settings.mode(MARK) is not Mode.ON:
         return stay(view, scene, "dry-run", "would mark, which is not enabled any more")
@@ -177,15 +178,14 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
         return waits
     if detail.denied:
         return go(view, EpisodeEvent.LADDER_ENDED, missing(detail.denied, "the repair was refused"))
-    sent = [attempt for attempt in view.tries if attempt.number not in detail.unsent]
-    tried = [Tried(attempt.rung, attempt.device, attempt.state, attempt.number in detail.again) for attempt in sent]
+    tried = [attempt for attempt in view.tries if attempt.number not in detail.unsent]
     modes = scene.settings.rung_modes()
     if detail.about.known:
         modes[Rung.RESTART_APP] = Mode.OFF  # it would stop what the node's other devices are served by
     choice = next_rung(detail.faults, tried, modes, lambda rung, device: scene.can(view.name, rung, device))
     skipped = tuple(dict.fromkeys((*detail.skipped, *choice.skipped)))
     if detail.about.known and choice.rung not in (Rung.RESET_DEVICE, Rung.ESCALATE):
-        why = "; ".join(f"{_named(skip.rung, skip.device)}: {skip.why}" for skip in choice.skipped)
+        why = "; ".join(f"{named(skip.rung, skip.device)}: {skip.why}" for skip in choice.skipped)
         return widen(view, f"{choice.rung.value} is the next repair{f' ({why})' if why else ''}")
     if choice.rung is Rung.ESCALATE:
         return go(view, EpisodeEvent.LADDER_ENDED, choice.why, skipped=skipped)
@@ -194,17 +194,12 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
     spent = bounds.spent(scene.settings.bounds, scene.usage, view.name, scene.now)
     if spent:
         return go(view, EpisodeEvent.GIVEN_UP, spent, skipped=skipped)
-    repairer = scene.repairer(view.name, choice.rung, choice.device)
-    what = f"{_named(choice.rung, choice.device)} by {repairer}"
-    recorded = {"skipped": [f"{_named(skip.rung, skip.device)}: {skip.why}" for skip in choice.skipped]}
+    what = f"{named(choice.rung, choice.device)} by {choice.by}"
+    recorded = {"skipped": [f"{named(skip.rung, skip.device)}: {skip.why}" for skip in choice.skipped]}
     return go(
-        view, EpisodeEvent.REPAIR_PLANNED, what, device=choice.device, repairer=repairer, skipped=skipped, healthy=0.0,
+        view, EpisodeEvent.REPAIR_PLANNED, what, device=choice.device, repairer=choice.by, skipped=skipped, healthy=0.0,
         forced=False, asked=0.0, not_now=0.0, ask_after=0.0,
     )._replace(rung=choice.rung, recorded=recorded if choice.skipped else {})  # fmt: skip
-
-
-def _named(rung: Rung, device: str) -> str:
-    return f"{rung.value} of {device}" if device else rung.value
 
 
 def draining(view: EpisodeView, scene: Scene) -> Move:
@@ -260,20 +255,29 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.APPROVAL_NEEDED, why, asked=scene.now)
     if view.consent.refused:
         return go(view, EpisodeEvent.GIVEN_UP, f"{view.consent.refused} refused {view.rung.value}")
-    held = bounds.may_repair(settings.bounds, scene.usage, view.name, view.rung, scene.now)
+    held = bounds.may_repair(settings.bounds, scene.usage, view.name, view.rung, scene.now) or unseen(view)
     if held:
         return wait_for(view, scene, held)
-    if view.sighting is None:
-        return wait_for(view, scene, Held("unseen", view.unseen or "the machine was not looked at yet"))
-    if view.sighting.actor:
-        return wait_for(view, scene, Held("other-actor", f"{view.sighting.actor}: {view.sighting.doing}"))
+    assert view.sighting is not None
     if view.silent and powered_off(view.sighting.power) and not settings.silence.power_on:
         why = f"the machine is {view.sighting.power}: somebody may have switched it off (silence.power-on = false)"
         return go(view, EpisodeEvent.GIVEN_UP, why)
+    return confirmed(view, _why(view), view.boot)
+
+
+def unseen(view: EpisodeView) -> Optional[Held]:
+    """What the look at the machine, right before its repair, keeps from beginning; None where it may."""
+    if view.sighting is None:
+        return Held("unseen", view.unseen or "the machine was not looked at yet")
+    actor = view.sighting.actor
+    return Held("other-actor", f"{actor}: {view.sighting.doing}") if actor else None
+
+
+def confirmed(view: EpisodeView, because: str, boot: str) -> Move:
+    """Begin the attempt: it is written down with this move, and then sent. `boot` is the boot id before it."""
     move = go(
-        view, EpisodeEvent.CONFIRMED, _why(view), boot=view.boot, followed=0,
-        follow_id="", follow_message="", stopped=False,
-    )  # fmt: skip
+        view, EpisodeEvent.CONFIRMED, because, boot=boot, followed=0, follow_id="", follow_message="", stopped=False
+    )
     return move._replace(begins=True)
 
 

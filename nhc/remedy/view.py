@@ -9,13 +9,18 @@ from nhc.policy.bounds import Usage
 from nhc.ports.adapter import NodeState
 from nhc.ports.repair import Progress, Rung, Sighting
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import Ability, NodeFault
-from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.ladder import Ability, NodeFault, Try
+from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.settings import RemedySettings, Work
+from nhc.store.attempts import AttemptStatus
 from nhc.system.steady_time import SteadyTime
 
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""
+
+
+FUTURE = 60.0
+"""Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
 
 
 class Health(NamedTuple):
@@ -35,17 +40,9 @@ class Health(NamedTuple):
         """UNKNOWN is neither healthy nor a fault."""
         return self.verdict in (Verdict.OK, Verdict.WARN)
 
-
-class Try(NamedTuple):
-    """One attempt, as far as decisions need it. `before_boot` is the kernel's boot id that was seen before it."""
-
-    number: int
-    rung: Rung
-    device: str
-    state: AttemptStatus
-    written: float
-    before_boot: str = ""
-    message: str = ""
+    def is_fresh(self, now: float, max_age: float) -> bool:
+        """Whether it is young enough to be believed."""
+        return -FUTURE <= now - self.at <= max_age
 
 
 class Consent(NamedTuple):
@@ -117,14 +114,15 @@ class EpisodeView(NamedTuple):
 
 
 class Scene(NamedTuple):
-    """What all episodes of a round share. `can` says whether a repairer can do a rung (or a command) on a node."""
+    """What all episodes of a round share. `can` says whether a repairer can do a rung (or a command) on a node, and
+    which.
+    """
 
     settings: RemedySettings
     usage: Usage
     time: SteadyTime
     enabled_at: Optional[float]
     can: Callable[..., Ability]
-    repairer: Callable[..., str]
 
     @property
     def now(self) -> float:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Verdict
 from nhc.ports.adapter import NodeState
 from nhc.remedy.machine import OUT, EpisodeState
 from nhc.remedy.view import Health
@@ -76,9 +75,9 @@ def unverified(view: SpareView, node: str) -> str:
         return "the cluster does not know it"
     if state.mark is not None and state.mark.ours:
         return f"it is marked: {state.mark.why}"
-    if health is None or not 0 <= view.now - health.at + 60 <= view.max_age + 60:
+    if health is None or not health.is_fresh(view.now, view.max_age):
         return "it has no fresh report"
-    if health.verdict not in (Verdict.OK, Verdict.WARN):
+    if not health.healthy:
         return f"its newest report is {health.verdict.name}"
     if not view.pool.suite:
         return ""

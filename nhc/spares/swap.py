@@ -14,7 +14,7 @@ from nhc.remedy.site import RemedySite
 from nhc.spares import capacity
 from nhc.spares.decide import SpareDecision, SpareStep, SpareView, decide
 from nhc.spares.settings import PoolSettings
-from nhc.store import deep, episodes, holds, spares
+from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode
 from nhc.store.errors import Conflict
@@ -71,10 +71,7 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         ended = episodes.list_episodes(connection, is_open=False, ended_since=now - 30 * DAY)
         for row in (*ended, *episodes.list_episodes(connection, is_open=True)):
             newest[row.node] = row
-        verdicts = {
-            fleet.names.here(verdict.node): (verdict.verdict, verdict.at) for verdict in deep.last_verdicts(connection)
-            if verdict.suite == pool.suite
-        } if pool.suite else {}  # fmt: skip
+        verdicts = health.by_suite(connection, fleet.names, pool.suite)
         held = StandingHolds(holds.in_force(connection, now), fleet)
         addable -= sum(row.state == ENTERING and not row.token for row in rows)  # asked for, and perhaps not shown yet
         had: FrozenSet[int] = frozenset()

@@ -9,7 +9,7 @@ the effect. An `ambiguous` attempt gets another outcome once its effect has been
 from __future__ import annotations
 
 from enum import Enum
-from typing import Dict, List, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -20,22 +20,22 @@ from nhc.store.episodes import MESSAGE_LIMIT, REPAIR, Episode
 from nhc.store.errors import Conflict
 from nhc.store.schema import approvals, attempts, batches, episodes
 
+ENDED = "ended"
+"""The state of a row that has an outcome."""
 
-class AttemptState(str, Enum):
-    """How far an attempt is, as far as we know."""
+
+class AttemptStatus(str, Enum):
+    """How far one attempt is, as far as we know: the state of its row, or its outcome once it has ended.
+
+    AMBIGUOUS is no end: the effect is looked for, and the attempt is resolved into another of the outcomes.
+    """
 
     WRITTEN = "written"
     SENT = "sent"
-    ENDED = "ended"
-
-
-class AttemptOutcome(str, Enum):
-    """What an attempt ended in."""
-
+    AMBIGUOUS = "ambiguous"
     SUCCEEDED = "succeeded"
     FAILED = "failed"
     REFUSED = "refused"
-    AMBIGUOUS = "ambiguous"
     SUPERSEDED = "superseded"
 
 
@@ -58,6 +58,16 @@ class Attempt(NamedTuple):
     written: float
     sent: Optional[float]
     ended: Optional[float]
+
+    @property
+    def status(self) -> AttemptStatus:
+        """Its outcome; its state while it has none."""
+        return AttemptStatus(self.outcome or self.state)
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it is still to be looked after."""
+        return self.status in (AttemptStatus.WRITTEN, AttemptStatus.SENT, AttemptStatus.AMBIGUOUS)
 
 
 class Approval(NamedTuple):
@@ -82,7 +92,7 @@ def next_attempt(
     """The attempt that follows an episode's `earlier` ones, numbered from 1; `insert_all` gives it its id."""
     number = max((attempt.number for attempt in earlier), default=0) + 1
     return Attempt(
-        0, episode.id, number, episode.node, rung, device, repairer, key, AttemptState.WRITTEN.value, "", "", "",
+        0, episode.id, number, episode.node, rung, device, repairer, key, AttemptStatus.WRITTEN.value, "", "", "",
         before, now, None, None,
     )  # fmt: skip
 
@@ -110,10 +120,10 @@ def mark_sent(
     connection: Connection, attempt: Attempt, *, now: float, by: str, request_id: str = "", message: str = ""
 ) -> Attempt:
     """The other side has accepted the call, under this name. Raises Conflict where it was not just `written`."""
-    if attempt.state != AttemptState.WRITTEN.value:
+    if attempt.state != AttemptStatus.WRITTEN.value:
         raise _changed(attempt)
     after = attempt._replace(
-        state=AttemptState.SENT.value, sent=now, request_id=printable(request_id, MESSAGE_LIMIT),
+        state=AttemptStatus.SENT.value, sent=now, request_id=printable(request_id, MESSAGE_LIMIT),
         message=printable(message, MESSAGE_LIMIT),
     )  # fmt: skip
     _change(connection, attempt, after)
@@ -123,7 +133,7 @@ def mark_sent(
 
 
 def end_attempt(
-    connection: Connection, attempt: Attempt, outcome: AttemptOutcome, *, now: float, by: str, message: str = ""
+    connection: Connection, attempt: Attempt, outcome: AttemptStatus, *, now: float, by: str, message: str = ""
 ) -> Attempt:
     """The attempt ended so. One that ended `ambiguous` may be resolved into another outcome, no other may change."""
     after = ended(attempt, outcome, now, message)
@@ -132,13 +142,11 @@ def end_attempt(
     return after
 
 
-def ended(attempt: Attempt, outcome: AttemptOutcome, now: float, message: str) -> Attempt:
+def ended(attempt: Attempt, outcome: AttemptStatus, now: float, message: str) -> Attempt:
     """An attempt as it is once it has ended. Raises Conflict where it has, other than ambiguously."""
-    if attempt.state == AttemptState.ENDED.value and attempt.outcome != AttemptOutcome.AMBIGUOUS.value:
+    if not attempt.is_open:
         raise Conflict(f"attempt {attempt.number} of episode {attempt.episode} ended {attempt.outcome} already")
-    return attempt._replace(
-        state=AttemptState.ENDED.value, outcome=outcome.value, ended=now, message=printable(message, MESSAGE_LIMIT)
-    )
+    return attempt._replace(state=ENDED, outcome=outcome.value, ended=now, message=printable(message, MESSAGE_LIMIT))
 
 
 def update_all(connection: Connection, changed: Sequence[Attempt]) -> None:
@@ -157,10 +165,15 @@ def record_ended(connection: Connection, attempt: Attempt, now: float, by: str) 
 
 def standing(connection: Connection, episodes: Sequence[int]) -> Dict[int, List[Attempt]]:
     """The attempts of episodes, in their order; they stay so until this transaction ends."""
-    by_episode: Dict[int, List[Attempt]] = {}
-    for row in connection.execute(_STANDING, {"episodes": list(episodes)}) if episodes else ():
-        by_episode.setdefault(row.episode, []).append(Attempt._make(row))
-    return by_episode
+    return by_episode(connection.execute(_STANDING, {"episodes": list(episodes)}) if episodes else ())
+
+
+def by_episode(rows: Iterable[sa.Row[Any]]) -> Dict[int, List[Attempt]]:
+    """The attempts of each episode, in the order of their rows."""
+    attempts_of_each: Dict[int, List[Attempt]] = {}
+    for row in rows:
+        attempts_of_each.setdefault(row.episode, []).append(Attempt._make(row))
+    return attempts_of_each
 
 
 def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
@@ -169,31 +182,24 @@ def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
     return [Attempt._make(row) for row in connection.execute(asked)]
 
 
-def attempts_since(
-    connection: Connection, since: float, nodes: Optional[Sequence[str]] = None, maintenance: bool = False
-) -> List[Attempt]:  # fmt: skip
-    """The repairs written since then, of these nodes or of all: what rates and windows are counted from.
-
-    `maintenance` takes its work as well.
-    """
+def attempts_since(connection: Connection, since: float, maintenance: bool = False) -> List[Attempt]:
+    """The repairs written since then: what rates and windows are counted from. `maintenance` takes its work as well."""
     asked = sa.select(attempts).where(attempts.c.written >= since)
     if not maintenance:
         # An outer join: PostgreSQL begins with the attempts of that time, never with all the episodes there are.
         asked = asked.outerjoin(episodes, episodes.c.id == attempts.c.episode).where(REPAIR)
-    if nodes is not None:
-        asked = asked.where(attempts.c.node.in_(nodes))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
     return sorted((Attempt._make(row) for row in connection.execute(asked)), key=lambda attempt: attempt.id)
 
 
-def attempts_of_open(connection: Connection) -> List[Attempt]:
-    """The attempts of all open episodes, in the order in which they were written.
+def attempts_of_open(connection: Connection) -> Dict[int, List[Attempt]]:
+    """The attempts of all open episodes, by episode and in the order in which they were written.
 
     By their episode, never by their time: a clock that was set back has written attempts "before" their episode began.
     """
     standing = sa.select(episodes.c.id).where(episodes.c.ended.is_(None))
     rows = connection.execute(sa.select(attempts).where(attempts.c.episode.in_(standing)))
-    return sorted((Attempt._make(row) for row in rows), key=lambda attempt: attempt.id)
+    return by_episode(sorted(rows, key=lambda row: int(row.id)))
 
 
 def decide(

@@ -38,6 +38,10 @@ class Breaker(NamedTuple):
     why: str
     by: str
 
+    @property
+    def is_open(self) -> bool:
+        return self.state == "open"
+
 
 def hold(
     connection: Connection, scope: str, name: str, *, by: str, why: str, now: float, until: Optional[float] = None
@@ -97,6 +101,12 @@ def _standing(now: float) -> sa.ColumnElement[bool]:
 def breakers(connection: Connection) -> Dict[str, Breaker]:
     """Every breaker that was ever set, by name."""
     return {row.name: Breaker._make(row) for row in connection.execute(sa.select(breaker))}
+
+
+def breaker_of(connection: Connection, name: str) -> Breaker:
+    """A breaker by its name; one that nobody ever set is closed."""
+    row = connection.execute(sa.select(breaker).where(breaker.c.name == name)).first()
+    return Breaker(name, "closed", 0.0, "", "") if row is None else Breaker._make(row)
 
 
 def set_breaker(connection: Connection, name: str, state: str, *, by: str, why: str, now: float) -> Breaker:

@@ -13,7 +13,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import printable
 from nhc.store import audit
-from nhc.store.attempts import Attempt
+from nhc.store.attempts import Attempt, by_episode
 from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.errors import Conflict
 from nhc.store.maintenance_tables import train_approvals, trains
@@ -74,12 +74,10 @@ def get(connection: Connection, name: str) -> Optional[Train]:
     return Train._make(row) if row else None
 
 
-def list_trains(connection: Connection, *, is_open: Optional[bool] = None, limit: int = 100) -> List[Train]:
-    """Trains, the oldest first; the newest `limit` of them."""
-    asked = sa.select(trains)
-    if is_open is not None:
-        asked = asked.where(trains.c.ended.is_(None) if is_open else trains.c.ended.is_not(None))
-    return [Train._make(row) for row in connection.execute(asked.order_by(trains.c.id.desc()).limit(limit))][::-1]
+def list_trains(connection: Connection) -> List[Train]:
+    """Trains, the oldest first; the newest hundred of them."""
+    newest = sa.select(trains).order_by(trains.c.id.desc()).limit(100)
+    return [Train._make(row) for row in connection.execute(newest)][::-1]
 
 
 def save_train(
@@ -104,10 +102,9 @@ def nodes_of(connection: Connection, train: int) -> List[Episode]:
 def attempts_of(connection: Connection, train: int) -> Dict[int, List[Attempt]]:
     """The work of a train, by episode and in the order in which it was written down."""
     mine = sa.select(episodes.c.id).where(episodes.c.train == train)
-    by_episode: Dict[int, List[Attempt]] = {}
-    for row in connection.execute(sa.select(attempts).where(attempts.c.episode.in_(mine)).order_by(attempts.c.id)):
-        by_episode.setdefault(row.episode, []).append(Attempt._make(row))
-    return by_episode
+    return by_episode(
+        connection.execute(sa.select(attempts).where(attempts.c.episode.in_(mine)).order_by(attempts.c.id))
+    )
 
 
 def approve(connection: Connection, train: Train, *, by: str, why: str, now: float) -> bool:

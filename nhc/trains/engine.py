@@ -9,7 +9,6 @@ from typing import Callable, List, NamedTuple, Optional, Tuple
 
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
-from nhc.remedy.clock_watch import mind_the_clock
 from nhc.remedy.passes import PASSES, Passes, Waiting, nothing
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
@@ -56,7 +55,7 @@ class Engine(Passes):
     def round(self) -> TrainRound:
         """Go over the train once. Raises StoreError (LeadershipLost among them)."""
         now = self.clock()
-        jumped = mind_the_clock(self._time, self.store, self.records.fence, self.records.actor, now, apply=True)
+        jumped = self.mind_the_clock(now, apply=True)
         base = self.observer.begin(now)
         self.performer.begin()
         moved: List[Written] = []

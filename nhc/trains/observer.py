@@ -12,7 +12,7 @@ from nhc.remedy.machine import EpisodeState
 from nhc.remedy.observer import Base, Observer
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
-from nhc.store import deep, episodes
+from nhc.store import episodes
 from nhc.system.steady_time import SteadyTime
 
 Reports = Callable[[], Iterable[ConditionReport]]
@@ -31,19 +31,14 @@ class TrainObserver(Observer):
         states = self.states(None)
         self.actuators.repairers.learn_machines()
         reported = self.reported()
-        suite = self.settings.verify.suite
         with self.store.read() as connection:
             self.fleet = counting.fleet(connection, states or ())
             cases = [case for case in self.records.cases(connection) if case.state is not EpisodeState.PLANNED]
             others = self.records.note_others(connection)
-            counted = counting.count(
-                connection, self.fleet, [*cases, *others], states or (), self.settings.bounds, self.settings.breaker,
-                now, self.settings.sources.max_age, self._ended, self.devices(cases, admitting=True) or (),
-            )  # fmt: skip
+            devices = self.devices(cases, admitting=True)
+            counted = self._count(connection, [*cases, *others], states, devices, now)
             repairing = {row.node: row.id for row in episodes.list_episodes(connection, is_open=True)}
-            verdicts = deep.last_verdicts(connection) if suite else []
-        here = self.fleet.names.here
-        self._suites = {here(row.node): (row.verdict, row.at) for row in verdicts if row.suite == suite}
+            self._suites = health.by_suite(connection, self.fleet.names, self.settings.verify.suite)
         own = health.reported(reported, self.fleet.names, "adapter")
         return Base(now, states, own, (), counted, repairing=repairing)
 

@@ -11,9 +11,10 @@ from nhc.policy import bounds
 from nhc.ports.adapter import Effect, Mark
 from nhc.ports.marks import may_mark
 from nhc.remedy import after_repair, steps
-from nhc.remedy.machine import AttemptStatus, EpisodeEvent, EpisodeState
+from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, outlasted, stay, still_not_now
 from nhc.remedy.view import EpisodeView, Move, Scene
+from nhc.store.attempts import AttemptStatus
 from nhc.trains.machine import TrainState
 from nhc.trains.progress import WaveTurn
 from nhc.trains.settings import TrainPlan
@@ -132,10 +133,10 @@ def _unfit(view: EpisodeView, scene: Scene) -> str:
 
 
 def _marking(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    move, node = steps.marking(view, scene), view.node
+    move = steps.marking(view, scene)
     if move.event is EpisodeEvent.GIVEN_UP:
         return _unbegun(view, scene, move.because)
-    stands = node is not None and node.mark is not None and node.mark.ours and not node.available
+    stands = view.node is not None and view.node.out_by_us
     if train.state is not TrainState.RUNNING and not stands:
         return stay(view, scene, "train", f"the train is {train.state.value}")
     return move
@@ -156,7 +157,7 @@ def _marked(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     line = f"step {view.done + 1} of {len(train.plan.work)}: {work.what}"
     return go(
         view, EpisodeEvent.REPAIR_PLANNED, line, device=work.what if work.argv else "", healthy=0.0,
-        repairer=scene.repairer(view.name, work.rung, "", work.argv), not_now=0.0, ask_after=0.0,
+        repairer=scene.can(view.name, work.rung, "", work.argv).by, not_now=0.0, ask_after=0.0,
     )._replace(rung=work.rung)  # fmt: skip
 
 
@@ -186,17 +187,14 @@ def _recheck(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     held = bounds.may_repair(scene.settings.bounds, scene.usage, view.name, work.rung, scene.now)
     if held is not None and not view.done:  # a node that is half done is finished: it counts against the level already
         return stay(view, scene, held.bound, held.why)
-    if view.sighting is None:
-        return stay(view, scene, "unseen", view.unseen or "the machine was not looked at yet")
-    if view.sighting.actor:
-        return stay(view, scene, "other-actor", f"{view.sighting.actor}: {view.sighting.doing}")
+    unseen = steps.unseen(view)
+    if unseen is not None:
+        return stay(view, scene, unseen.bound, unseen.why)
+    assert view.sighting is not None
     # A report from before the last step's end may be of the boot before it.
     reported_boot = view.health.boot if view.health is not None and view.health.at > view.detail.repaired else ""
-    move = go(
-        view, EpisodeEvent.CONFIRMED, f"step {view.done + 1} of {len(train.plan.work)}: {work.what}",
-        boot=view.sighting.kernel_boot or reported_boot, followed=0, follow_id="", follow_message="", stopped=False,
-    )  # fmt: skip
-    return move._replace(begins=True)
+    line = f"step {view.done + 1} of {len(train.plan.work)}: {work.what}"
+    return steps.confirmed(view, line, view.sighting.kernel_boot or reported_boot)
 
 
 def _acting(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import pytest
 
 from nhc.model import Action
+from nhc.policy.limits import Mode
 from nhc.ports.repair import LADDER, Request, Rung
 from nhc.remedy.admit import NodeEpisode, admit
 from nhc.remedy.asking import answers, cause_of, fault_of, kept, taken_back
-from nhc.remedy.ladder import Ability, Mode, NodeFault, Tried, next_rung
-from nhc.remedy.machine import AttemptStatus, EpisodeState
+from nhc.remedy.ladder import Ability, NodeFault, Try, next_rung
+from nhc.remedy.machine import EpisodeState
 from nhc.remedy.remedy_file import parse
+from nhc.store.attempts import AttemptStatus
 
 ON = dict.fromkeys(LADDER, Mode.ON)
 REBOOT = Request(Rung.REBOOT, "k1", "nhc/request=reboot")
@@ -24,13 +26,13 @@ def rung_after(faults, *tried):
 def test_what_was_asked_for_is_tried_and_nothing_after_it():
     asked = fault_of("n1", REBOOT, 100.0)
     assert rung_after([asked]) is Rung.REBOOT
-    assert rung_after([asked], Tried(Rung.REBOOT, "", AttemptStatus.FAILED)) is Rung.ESCALATE
+    assert rung_after([asked], Try(Rung.REBOOT, "", AttemptStatus.FAILED)) is Rung.ESCALATE
 
 
 def test_a_fault_beside_it_climbs_the_ladder_as_ever():
     both = [FAULT, fault_of("n1", REBOOT, 100.0)]
     assert rung_after(both) is Rung.REBOOT
-    assert rung_after(both, Tried(Rung.REBOOT, "", AttemptStatus.FAILED)) is Rung.POWER_CYCLE
+    assert rung_after(both, Try(Rung.REBOOT, "", AttemptStatus.FAILED)) is Rung.POWER_CYCLE
 
 
 def test_a_reset_is_for_the_device_that_was_named():

@@ -4,9 +4,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.model import Action
+from nhc.policy.limits import Mode
 from nhc.ports.repair import LADDER, Rung
-from nhc.remedy.ladder import REFUSALS, Ability, Mode, NodeFault, Tried, first_rung, next_rung
-from nhc.remedy.machine import AttemptStatus
+from nhc.remedy.ladder import REFUSALS, Ability, NodeFault, Try, first_rung, next_rung
+from nhc.store.attempts import AttemptStatus
 
 ON = dict.fromkeys(Rung, Mode.ON)
 FAILED, REFUSED = AttemptStatus.FAILED, AttemptStatus.REFUSED
@@ -29,7 +30,7 @@ def test_it_begins_where_the_hardest_fault_suggests():
 def test_soft_and_hard_are_two_rungs():
     """Complaint 10: a soft reset does not cure a GPU; the harder one follows it."""
     first = next_rung([fault()], [], ON, anything)
-    second = next_rung([fault()], [Tried(first.rung, "", FAILED)], ON, anything)
+    second = next_rung([fault()], [Try(first.rung, "", FAILED)], ON, anything)
     assert (first.rung, second.rung) == (Rung.REBOOT, Rung.POWER_CYCLE)
 
 
@@ -39,7 +40,7 @@ def test_each_device_is_reset_before_the_driver_is_loaded_anew():
     for _ in range(3):
         choice = next_rung(faults, tried, ON, anything)
         seen.append((choice.rung, choice.device))
-        tried.append(Tried(choice.rung, choice.device, FAILED))
+        tried.append(Try(choice.rung, choice.device, FAILED))
     assert seen == [(Rung.RESET_DEVICE, "gpu3"), (Rung.RESET_DEVICE, "gpu5"), (Rung.RELOAD_DRIVER, "")]
 
 
@@ -64,11 +65,11 @@ def test_what_is_not_enabled_ends_the_ladder_rather_than_giving_way_to_a_harder_
 
 
 def test_a_machine_that_stands_in_the_way_is_asked_again_a_few_times():
-    tried = [Tried(Rung.REBOOT, "", REFUSED, retry=True)] * (REFUSALS - 1)
+    tried = [Try(Rung.REBOOT, "", REFUSED, retry=True)] * (REFUSALS - 1)
     assert next_rung([fault()], tried, ON, anything).rung is Rung.REBOOT
-    tried.append(Tried(Rung.REBOOT, "", REFUSED, retry=True))
+    tried.append(Try(Rung.REBOOT, "", REFUSED, retry=True))
     assert next_rung([fault()], tried, ON, anything).rung is Rung.POWER_CYCLE
-    assert next_rung([fault()], [Tried(Rung.REBOOT, "", REFUSED)], ON, anything).rung is Rung.POWER_CYCLE
+    assert next_rung([fault()], [Try(Rung.REBOOT, "", REFUSED)], ON, anything).rung is Rung.POWER_CYCLE
 
 
 def test_what_cannot_be_asked_now_is_waited_for_and_a_missing_right_is_for_a_person():
@@ -99,5 +100,5 @@ def test_it_always_ends_goes_up_only_and_asks_nothing_twice(faults, modes, canno
         assert choice.rung not in cannot
         assert (choice.rung, choice.device) not in [(one.rung, one.device) for one in tried]
         assert all(LADDER.index(one.rung) <= LADDER.index(choice.rung) for one in tried)
-        tried.append(Tried(choice.rung, choice.device, FAILED))
+        tried.append(Try(choice.rung, choice.device, FAILED))
     assert len(tried) <= 2 * 3 + len(LADDER)

@@ -93,10 +93,3 @@ def test_the_page_shows_these_tables():
     page = (ROOT / "docs/remedy-states.md").read_text()
     shown = page.partition("<!-- tables: nhc.remedy.machine -->\n")[2].partition("<!-- end of tables -->")[0]
     assert shown == machine.tables(), "write the output of `python -m nhc.remedy.machine` there"
-
-
-def test_attempts_end_as_the_store_keeps_them():
-    from nhc.store import attempts
-
-    kept = {one.value for one in (*attempts.AttemptState, *attempts.AttemptOutcome)} - {"ended"}
-    assert {one.value for one in machine.AttemptStatus} == kept

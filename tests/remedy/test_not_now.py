@@ -108,7 +108,7 @@ def test_another_repairer_of_the_same_repair_is_asked_meanwhile():
         return Repairers([RepairerEntry(RepairerSettings(f"r{n}", "fake"), Says(one)) for n, one in enumerate(answers)])
 
     throttled = AskLater("throttled", 45.0)
-    assert repairers(throttled, "").name_of("n1", Rung.REBOOT, "") == "r1"
+    assert repairers(throttled, "").can("n1", Rung.REBOOT, "").by == "r1"
     ability = repairers("no such machine", throttled, "no").can("n1", Rung.REBOOT, "")
     assert (ability.again, ability.why) == (45.0, "r0: no such machine; r1: throttled; r2: no")
 

@@ -5,9 +5,8 @@ from pathlib import Path
 import pytest
 
 from nhc.policy.bounds import FLEET, REPAIRS, Bounds
-from nhc.policy.limits import Limit, Rate
+from nhc.policy.limits import Limit, Mode, Rate
 from nhc.ports.repair import Rung
-from nhc.remedy.ladder import Mode
 from nhc.remedy.remedy_file import load, parse
 from nhc.remedy.settings import RemedySettings
 from nhc.settings.settings_file import SettingsError
