@@ -236,12 +236,12 @@ def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     done = nhc("check", "local", "-a", "-c", conf, "--format", "json", "--max-age", "60", state=state)
     assert not [r for r in json.loads(done.stdout)["results"] if r["reason"] in ("CheckBroken", "CheckDied")]
     assert standing(memory) == []
-    assert named(memory, ["x"], "", everything=True) == []
+    assert named(memory, ["x"], everything=True) == {}
     log = tmp_path / "syslog"
     log.write_text("")
     read_log(Host(memory=memory), LogSource("syslog", str(log)))
     settings = tmp_path / "agent.toml"
-    settings.write_text(f'[agent]\nconfig = ["{conf}"]\nstate = "{state}"\nsocket = "{tmp_path}/s"\n')
+    settings.write_text(f'[agent]\nconfig = ["{conf}"]\nstate = "{state}"\nsocket = "{tmp_path}/s"\nlisten = []\n')
     agent = subprocess.Popen(
         [sys.executable, "-m", "nhc", "agent", "run", "--settings", str(settings)], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(state)},
