@@ -14,7 +14,7 @@ from nhc.jobs.job_round import JobRound
 from nhc.jobs.log_catalogue import GPU
 from nhc.jobs.why_report import ANSWERS
 from nhc.ports.jobs import Phase
-from nhc.prometheus_family import Family, counter, gauge
+from nhc.prometheus_family import Family, gauge
 from nhc.store import jobs
 from nhc.store.database import Store
 
@@ -23,31 +23,8 @@ CAUSES = tuple(cause for cause in ANSWERS if cause != GPU)
 """What `nhc job why` can answer."""
 
 
-def _leader(value: float) -> Family:
-    return gauge("nhc_job_leader", "1 while this process restarts jobs.", value)
-
-
-STANDS_BY = _leader(0.0).render()
-"""The page of a process that waits while another leads."""
-
-
-class JobTotals:
-    """What was counted since this process began."""
-
-    def __init__(self) -> None:
-        self.events: CounterOf[str] = Counter()
-        self.rounds = self.failed = 0
-
-    def add(self, done: JobRound) -> None:
-        """One round more."""
-        self.rounds += 1
-        self.failed += 1 if done.problems else 0
-        for event in done.events:
-            self.events[event.what] += 1
-
-
-def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> str:
-    """The whole page. Raises StoreError."""
+def render(store: Store, last: JobRound, events_so_far: CounterOf[str]) -> str:
+    """What the loop shows besides its rounds. `events_so_far`: since this process began. Raises StoreError."""
     with store.read() as connection:
         rows = jobs.list_jobs(connection)
         under_way = list(jobs.open_restarts(connection).values())
@@ -76,16 +53,11 @@ def render(store: Store, last: JobRound, totals: JobTotals, leading: bool) -> st
         runs.add(float(lost[cause].runs if cause in lost else 0), cause=cause)
         hours.add(lost[cause].gpu_hours if cause in lost else 0.0, cause=cause)
     events = Family("nhc_job_events_total", "counter", "What happened to jobs since the start, by kind.")
-    for what, count in sorted(totals.events.items()):
+    for what, count in sorted(events_so_far.items()):
         events.add(float(count), what=what)
     families: List[Family] = [
         phases, states, oldest, left, outcomes, runs, hours, events,
-        _leader(float(leading)),
         gauge("nhc_job_waiting", "Jobs that the last round found waiting.", float(len(last.waiting))),
         gauge("nhc_job_would", "Jobs that would be restarted if that were enabled.", float(len(last.would))),
-        gauge("nhc_job_problems", "What the last round could not read or do.", float(len(last.problems))),
-        gauge("nhc_job_last_round_timestamp_seconds", "When the last round began.", last.at),
-        counter("nhc_job_rounds_total", "Rounds since the start.", totals.rounds),
-        counter("nhc_job_rounds_failed_total", "Rounds that could not read or do everything.", totals.failed),
     ]  # fmt: skip
     return "".join(family.render() for family in families)

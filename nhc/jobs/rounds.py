@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Callable, Optional
+from typing import Counter as CounterOf
 
 from nhc.jobs import metrics
 from nhc.jobs.job_round import JobEvent, JobRound
+from nhc.jobs.loop import JobLoop
 from nhc.jobs.site import JobSite
 from nhc.rounds.service import RoundEnd
 from nhc.store.database import Fence
@@ -19,27 +22,26 @@ class JobRounds:
     restart of ours brings it back.
     """
 
+    prefix = "nhc_job"
+
     def __init__(self, site: JobSite, publish: Callable[[JobEvent], None], *, apply: bool, once: bool) -> None:
         self.site, self.publish, self.apply, self.once = site, publish, apply, once
-        self.totals = metrics.JobTotals()
+        self.events: CounterOf[str] = Counter()
         self.last: Optional[JobRound] = None
 
     def lead(self, fence: Optional[Fence]) -> None:
         """See RoundWork."""
-        self.loop = self.site.loop(fence, self.publish)
+        site = self.site
+        self.loop = JobLoop(site.store, site.settings, site.controllers, fence=fence, publish=self.publish)
 
     def round(self) -> RoundEnd:
         """See RoundWork."""
         self.last = self.loop.round(apply=self.apply)
-        self.totals.add(self.last)
+        self.events.update(event.what for event in self.last.events)
         events = self.last.would if self.apply and not self.once else ()
         return RoundEnd(self.last.problems, tuple(f"would {event.what} {event.job}: {event.why}" for event in events))
 
     def page(self) -> str:
         """See RoundWork."""
         assert self.last is not None
-        return metrics.render(self.site.store, self.last, self.totals, self.apply)
-
-    def standby(self) -> str:
-        """See RoundWork."""
-        return metrics.STANDS_BY
+        return metrics.render(self.site.store, self.last, self.events)

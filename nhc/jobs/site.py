@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Callable, Dict, Optional
+from typing import Dict
 
 from nhc import plugins
-from nhc.jobs.job_round import JobEvent
-from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
 from nhc.ports.jobs import JobController
-from nhc.store.database import Fence, Store
+from nhc.store.database import Store
 from nhc.store.settings import fleet_store, store_to_look_at
 
 
@@ -19,10 +17,6 @@ class JobSite:
 
     def __init__(self, settings: RestartSettings, store: Store, controllers: Dict[str, JobController]) -> None:
         self.settings, self.store, self.controllers = settings, store, controllers
-
-    def loop(self, fence: Optional[Fence], publish: Callable[[JobEvent], None]) -> JobLoop:
-        """The loop over this site."""
-        return JobLoop(self.store, self.settings, self.controllers, fence=fence, publish=publish)
 
     def close(self) -> None:
         """End its connections."""

@@ -16,37 +16,27 @@ from nhc.store.database import Store
 DAY = 86400.0
 
 
-def _leader(value: float) -> Family:
-    return gauge("nhc_remedy_leader", "1 while this process leads.", value)
-
-
-STANDS_BY = _leader(0.0).render()
-"""The page of a process that waits while another leads."""
-
-
 class Totals:
     """What was counted since this process began."""
 
     def __init__(self) -> None:
         self.moves: CounterOf[str] = Counter()
-        self.rounds = self.decisions = self.failed = 0
+        self.decisions = 0
 
     def add(self, done: RemedyRound) -> None:
         """One round more."""
-        self.rounds += 1
         self.decisions += done.decisions
-        self.failed += 1 if done.problems else 0
         for written in done.moved:
             self.moves[written.case.state.value] += 1
 
 
-def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> str:
-    """The whole page. Raises StoreError."""
+def render(store: Store, last: RemedyRound, totals: Totals) -> str:
+    """What the loop shows besides its rounds. Raises StoreError."""
     with store.read() as connection:
         rows = episodes.list_episodes(connection, is_open=True)
         ended = episodes.list_episodes(connection, is_open=False, ended_since=last.at - DAY)
         tried = attempts.attempts_since(connection, last.at - DAY)
-        breaker = holds.breakers(connection).get(NAME)
+        breaker = holds.breaker_of(connection, NAME)
         held = holds.in_force(connection, last.at)
     open_ones = Family("nhc_remedy_episodes", "gauge", "Open episodes by state.")
     by_state = Counter(row.state for row in rows)
@@ -59,7 +49,7 @@ def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> st
     for name, count in sorted(Counter(row.state for row in ended).items()):
         outcomes.add(float(count), state=name)
     repairs = Family("nhc_remedy_attempts_day", "gauge", "Attempts within a day, by rung and outcome.")
-    pairs: CounterOf[Tuple[str, str]] = Counter((attempt.rung, attempt.outcome or attempt.state) for attempt in tried)
+    pairs: CounterOf[Tuple[str, str]] = Counter((attempt.rung, attempt.status.value) for attempt in tried)
     for (rung, outcome), count in sorted(pairs.items()):
         repairs.add(float(count), rung=rung, outcome=outcome)
     moves = Family("nhc_remedy_steps_total", "counter", "Steps taken since the start, by the state they led to.")
@@ -70,17 +60,11 @@ def render(store: Store, last: RemedyRound, totals: Totals, leading: bool) -> st
         waits.add(float(count), bound=bound)
     families: List[Family] = [
         open_ones, oldest, outcomes, repairs, moves, waits,
-        _leader(float(leading)),
-        gauge("nhc_remedy_breaker_open", "1 while no mark is set and no repair begins.",
-              float(breaker is not None and breaker.state == "open")),
+        gauge("nhc_remedy_breaker_open", "1 while no mark is set and no repair begins.", float(breaker.is_open)),
         gauge("nhc_remedy_holds", "Holds in force.", float(len(held))),
         gauge("nhc_remedy_stalled", "Open episodes with a step that waits for too long.",
               float(sum(1 for row in rows if '"alarmed":' in row.detail))),
         gauge("nhc_remedy_round_seconds", "How long the last round took.", last.seconds),
-        gauge("nhc_remedy_last_round_timestamp_seconds", "When the last round began.", last.at),
-        gauge("nhc_remedy_problems", "What the last round could not read.", float(len(last.problems))),
-        counter("nhc_remedy_rounds_total", "Rounds since the start.", totals.rounds),
-        counter("nhc_remedy_rounds_failed_total", "Rounds that could not read everything.", totals.failed),
         counter("nhc_remedy_decisions_total", "Steps that were decided.", totals.decisions),
     ]  # fmt: skip
     return "".join(family.render() for family in families)

@@ -26,6 +26,8 @@ class RemedyRounds:
     evidence is expired and the store is pruned meanwhile.
     """
 
+    prefix = "nhc_remedy"
+
     def __init__(
         self, site: RemedySite, publish: Callable[[Written], None], log: Callable[[str], None], *, apply: bool,
         once: bool,
@@ -66,9 +68,5 @@ class RemedyRounds:
     def page(self) -> str:
         """See RoundWork."""
         assert self.last is not None
-        text = metrics.render(self.site.store, self.last, self.totals, self.apply)
+        text = metrics.render(self.site.store, self.last, self.totals)
         return text + "".join(family.render() for family in self.pruner.families())
-
-    def standby(self) -> str:
-        """See RoundWork."""
-        return metrics.STANDS_BY

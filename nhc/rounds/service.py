@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import time
 from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
 
 from nhc.model import printable
 from nhc.ports.adapter import AdapterError
+from nhc.prometheus_family import Family, counter, gauge
 from nhc.rounds.leader import Leader
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
@@ -32,7 +34,9 @@ class RoundEnd(NamedTuple):
 
 
 class RoundWork(Protocol):
-    """What a service does in its rounds."""
+    """What a service does in its rounds. `prefix` is what the names of its metrics begin with."""
+
+    prefix: str
 
     def lead(self, fence: Optional[Fence]) -> None:
         """The rounds that follow write under this number; None: they write nothing."""
@@ -43,11 +47,7 @@ class RoundWork(Protocol):
         ...
 
     def page(self) -> str:
-        """The metrics after a round, in Prometheus' text. Raises StoreError."""
-        ...
-
-    def standby(self) -> str:
-        """The metrics of a process that waits while another leads."""
+        """Its own metrics after a round, in Prometheus' text. Raises StoreError."""
         ...
 
 
@@ -71,6 +71,7 @@ class RoundService:
         self.listen, self.metrics_file, self.finish = listen, metrics_file, finish
         self.pages, self._page_name = Pages(), ""
         self._logged: Set[str] = set()
+        self._ended = self._failed = 0
 
     def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
         """Rounds until a signal. `once`, or where there is no lead to wait for: one round, and then its `summary`.
@@ -98,11 +99,9 @@ class RoundService:
                 if self.leader is not None and not self.leader.attempt():
                     raise RoundRefused(f"another leads this store: {self.leader.last()}")
                 self.work.lead(self.leader.fence if self.leader is not None else None)
-                end = self.work.round()
+                return self._round()
             except AdapterError as error:
                 raise RoundRefused(str(error)) from None
-            self._after(end)
-        return end
 
     def _rounds(self, leader: Leader, stop: StopSignals) -> None:
         """While it leads. A store that is away is waited for."""
@@ -122,7 +121,7 @@ class RoundService:
                 number = leader.fence.number
                 self.work.lead(leader.fence)
                 self.log(f"leads as {leader.holder} (number {number})")
-            self._after(self.work.round())
+            self._round()
             return number
         except LeadershipLost as error:
             self._stand_by(str(error))
@@ -134,12 +133,33 @@ class RoundService:
 
     def _stand_by(self, why: str) -> None:
         """/healthz is 200: that another leads is no reason to start this one anew."""
-        self._tell([why, *self._publish(self.work.standby(), "")])
+        self._tell([why, *self._publish(self._leads(False).render(), "")])
 
-    def _after(self, end: RoundEnd) -> None:
+    def _round(self) -> RoundEnd:
+        """One round, with its metrics and its lines for the log."""
+        began = time.time()
+        end = self.work.round()
+        self._ended += 1
+        self._failed += 1 if end.problems else 0
         followed = self.listen or self.metrics_file or self._page_name
-        unwritten = self._publish(self.work.page(), end.unhealthy) if followed else []
+        unwritten = self._publish(self._of_rounds(end, began) + self.work.page(), end.unhealthy) if followed else []
         self._tell([*end.problems, *end.notes, *unwritten])
+        return end
+
+    def _leads(self, leads: bool) -> Family:
+        return gauge(f"{self.work.prefix}_leader", "1 while this process leads and does this work.", float(leads))
+
+    def _of_rounds(self, end: RoundEnd, began: float) -> str:
+        """What every service shows of its rounds."""
+        name = self.work.prefix
+        families = (
+            self._leads(self.leader is not None),
+            gauge(f"{name}_last_round_timestamp_seconds", "When the last round began.", began),
+            gauge(f"{name}_problems", "What the last round could not read or do.", float(len(end.problems))),
+            counter(f"{name}_rounds_total", "Rounds since the start.", self._ended),
+            counter(f"{name}_rounds_failed_total", "Rounds that could not read or do everything.", self._failed),
+        )
+        return "".join(family.render() for family in families)
 
     def _publish(self, page: str, unhealthy: str) -> List[str]:
         """Why the file of the metrics could not be written, if so."""

@@ -7,7 +7,7 @@ from typing import Callable, List, Optional, Sequence, Tuple
 
 from nhc.ports.adapter import Effect
 from nhc.ports.spares import SpareSource
-from nhc.prometheus_family import Family, counter, gauge
+from nhc.prometheus_family import Family
 from nhc.remedy.site import RemedySite
 from nhc.rounds.service import RoundEnd
 from nhc.spares.decide import unverified
@@ -18,22 +18,18 @@ from nhc.store.database import Fence
 Pools = Sequence[Tuple[PoolSettings, SpareSource]]
 
 
-def _leader(value: float) -> Family:
-    return gauge("nhc_spares_leader", "1 while this process swaps spares.", value)
-
-
 class SpareRounds:
     """`tell` gets each step that was done. Without `apply` the log says what would be done.
 
     /healthz speaks of this process and its store: a pool that cannot be read is `nhc_spares_problems`.
     """
 
+    prefix = "nhc_spares"
+
     def __init__(self, site: RemedySite, pools: Pools, apply: bool, tell: Callable[[SpareDone], None]) -> None:
         self.site, self.pools, self.apply, self.tell = site, pools, apply, tell
         self.fence: Optional[Fence] = None
         self.last: List[PoolRound] = []
-        self.rounds = 0
-        self.problems: Tuple[str, ...] = ()
 
     def lead(self, fence: Optional[Fence]) -> None:
         """See RoundWork."""
@@ -44,17 +40,16 @@ class SpareRounds:
         self.last = round_of(
             self.site, self.pools, apply=self.apply, now=time.time(), fence=self.fence, publish=self.tell
         )
-        self.rounds += 1
         failed = [
             f"{turn.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
             for turn in self.last for done in turn.done if done.applied.effect is Effect.FAILED
         ]  # fmt: skip
-        self.problems = (*(f"{turn.pool.name}: {turn.problem}" for turn in self.last if turn.problem), *failed)
+        problems = (*(f"{turn.pool.name}: {turn.problem}" for turn in self.last if turn.problem), *failed)
         would = [
             f"would {step.action} {step.spare} for {step.stands_for}: {step.why}"
             for turn in self.last for step in turn.decision.steps
         ]  # fmt: skip
-        return RoundEnd(self.problems, tuple([] if self.apply else would))
+        return RoundEnd(problems, tuple([] if self.apply else would))
 
     def page(self) -> str:
         """See RoundWork."""
@@ -65,13 +60,4 @@ class SpareRounds:
                 good = [node for node in turn.view.waiting if not unverified(turn.view, node)]
                 verified.add(float(len(good)), pool=turn.pool.name)
                 in_use.add(float(len(turn.view.in_use)), pool=turn.pool.name)
-        families = (
-            _leader(1.0), verified, in_use,
-            gauge("nhc_spares_problems", "What the last round could not read or do.", float(len(self.problems))),
-            counter("nhc_spares_rounds_total", "Rounds of this process.", float(self.rounds)),
-        )  # fmt: skip
-        return "".join(family.render() for family in families)
-
-    def standby(self) -> str:
-        """See RoundWork."""
-        return _leader(0.0).render()
+        return verified.render() + in_use.render()

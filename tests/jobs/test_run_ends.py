@@ -3,6 +3,7 @@
 import json
 import os
 import pwd
+from collections import Counter
 
 import pytest
 
@@ -92,7 +93,7 @@ def test_what_every_failed_run_died_of_is_kept_with_what_it_cost(recorded):
 
     [end] = ends(recorded)
     assert (end.cause, end.gpus, end.ended - end.began) == ("program", 16, 7200)
-    text = metrics.render(recorded.plain, recorded.round(), metrics.JobTotals(), True)
+    text = metrics.render(recorded.plain, recorded.round(), Counter())
     assert 'nhc_job_lost_gpu_hours_day{cause="program"} 32\n' in text
     assert 'nhc_job_failed_runs_day{cause="program"} 1\n' in text
     assert 'nhc_job_lost_gpu_hours_day{cause="node"} 0\n' in text

@@ -104,7 +104,7 @@ def test_the_pages_show_what_the_loop_is_at(world):
     done = world.controller().round()
     totals = Totals()
     totals.add(done)
-    text = metrics.render(world, done, totals, True)
+    text = metrics.render(world, done, totals)
     assert 'nhc_remedy_episodes{state="watching"} 1' in text
     assert 'nhc_remedy_attempts_day{rung="reboot",outcome="sent"} 1' in text
     assert 'nhc_remedy_waiting{bound="effect"} 1' in text

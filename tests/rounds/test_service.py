@@ -10,7 +10,6 @@ import urllib.request
 
 import pytest
 
-from nhc.jobs import metrics
 from nhc.ports.adapter import AdapterError
 from nhc.rounds.leader import Leader
 from nhc.rounds.service import RoundEnd, RoundService
@@ -31,8 +30,21 @@ def store(tmp_path):
         signal.signal(number, handler)
 
 
+def samples(page):
+    """The samples of a page of metrics, without the moment of the round."""
+    lines = (line for line in page.splitlines() if not line.startswith("#"))
+    return {name: value for name, _, value in (line.rpartition(" ") for line in lines) if "timestamp" not in name}
+
+
+def counted(problems, rounds, failed):
+    return {"nhc_x_leader": "1", "nhc_x_problems": str(problems), "nhc_x_rounds_total": str(rounds),
+            "nhc_x_rounds_failed_total": str(failed), "nhc_x_own": "7"}  # fmt: skip
+
+
 class Work:
     """Rounds that end as the test says; after the last of them comes SIGTERM. `pages` are seen before each round."""
+
+    prefix = "nhc_x"
 
     def __init__(self, *ends):
         self.ends, self.numbers, self.seen = list(ends), [], []
@@ -42,7 +54,7 @@ class Work:
         self.numbers.append(fence.number if fence else None)
 
     def round(self):
-        self.seen.append((self.service.pages.page("/healthz"), self.service.pages.page("/metrics")[1]))
+        self.seen.append((self.service.pages.page("/healthz"), samples(self.service.pages.page("/metrics")[1])))
         end = self.ends.pop(0)
         if not self.ends:
             os.kill(os.getpid(), signal.SIGTERM)
@@ -51,10 +63,7 @@ class Work:
         return end
 
     def page(self):
-        return "page\n"
-
-    def standby(self):
-        return "standby\n"
+        return "nhc_x_own 7\n"
 
 
 def service_of(store, *ends, leader=True, **more):
@@ -76,21 +85,22 @@ def test_a_problem_is_said_once_while_it_lasts_and_again_when_it_is_back(store, 
 
 @pytest.mark.thorough
 def test_the_pages_say_how_the_last_round_ended(store, capsys):
-    ends = (RoundEnd(), RoundEnd(unhealthy="half a view"), StoreError("the store is away"), AdapterError("no lease"),
+    half = RoundEnd(("half a view",), unhealthy="half a view")
+    ends = (RoundEnd(), half, StoreError("the store is away"), AdapterError("no lease"),
             LeadershipLost("n2 leads"), RoundEnd(), RoundEnd())  # fmt: skip
     work, service = service_of(store, *ends, listen="127.0.0.1:0")
     assert service.run(once=False) == 0
     assert work.seen == [
-        ((503, "no round has ended yet\n"), ""),
-        ((200, "ok\n"), "page\n"),
-        ((503, "half a view\n"), "page\n"),
-        ((503, "the store is away\n"), ""),
-        ((503, "no lease\n"), ""),
-        ((200, "ok\n"), "standby\n"),
-        ((200, "ok\n"), "page\n"),
+        ((503, "no round has ended yet\n"), {}),
+        ((200, "ok\n"), counted(0, 1, 0)),
+        ((503, "half a view\n"), counted(1, 2, 1)),
+        ((503, "the store is away\n"), {}),
+        ((503, "no lease\n"), {}),
+        ((200, "ok\n"), {"nhc_x_leader": "0"}),
+        ((200, "ok\n"), counted(0, 3, 1)),
     ]
     assert work.numbers == [1, 1]  # what was built for the lead that was lost is built anew
-    assert lines(capsys)[2:5] == ["the store is away", "no lease", "n2 leads"]
+    assert lines(capsys)[3:6] == ["the store is away", "no lease", "n2 leads"]
 
 
 def test_a_file_of_metrics_that_cannot_be_written_is_said_and_the_rounds_go_on(store, tmp_path, capsys):
@@ -151,7 +161,7 @@ def test_of_two_job_loops_one_restarts_jobs_and_the_other_takes_over(tmp_path):
         assert running[0].page("/healthz") == (200, "ok\n")  # no restart of this process brings Slurm back
         until(lambda: "slurm: jobs cannot be read: " in running[0].log.read_text(), what="the line in the log")
         running.append(Running(file, len(running)))
-        assert running[1].until("nhc_job_leader 0") == metrics.STANDS_BY
+        assert samples(running[1].until("nhc_job_leader 0")) == {"nhc_job_leader": "0"}
         assert running[1].page("/healthz") == (200, "ok\n")
         running[0].process.send_signal(signal.SIGTERM)
         assert running[0].process.wait(60) == 0
