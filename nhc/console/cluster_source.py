@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, List, Optional
+from typing import Dict, List, Optional
 
 from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
@@ -20,10 +20,8 @@ class ClusterSource:
     is shown again, so that many viewers cost the cluster no more than one.
     """
 
-    def __init__(
-        self, name: str, adapter: NodeSource, stale: float, keep: float = 5.0, clock: Callable[[], float] = time.time
-    ) -> None:
-        self.name, self.adapter, self.stale, self.keep, self.clock = name, adapter, stale, keep, clock
+    def __init__(self, name: str, adapter: NodeSource, stale: float, keep: float = 5.0) -> None:
+        self.name, self.adapter, self.stale, self.keep = name, adapter, stale, keep
         self._read_at = float("-inf")
         self._nodes = FleetNodes()
         self._states: List[NodeState] = []
@@ -34,7 +32,7 @@ class ClusterSource:
         self._nodes.replace(self._row(state) for state in self._states)
         problems = [row for name in sorted(self._reports) for row in self._problems(self._reports[name])]
         marked = [_marked(state) for state in self._states if _is_marked(state) and state.name not in self._reports]
-        return take(self._nodes, [*problems, *marked], self.clock(), self.stale)
+        return take(self._nodes, [*problems, *marked], time.time(), self.stale)
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()
@@ -42,7 +40,7 @@ class ClusterSource:
         return reported.report if reported else None
 
     def _refresh(self) -> None:
-        now = self.clock()
+        now = time.time()
         if 0 <= now - self._read_at < self.keep:
             return
         try:

@@ -40,8 +40,8 @@ class Anchored(NamedTuple):
 class Anchor:
     """The file. Several processes may add to it."""
 
-    def __init__(self, path: str, store: str = "", syslog: bool = False) -> None:
-        self.path, self.store, self.syslog = path, store, syslog
+    def __init__(self, path: str, store: str = "") -> None:
+        self.path, self.store, self.syslog = path, store, False
         self.problem = ""
         """Why the newest head is not in the file, "" where it is."""
         self._owed: Head | None = None

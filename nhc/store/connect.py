@@ -10,7 +10,6 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
-from typing import Callable
 
 import sqlalchemy as sa
 
@@ -21,27 +20,20 @@ from nhc.store.migrate import upgrade
 from nhc.store.where import DEFAULT
 
 
-def open_store(
-    url: str = DEFAULT,
-    *,
-    anchor: str = "",
-    create: bool = True,
-    pool: int = 5,
-    clock: Callable[[], float] = time.time,
-) -> Store:
+def open_store(url: str = DEFAULT, *, anchor: str = "", create: bool = True) -> Store:
     """The store at a URL (`sqlite:///FILE`, `postgresql://...`) or in a file. Raises StoreError.
 
     An empty database gets its tables where `create` says so. An older schema is left for `nhc store migrate`, a newer
     one is refused. `anchor` is the file that the audit's head is anchored in: beside SQLite's file unless it is named.
     """
-    store = connect(url, anchor=anchor, create=create, pool=pool)
+    store = connect(url, anchor=anchor, create=create)
     try:
         with store.read() as connection:
             number = revision(connection, store.name)
         if not number:
             if not create:
                 raise NoStore(store.name, "holds no tables yet")
-            upgrade(store, clock())
+            upgrade(store, time.time())
         elif number < schema.REVISION:
             raise StoreError(
                 f"{store.name}: has schema {number}, this nhc needs {schema.REVISION}: run nhc store migrate"

@@ -70,7 +70,7 @@ def _read(file: settings_file.Table) -> StoreSettings:
     return settings
 
 
-def opened(settings: StoreSettings, *, create: bool = True, check: bool = True, pool: int = 5) -> Store:
+def opened(settings: StoreSettings, *, create: bool = True, check: bool = True) -> Store:
     """The store that settings name; with `check` false whatever its schema is. Raises StoreError.
 
     The anchor of the settings is that of the store that they name. A store under another URL has it where the file
@@ -78,7 +78,7 @@ def opened(settings: StoreSettings, *, create: bool = True, check: bool = True, 
     """
     make = open_store if check else connect
     own = not settings.anchor_of or same_database(settings.anchor_of, settings.url)
-    store = make(settings.url, anchor=settings.anchor if own else "", create=create, pool=pool)
+    store = make(settings.url, anchor=settings.anchor if own else "", create=create)
     if not own and settings.anchor:
         named = Anchor(settings.anchor, store.id)
         with suppress(OSError):
