@@ -15,7 +15,7 @@ from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
 from nhc.model import Report, Verdict, speaks_of
 from nhc.policy.reconcile import BadReports, load_reports
-from nhc.store import audit
+from nhc.store import audit, schema
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store
@@ -83,7 +83,7 @@ class StoreSource:
         if some:
             seen = store_nodes.seen(connection, self._received - OVERLAP)
             new = sum(row.node not in self._nodes.rows for row in seen)
-            some = store_nodes.count(connection) == len(self._nodes.rows) + new
+            some = schema.count(connection, schema.nodes) == len(self._nodes.rows) + new
         if not some:
             seen, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
             self._nodes.forget(self._nodes.rows.keys() - {row.node for row in seen})
@@ -105,8 +105,8 @@ class StoreSource:
 class ReportsSource:
     """Reports in files and directories: a sweep's, or what agents write. Files are read anew when they change."""
 
-    def __init__(self, paths: Sequence[str], stale: float, clock: Callable[[], float] = time.time) -> None:
-        self.paths, self.stale, self.clock = tuple(paths), stale, clock
+    def __init__(self, paths: Sequence[str], stale: float) -> None:
+        self.paths, self.stale = tuple(paths), stale
         self.name = ", ".join(self.paths)
         self._nodes = FleetNodes()
         self._stamp: Tuple[Tuple[str, int, int], ...] = ()
@@ -116,7 +116,7 @@ class ReportsSource:
         self._refresh()
         self._nodes.replace(map(node_row, self._reports.values()))
         problems = [row for _name, report in sorted(self._reports.items()) for row in problem_rows(report)]
-        return take(self._nodes, problems, self.clock(), self.stale)
+        return take(self._nodes, problems, time.time(), self.stale)
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()

@@ -47,6 +47,9 @@ class DeepResult(NamedTuple):
     serial: str = ""
 
 
+_RESULT = [deep_results.c[name] for name in DeepResult._fields]
+
+
 class LastVerdict(NamedTuple):
     """The worst verdict of a node's newest run of a suite, and when that was."""
 
@@ -205,8 +208,7 @@ def history(connection: Connection, node: str = "", limit: int = 100, serial: st
     """The results of a node, of the board with a serial number on whatever node, or of the board while it was in the
     node. The newest first.
     """
-    columns = [deep_results.c[name] for name in DeepResult._fields]
-    asked = sa.select(*columns)
+    asked = sa.select(*_RESULT)
     if node:
         asked = asked.where(deep_results.c.node == node)
     if serial:
@@ -217,8 +219,7 @@ def history(connection: Connection, node: str = "", limit: int = 100, serial: st
 
 def since(connection: Connection, then: float) -> List[DeepResult]:
     """All results since then (Unix time), the oldest first, those of sweeps left out."""
-    columns = [deep_results.c[name] for name in DeepResult._fields]
-    asked = sa.select(*columns).where(deep_results.c.at >= then, deep_results.c.sweep.is_(None))
+    asked = sa.select(*_RESULT).where(deep_results.c.at >= then, deep_results.c.sweep.is_(None))
     return [DeepResult._make(row) for row in connection.execute(asked.order_by(deep_results.c.at, deep_results.c.id))]
 
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.episodes import REPAIR, Episode
-from nhc.store.schema import LEFT, batches, episodes
+from nhc.store.schema import LEFT, batches, count, episodes
 
 
 class EndedEpisode(NamedTuple):
@@ -76,7 +76,7 @@ def durations(connection: Connection, since: float, state: str, shares: Sequence
     None where there is none.
     """
     of_state = sa.and_(REPAIR, episodes.c.ended >= since, episodes.c.state == state)
-    total = int(connection.scalar(sa.select(sa.func.count()).select_from(episodes).where(of_state)) or 0)
+    total = count(connection, episodes, of_state)
     if not total:
         return [None] * len(shares)
     places = [min(int(total * share), total - 1) + 1 for share in shares]

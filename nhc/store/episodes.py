@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.model import printable
-from nhc.store import audit
+from nhc.store import audit, schema
 from nhc.store.errors import Conflict
 from nhc.store.schema import batches, episodes, insert_into
 
@@ -263,7 +263,5 @@ def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: in
 
 def count(connection: Connection, is_open: Optional[bool] = None) -> int:
     """How many episodes there are: open ones, ended ones, or all."""
-    asked = sa.select(sa.func.count()).select_from(episodes).where(REPAIR)
-    if is_open is not None:
-        asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
-    return int(connection.scalar(asked) or 0)
+    which = sa.true() if is_open is None else episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None)
+    return schema.count(connection, episodes, REPAIR, which)

@@ -43,7 +43,7 @@ def upgrade(store: Store, now: float) -> List[str]:
             _make(connection)
         elif done:
             _run(connection)
-        if not connection.scalar(sa.select(sa.func.count()).select_from(schema.store)):
+        if not schema.count(connection, schema.store):
             connection.execute(sa.insert(schema.store), {"id": uuid.uuid4().hex, "made": now})
     return done
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from itertools import groupby
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -14,7 +14,7 @@ from nhc.model import Report, printable
 from nhc.render.json import from_dict, to_dict
 from nhc.store.errors import StoreError
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
-from nhc.store.schema import BATCH, batches, insert_into, nodes, report_history
+from nhc.store.schema import batches, insert_into, nodes, of_nodes, report_history
 
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
 """The labels that say with which others a node shares its fate."""
@@ -28,7 +28,7 @@ class StoredNode(NamedTuple):
     """One node. None for a time: it has no report yet.
 
     `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
-    `judged_at` or later: a repair is verified by a report whose `judged_at` is after it.
+    `judged_at` or later.
     """
 
     node: str
@@ -107,20 +107,12 @@ def list_nodes(
     silent_since: Optional[float] = None,
 ) -> List[StoredNode]:
     """Nodes by name: these, of these verdicts, whose last report came in before `silent_since`."""
-    if names is not None and len(names) > BATCH:
-        return [
-            row
-            for batch in batches(names)
-            for row in list_nodes(connection, batch, verdicts=verdicts, silent_since=silent_since)
-        ]
     asked = sa.select(*_SHOWN).order_by(nodes.c.node)
-    if names is not None:
-        asked = asked.where(nodes.c.node.in_(names))
     if verdicts:
         asked = asked.where(nodes.c.verdict.in_(verdicts))
     if silent_since is not None:
         asked = asked.where(nodes.c.received_at < silent_since)
-    return [StoredNode._make(row) for row in connection.execute(asked)]
+    return [StoredNode._make(row) for query in of_nodes(asked, nodes, names) for row in connection.execute(query)]
 
 
 class SeenNode(NamedTuple):
@@ -157,11 +149,6 @@ def groups(connection: Connection) -> Dict[str, Mapping[str, str]]:
     return by_name
 
 
-def count(connection: Connection) -> int:
-    """How many nodes there are."""
-    return int(connection.scalar(sa.select(sa.func.count()).select_from(nodes)) or 0)
-
-
 SILENT = "SILENT"
 """Among counts: nodes whose newest report is too old to say anything of them."""
 
@@ -195,10 +182,8 @@ def history(
     connection: Connection, node: str, since: float = 0.0, until: float = 1e12, limit: int = 1000
 ) -> List[HistoryRow]:
     """A node's rows of a time, the oldest first; where there are more than `limit`, the newest of them."""
-    here = sa.and_(report_history.c.node == node, report_history.c.started >= since, report_history.c.started <= until)
-    asked = sa.select(report_history).where(here).order_by(report_history.c.started.desc()).limit(limit)
-    rows = [HistoryRow._make((*row[:6], unpack(row.report))) for row in connection.execute(asked)]
-    return rows[::-1]
+    rows = connection.execute(_past(list(report_history.c), node, since, until, limit))
+    return [HistoryRow._make((*row[:6], unpack(row.report))) for row in rows][::-1]
 
 
 class PastVerdict(NamedTuple):
@@ -211,10 +196,14 @@ class PastVerdict(NamedTuple):
 
 def verdicts(connection: Connection, node: str, since: float, until: float, limit: int) -> List[PastVerdict]:
     """A node's past verdicts of a time, the oldest first; where there are more than `limit`, the newest of them."""
-    here = sa.and_(report_history.c.node == node, report_history.c.started >= since, report_history.c.started <= until)
     columns = [report_history.c[name] for name in PastVerdict._fields]
-    asked = sa.select(*columns).where(here).order_by(report_history.c.started.desc()).limit(limit)
-    return [PastVerdict._make(row) for row in connection.execute(asked)][::-1]
+    return [PastVerdict._make(row) for row in connection.execute(_past(columns, node, since, until, limit))][::-1]
+
+
+def _past(columns: Sequence[sa.Column[Any]], node: str, since: float, until: float, limit: int) -> sa.Select[Any]:
+    """A node's rows of the history of a time, the newest first."""
+    here = sa.and_(report_history.c.node == node, report_history.c.started >= since, report_history.c.started <= until)
+    return sa.select(*columns).where(here).order_by(report_history.c.started.desc()).limit(limit)
 
 
 def pack(report: Report) -> bytes:

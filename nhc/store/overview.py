@@ -9,7 +9,7 @@ import sqlalchemy as sa
 from nhc.store import nodes
 from nhc.store.database import Store
 from nhc.store.episodes import REPAIR
-from nhc.store.schema import audit, episodes, problems, report_history
+from nhc.store.schema import audit, count, episodes, problems, report_history
 from nhc.store.schema import nodes as nodes_table
 
 
@@ -40,17 +40,14 @@ def overview(store: Store, revision: str) -> Overview:
             sa.select(sa.func.min(nodes_table.c.received_at), sa.func.max(nodes_table.c.received_at))
         ).one()
 
-        def count(table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
-            return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(*which)) or 0)
-
         return Overview(
             store.id,
             revision,
             int(size),
             nodes.counts(connection),
-            count(problems, problems.c.ended.is_(None)),
-            count(episodes, sa.and_(REPAIR, episodes.c.ended.is_(None))),
-            count(report_history),
+            count(connection, problems, problems.c.ended.is_(None)),
+            count(connection, episodes, REPAIR, episodes.c.ended.is_(None)),
+            count(connection, report_history),
             int(connection.scalar(sa.select(sa.func.max(audit.c.seq))) or 0),
             times[0],
             times[1],

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import DeviceId, Scope, speaks_of
 from nhc.store.intake import Findings, ReportedProblem, ends
-from nhc.store.schema import BATCH, batches, problems
+from nhc.store.schema import of_nodes, problems
 
 
 class StoredProblem(NamedTuple):
@@ -116,20 +116,12 @@ def list_problems(
     since: Optional[float] = None,
 ) -> List[StoredProblem]:
     """Problems by node and time: those that are open (None: all), that were so at or after `since`, of these nodes."""
-    if nodes is not None and len(nodes) > BATCH:
-        return [
-            row
-            for batch in batches(nodes)
-            for row in list_problems(connection, nodes=batch, is_open=is_open, since=since)
-        ]
     asked = sa.select(problems).order_by(problems.c.node, problems.c.began, problems.c.id)
-    if nodes is not None:
-        asked = asked.where(problems.c.node.in_(nodes))
     if is_open is not None:
         asked = asked.where(problems.c.ended.is_(None) if is_open else problems.c.ended.is_not(None))
     if since is not None:
         asked = asked.where(sa.or_(problems.c.ended.is_(None), problems.c.ended >= since))
-    return [StoredProblem._make(row) for row in connection.execute(asked)]
+    return [StoredProblem._make(row) for query in of_nodes(asked, problems, nodes) for row in connection.execute(query)]
 
 
 def newest_of(connection: Connection, node: str, since: float, until: float, limit: int) -> List[StoredProblem]:
@@ -141,8 +133,5 @@ def newest_of(connection: Connection, node: str, since: float, until: float, lim
 
 
 def _open_ones(connection: Connection, names: Sequence[str]) -> List[StoredProblem]:
-    rows = []
-    for nodes in batches(names):
-        asked = sa.select(problems).where(problems.c.node.in_(nodes), problems.c.ended.is_(None))
-        rows += [StoredProblem._make(row) for row in connection.execute(asked)]
-    return rows
+    asked = of_nodes(sa.select(problems).where(problems.c.ended.is_(None)), problems, names)
+    return [StoredProblem._make(row) for query in asked for row in connection.execute(query)]

@@ -23,7 +23,7 @@ from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
 from nhc.store.job_tables import jobs
 from nhc.store.maintenance_tables import train_approvals, trains
-from nhc.store.schema import attempts, audit_segments, coverage, episodes, problems, report_history, tokens
+from nhc.store.schema import attempts, audit_segments, count, coverage, episodes, problems, report_history, tokens
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import evidence as evidence_table
 from nhc.system import kept_owner
@@ -128,21 +128,18 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
     """How many rows `prune` would delete or archive now, by table. Raises StoreError."""
     young = sa.select(sa.func.min(audit_table.c.seq)).where(audit_table.c.at >= now - keep.audit).scalar_subquery()
     newest = sa.select(sa.func.max(audit_table.c.seq)).scalar_subquery()
-    counted = (
-        *((table.name, which) for table, which in _old(keep, now, with_results=True)),
-        ("evidence", evidence_table.c.expires <= now),
-        ("audit", audit_table.c.seq < sa.func.coalesce(young, newest)),
-    )
+    old = {
+        **dict(_old(keep, now, with_results=True)),
+        evidence_table: evidence_table.c.expires <= now,
+        audit_table: audit_table.c.seq < sa.func.coalesce(young, newest),
+    }
     with store.read() as connection:
-
-        def count(which: sa.ColumnElement[bool]) -> int:
-            return int(connection.scalar(sa.select(sa.func.count()).where(which)) or 0)
-
-        counts = {name: count(which) for name, which in counted}
+        counts = {table.name: count(connection, table, which) for table, which in old.items()}
         for crowd in _CROWDS:
-            old = dict(counted)[crowd.table.name]
-            some = [sa.and_(which, sa.not_(old)) for which in _crowded(connection, crowd)]
-            counts[crowd.table.name] += sum(map(count, some))
+            young_ones = sa.not_(old[crowd.table])
+            counts[crowd.table.name] += sum(
+                count(connection, crowd.table, which, young_ones) for which in _crowded(connection, crowd)
+            )
         return counts
 
 

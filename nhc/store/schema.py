@@ -6,7 +6,7 @@ tables (`nhc.store.migrate`). Once nhc is released, each change of them takes a 
 
 from __future__ import annotations
 
-from typing import Iterator, Sequence, TypeVar, Union
+from typing import Any, Iterator, Optional, Sequence, TypeVar, Union
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -46,6 +46,18 @@ def insert_into(connection: Connection, table: sa.Table) -> Union[postgresql.Ins
 def batches(keys: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
     """So many of them at a time as one statement takes."""
     return (keys[begin : begin + size] for begin in range(0, len(keys), size))
+
+
+def count(connection: Connection, table: sa.Table, *which: sa.ColumnElement[bool]) -> int:
+    """How many rows of a table there are, all of them or those that are `which`."""
+    return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(*which)) or 0)
+
+
+def of_nodes(asked: sa.Select[Any], table: sa.Table, names: Optional[Sequence[str]]) -> Iterator[sa.Select[Any]]:
+    """A question about these nodes, as many at a time as one statement takes; None: about all."""
+    if names is None:
+        return iter([asked])
+    return (asked.where(table.c.node.in_(batch)) for batch in batches(names))
 
 
 store = sa.Table(
