@@ -89,7 +89,7 @@ def line(row: WatchedJob, used: List[JobRestart]) -> str:
     """One job in one line."""
     under_way = next((f"; restart {entry.number} {entry.state}" for entry in used if entry.state != jobs.ENDED), "")
     phase = "ended" if row.ended else row.phase
-    message = f"; {row.said}" if row.said else ""
+    message = f"; {row.logged}" if row.logged else ""
     return f"{row.text()}  {phase}  {len(used)} of {row.max_restarts} restarts{under_way}  {row.nodes or '-'}{message}"
 
 
@@ -98,7 +98,7 @@ def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -
     return {
         "controller": row.controller, "job": row.text(), "uid": row.uid, "user": row.user, "phase": row.phase,
         "nodes": list(row.node_names), "max_restarts": row.max_restarts, "checkpoint": row.checkpoint,
-        "said": row.said, "seen": row.seen, "ended": row.ended,
+        "said": row.logged, "seen": row.seen, "ended": row.ended,
         "restarts": [
             {
                 "number": entry.number, "state": entry.state, "outcome": entry.outcome, "why": entry.why,

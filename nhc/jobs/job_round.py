@@ -167,7 +167,7 @@ class OneRound:
 
     def _take(self, controller: JobController, row: WatchedJob, job: JobView, run: str, step: JobStep) -> None:
         """Carry out a step of a job without a restart under way."""
-        why, left, name = row.said, "", row.text()
+        why, left, name = row.logged, "", row.text()
         if step.kind in (StepKind.BEGIN, StepKind.NOTE) and not self.apply:
             self.would.append(JobEvent(name, "restart", step.why))
             if run == job.run:
@@ -193,14 +193,14 @@ class OneRound:
                 return  # the run that failed is still to be restarted: it is not forgotten for the next one
         elif step.kind is StepKind.LEAVE:
             why, left = f"run {run}: {step.why}", step.left.value if step.left is not None else ""
-            if why != row.said:
+            if why != row.logged:
                 self._leave(controller, row, job, step)
         self._keep(row, job, why, left)
 
     def _keep(self, row: WatchedJob, job: JobView, why: Optional[str] = None, left: Optional[str] = None) -> None:
         """Write down what is seen, where that is new."""
         same = (job.run, job.phase.value, nodes_of_run(row, job)) == (row.run, row.phase, row.node_names)
-        if not same or (why is not None and why != row.said) or (left is not None and left != row.left):
+        if not same or (why is not None and why != row.logged) or (left is not None and left != row.left):
             self._watch(row.controller, job, row, why, left)
 
     def _leave(self, controller: JobController, row: WatchedJob, job: JobView, step: JobStep) -> None:
@@ -253,7 +253,7 @@ class OneRound:
         if step.kind is StepKind.WAIT:
             late = self.time.elapsed(restart.updated) > self.settings.limits.stalled
             self.waiting.append(JobEvent(name, "waits", step.why + (" (for too long)" if late else "")))
-            if late and self.apply and row.said != step.why:
+            if late and self.apply and row.logged != step.why:
                 actuators.left(row, f"waits for too long: {step.why}")
                 self._say(JobEvent(name, "stalled", step.why))
                 if job is not None:

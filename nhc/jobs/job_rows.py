@@ -22,7 +22,7 @@ def watched(
     same = row is not None and row.run == job.run
     kept = " ".join(nodes_of_run(row, job))
     wants = max(job.wants, row.wants) if row is not None and same else job.wants or (row.wants if row else 0)
-    before = row.said if row is not None else ""
+    before = row.logged if row is not None else ""
     return WatchedJob(
         row.id if row is not None else 0, name, job.job.kind, job.job.namespace, job.job.name, job.job.uid, job.user,
         job.phase.value, job.run, kept, wants, settings.allowed(job.wish.max_restarts), job.wish.checkpoint,

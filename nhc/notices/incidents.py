@@ -52,7 +52,7 @@ class NoticeTiming(NamedTuple):
 class Incident(NamedTuple):
     """What is remembered of one incident.
 
-    `told` is the kind of the last notice, `told_affected` how many nodes it named. `gone` is when the last node
+    `notified` is the kind of the last notice, `notified_affected` how many nodes it named. `gone` is when the last node
     recovered, 0.0 while one is affected. `returns` are the times at which it came back.
     """
 
@@ -69,10 +69,10 @@ class Incident(NamedTuple):
     opened: float
     number: int = 1
     gone: float = 0.0
-    told: str = ""
-    told_at: float = 0.0
-    told_affected: int = 0
-    told_verdict: str = ""
+    notified: str = ""
+    notified_at: float = 0.0
+    notified_affected: int = 0
+    notified_verdict: str = ""
     refreshed: float = 0.0
     returns: Tuple[float, ...] = ()
 
@@ -120,7 +120,7 @@ def step(
             room -= 1
         after[incident.key] = _marked(incident, kind, now)
         due.append(_notice(incident, kind, now, cluster, link))
-    ended = {key: old for key, old in after.items() if old.gone and old.told in ("", RESOLVED)}
+    ended = {key: old for key, old in after.items() if old.gone and old.notified in ("", RESOLVED)}
     over = {key for key, old in ended.items() if now - old.gone > HOUR}
     changed = {key: incident for key, incident in after.items() if key not in over and before.get(key) != incident}
     return IncidentChanges(changed, tuple(sorted(over & set(before))), tuple(due), withheld)
@@ -190,35 +190,37 @@ def _merged(old: Optional[Incident], new: Optional[Incident], now: float) -> Inc
     if not old.gone:
         return kept
     returns = (*(at for at in old.returns if now - at < HOUR), now)[-100:]
-    if old.told in ("", RESOLVED):  # the next occurrence
+    if old.notified in ("", RESOLVED):  # the next occurrence
         return kept._replace(began=new.began, opened=now, number=old.number + 1, returns=returns)
     return kept._replace(returns=returns)
 
 
 def _due(incident: Incident, pace: NoticeTiming, now: float) -> str:
-    since = now - incident.told_at
+    since = now - incident.notified_at
     if incident.gone:
-        if incident.told in ("", RESOLVED):
+        if incident.notified in ("", RESOLVED):
             return ""
         settle = pace.flap_settle if _flaps(incident, now) else pace.settle
         if now - incident.gone >= settle:
             return RESOLVED
-        return REFRESH if now - max(incident.refreshed, incident.told_at) >= pace.refresh else ""
-    if incident.told in ("", RESOLVED):
+        return REFRESH if now - max(incident.refreshed, incident.notified_at) >= pace.refresh else ""
+    if incident.notified in ("", RESOLVED):
         ready = now - incident.opened >= pace.wait
-        return OPEN if ready and (not incident.told or since >= pace.cooldown) else ""
-    worse = RANK.get(incident.verdict, 0) > RANK.get(incident.told_verdict, 0)
-    if since >= pace.cooldown and (worse or incident.affected > incident.told_affected):
+        return OPEN if ready and (not incident.notified or since >= pace.cooldown) else ""
+    worse = RANK.get(incident.verdict, 0) > RANK.get(incident.notified_verdict, 0)
+    if since >= pace.cooldown and (worse or incident.affected > incident.notified_affected):
         return UPDATE
     if since >= pace.repeat:
         return REPEAT
-    return REFRESH if now - max(incident.refreshed, incident.told_at) >= pace.refresh else ""
+    return REFRESH if now - max(incident.refreshed, incident.notified_at) >= pace.refresh else ""
 
 
 def _marked(incident: Incident, kind: str, now: float) -> Incident:
     if kind == REFRESH:
         return incident._replace(refreshed=now)
-    return incident._replace(told=kind, told_at=now, told_affected=incident.affected, told_verdict=incident.verdict)
+    return incident._replace(
+        notified=kind, notified_at=now, notified_affected=incident.affected, notified_verdict=incident.verdict
+    )
 
 
 def _flaps(incident: Incident, now: float) -> int:

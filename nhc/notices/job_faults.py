@@ -58,10 +58,10 @@ def _standing(
         why = _why(row, ends.get(row.id))
         if row.left in jobs.GIVEN_UP:
             if GIVEN_UP in settings.tell:
-                yield from _faults(row, "JobGivenUp", "CRIT", f"{row.said}{why}", row.node_names, row.seen)
+                yield from _faults(row, "JobGivenUp", "CRIT", f"{row.logged}{why}", row.node_names, row.seen)
             continue
         if row.left in jobs.OF_ITS_USER and FAILED in settings.tell:
-            yield from _faults(row, "JobFailed", "WARN", f"{row.said}{why}", row.node_names, row.seen)
+            yield from _faults(row, "JobFailed", "WARN", f"{row.logged}{why}", row.node_names, row.seen)
             continue
         restart = newest.get(row.id)
         if restart is None:

@@ -33,10 +33,10 @@ class AddedPhase(str, Enum):
 
 
 class AddedNode(NamedTuple):
-    """A node that was added. `names` are those that the scheduler may know it by, `said` is the provider's word."""
+    """A node that was added. `shown` is its state in the provider's words; by `names` the scheduler may know it."""
 
     phase: AddedPhase
-    said: str
+    shown: str
     names: Tuple[str, ...] = ()
 
 

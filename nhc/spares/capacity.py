@@ -65,10 +65,10 @@ class _Step:
         seen = self.keeper.find(self.row.token)
         if seen.phase is AddedPhase.RUNNING:
             self.save(IN_SERVICE, self.row.why)
-            return self.applied(Effect.CHANGED, seen.said)
+            return self.applied(Effect.CHANGED, seen.shown)
         if seen.phase is AddedPhase.COMING:
-            return self.applied(Effect.CHANGED if first else Effect.UNCHANGED, f"added: {seen.said}")
-        return self.applied(Effect.FAILED, f"it was added and does not run: {seen.said}")
+            return self.applied(Effect.CHANGED if first else Effect.UNCHANGED, f"added: {seen.shown}")
+        return self.applied(Effect.FAILED, f"it was added and does not run: {seen.shown}")
 
     def _add(self, first: bool) -> Optional[Applied]:
         """Ask for the node and write its id down. None where that is done."""
@@ -105,7 +105,7 @@ class _Step:
             return self.end("spare.deleted", f"{self.row.token} has left: {why}")
         self.save(LEAVING, why)
         if seen.phase in (AddedPhase.LEAVING, AddedPhase.COMING):
-            return self.applied(Effect.UNCHANGED, seen.said)
+            return self.applied(Effect.UNCHANGED, seen.shown)
         return self._delete(seen)
 
     def _delete(self, seen: AddedNode) -> Applied:

@@ -22,7 +22,7 @@ jobs = sa.Table(
     sa.Column("wants", sa.Integer, nullable=False, server_default="0"),
     sa.Column("max_restarts", sa.Integer, nullable=False, server_default="0"),
     text_column("checkpoint"),
-    text_column("said"),
+    text_column("logged"),
     time_column("began"),
     time_column("seen"),
     time_column("ended", empty=True),
@@ -30,8 +30,8 @@ jobs = sa.Table(
     sa.UniqueConstraint("controller", "kind", "namespace", "name", "uid"),
     sa.Index("jobs_ended", "ended"),
 )
-"""The jobs that nhc restarts after infrastructure faults. `run` and `nodes` are those of the newest run seen; `said` is
-the last line that was logged about it, so that it is logged once; `left` why its newest run is left alone."""
+"""The jobs that nhc restarts after infrastructure faults. `run` and `nodes` are those of the newest run seen; `logged`
+is the last line that was logged about it, so that it is logged once; `left` why its newest run is left alone."""
 
 job_restarts = sa.Table(
     "job_restarts",

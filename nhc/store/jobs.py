@@ -16,7 +16,7 @@ from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
 from nhc.store.job_tables import job_ends, job_nodes, job_restarts, jobs
-from nhc.store.schema import insert_into
+from nhc.store.schema import count, insert_into
 
 HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 """The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
@@ -48,7 +48,7 @@ class WatchedJob(NamedTuple):
     wants: int
     max_restarts: int
     checkpoint: str
-    said: str
+    logged: str
     began: float
     seen: float
     ended: Optional[float]
@@ -136,7 +136,7 @@ class JobNodePair(NamedTuple):
 
 def watch(connection: Connection, row: WatchedJob) -> WatchedJob:
     """Keep a job as it was seen; its row. An id of 0 is a job that is not known yet."""
-    values = row._replace(phase=printable(row.phase, 40), said=printable(row.said, MESSAGE_LIMIT))._asdict()
+    values = row._replace(phase=printable(row.phase, 40), logged=printable(row.logged, MESSAGE_LIMIT))._asdict()
     number = values.pop("id")
     if number:
         del values["began"]
@@ -248,8 +248,7 @@ def newest_restarts(connection: Connection, since: float) -> Dict[int, JobRestar
 
 def begun_since(connection: Connection, since: float) -> int:
     """How many restarts of all jobs began since then: a rate is counted from it."""
-    asked = sa.select(sa.func.count()).select_from(job_restarts).where(job_restarts.c.written >= since)
-    return int(connection.scalar(asked) or 0)
+    return count(connection, job_restarts, job_restarts.c.written >= since)
 
 
 def outcomes_since(connection: Connection, since: float) -> Dict[str, int]:

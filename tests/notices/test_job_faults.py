@@ -109,8 +109,8 @@ def test_owners_are_written_to_by_a_channel_of_mail_alone(name):
 @pytest.mark.thorough
 def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):
     said = "run 0.0: 3 of 3 restarts are used up (n1: GpuLost)"
-    row = watched(store, told.now[0], left="limit", said=said)
-    watched(store, told.now[0], "mine", left="application", said="run 0.0: exit 1, and its nodes are healthy")
+    row = watched(store, told.now[0], left="limit", logged=said)
+    watched(store, told.now[0], "mine", left="application", logged="run 0.0: exit 1, and its nodes are healthy")
     assert told(1) == [f"CRIT: JobGivenUp in {LLAMA}: 2 nodes"]
     assert said in told.text
     with store.write() as connection:
@@ -149,7 +149,7 @@ def test_a_word_that_is_none_is_a_mistake():
 
 @pytest.mark.thorough
 def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that_is_asked_for(store, told):
-    row = watched(store, told.now[0], user="ann", left="application", said="run 0.0: exit status 1")
+    row = watched(store, told.now[0], user="ann", left="application", logged="run 0.0: exit status 1")
     end = jobs.JobEnd(row.id, "0.0", "program", "supported", "your program (supported): KeyError: 'lr'", "n1", "no", "",
                       8, 0.0, 9.0)  # fmt: skip
     with store.write() as connection:
@@ -163,5 +163,5 @@ def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that
 
 @pytest.mark.thorough
 def test_a_job_that_somebody_else_has_taken_in_hand_has_not_failed_by_itself(store, told):
-    watched(store, told.now[0], left="over", said="run 0.0: this run was restarted before, and its restart is over")
+    watched(store, told.now[0], left="over", logged="run 0.0: this run was restarted before, and its restart is over")
     assert told(1, 'tell = ["failed"]') == []

@@ -23,10 +23,10 @@ def test_a_job_is_one_row_however_often_it_is_seen(store):
     with store.write() as connection:
         first = jobs.watch(connection, row())
         again = jobs.watch(connection, row(phase="failed\nx", began=9.0, seen=9.0))
-        jobs.watch(connection, again._replace(said="left"))
+        jobs.watch(connection, again._replace(logged="left"))
         (kept,) = jobs.list_jobs(connection)
     assert first.id == again.id
-    assert (kept.phase, kept.began, kept.said, kept.node_names) == ("failed x", 1.0, "left", ("n1", "n2"))
+    assert (kept.phase, kept.began, kept.logged, kept.node_names) == ("failed x", 1.0, "left", ("n1", "n2"))
 
 
 def test_a_run_is_restarted_once_and_restarts_are_counted(store):

@@ -163,7 +163,7 @@ async function job([id]) {
   const links = (names) => el("td", { class: "said" }, names.flatMap((name) => [nodeLink(name), " "]));
   return { content: [
     el("h1", {}, `Job ${one.job}`),
-    facts([["Controller", one.controller], ["User", one.user], ["Phase", one.phase], ["Run", one.run], ["Nodes wanted", one.wants], ["Restarts allowed", one.max_restarts], ["Checkpoint", one.checkpoint], ["Watched since", stamp(one.began)], ["Ended", stamp(one.ended)], ["Said last", one.said]]),
+    facts([["Controller", one.controller], ["User", one.user], ["Phase", one.phase], ["Run", one.run], ["Nodes wanted", one.wants], ["Restarts allowed", one.max_restarts], ["Checkpoint", one.checkpoint], ["Watched since", stamp(one.began)], ["Ended", stamp(one.ended)], ["Logged last", one.logged]]),
     el("p", {}, "On ", one.nodes.flatMap((name) => [nodeLink(name), " "])),
     one.ends.length ? table("Why its runs failed", ["Run", "Why", "Node", "Restart", "GPU hours", "When"], one.ends.map((row) => [row.run, said(row.why), row.node ? nodeLink(row.node) : "", HELPS[row.restart] ?? row.restart, row.gpus && row.began !== null ? (row.gpus * (row.ended - row.began) / 3600).toFixed(1) : "", stamp(row.ended)])) : "",
     table("Restarts", ["Number", "Run", "State", "Why", "Failed nodes", "Message", "Written"], one.restarts.map((row) => [row.number, row.run, row.outcome || row.state, said(row.why), links(row.nodes), said(row.message), stamp(row.written)]), "It was never restarted."),
