@@ -30,10 +30,6 @@ ALIKE = 200
 """Episodes that one decision settles at most: what a person can have looked at."""
 
 
-class ActionRefused(Exception):
-    """An act that is not carried out. One line for the person."""
-
-
 def shown_digest(store: Store, number: int) -> str:
     """One digest of what an episode's page shows now: state, rung, evidence. Raises Missing, StoreError."""
     with store.read() as connection:
@@ -53,21 +49,18 @@ def digest(connection: Connection, episode: episodes.Episode) -> str:
 def decide(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """Agree to the repair that an episode waits for, or refuse it. `form`: decision, digest, confirm, reason.
 
-    Raises ActionRefused, Missing, StoreError (Conflict where this person has decided before).
+    Raises RequestRefused, Missing, StoreError (Conflict where this person has decided before).
     """
     decision, reason = form.get("decision", ""), form.get("reason", "").strip()
     if decision not in ("approved", "refused"):
-        raise ActionRefused("a decision is approved or refused")
+        raise RequestRefused("a decision is approved or refused")
     if decision == "refused" and len(reason) < WHY_LEAST:
-        raise ActionRefused("say why it is refused")
+        raise RequestRefused("say why it is refused")
     shown_digest(store, number)  # one that is not there is Missing
-    try:
-        effect = persons.decide(
-            store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
-            check=_confirmed(person, form),
-        )  # fmt: skip
-    except RequestRefused as error:
-        raise ActionRefused(str(error)) from None
+    effect = persons.decide(
+        store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
+        check=_confirmed(person, form),
+    )  # fmt: skip
     return {"episode": number, "decision": decision, "by": person.name, "said": effect}
 
 
@@ -76,11 +69,11 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
 
     `form`: decision, episodes (number:digest of each, a space between), confirm, reason. Each is decided by itself:
     what cannot be (the episode has moved on, this person has decided) is named with the reason, and the others are.
-    Raises ActionRefused where nothing is decided, Missing, StoreError.
+    Raises RequestRefused where nothing is decided, Missing, StoreError.
     """
     asked = [episode.partition(":") for episode in form.get("episodes", "").split()]
     if not 0 < len(asked) <= ALIKE or not all(number.isdecimal() and len(number) < 16 for number, _, _ in asked):
-        raise ActionRefused(f"episodes are number:digest, {ALIKE} at most")
+        raise RequestRefused(f"episodes are number:digest, {ALIKE} at most")
     rows = []
     with store.read() as connection:
         for number, _, seen in asked:
@@ -89,19 +82,19 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
                 raise Missing(f"there is no episode {number}")
             rows.append((episode, seen))
     if len({(*episode.cause.split("|")[:2], episode.rung) for episode, _ in rows}) > 1:
-        raise ActionRefused("these are not alike: cause or repair differ")
+        raise RequestRefused("these are not alike: cause or repair differ")
     names = fold(sorted({episode.node for episode, _ in rows}))
     if form.get("confirm", "") != names:
-        raise ActionRefused(f"type the set of nodes, {names}, to confirm")
+        raise RequestRefused(f"type the set of nodes, {names}, to confirm")
     decided, refused = [], []
     for episode, seen in rows:
         try:
             decide(store, person, episode.id, {**form, "digest": seen, "confirm": episode.node}, now)
             decided.append(episode.node)
-        except (ActionRefused, Conflict) as error:
+        except (RequestRefused, Conflict) as error:
             refused.append(f"{episode.node}: {error}")
     if not decided:
-        raise ActionRefused("; ".join(refused))
+        raise RequestRefused("; ".join(refused))
     return {"decision": form.get("decision", ""), "by": person.name, "nodes": fold(sorted(decided)),
             "count": len(decided), "refused": refused}  # fmt: skip
 
@@ -109,18 +102,15 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
 def abort(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """End an episode, as `nhc remedy abort` does. `form`: digest, confirm, reason.
 
-    Raises ActionRefused, Missing, StoreError (Conflict where the loop changed it at this moment).
+    Raises RequestRefused, Missing, StoreError (Conflict where the loop changed it at this moment).
     """
     reason = form.get("reason", "").strip()
     if len(reason) < WHY_LEAST:
-        raise ActionRefused("say why it is aborted")
+        raise RequestRefused("say why it is aborted")
     shown_digest(store, number)
-    try:
-        effect = persons.abort(
-            store, number, by=person.name, why=printable(reason, 500), now=now, check=_confirmed(person, form)
-        )
-    except RequestRefused as error:
-        raise ActionRefused(str(error)) from None
+    effect = persons.abort(
+        store, number, by=person.name, why=printable(reason, 500), now=now, check=_confirmed(person, form)
+    )
     return {"episode": number, "by": person.name, "said": effect}
 
 
@@ -130,11 +120,11 @@ def _confirmed(person: Person, form: Mapping[str, str]) -> persons.Check:
     def check(connection: Connection, case: EpisodeCase) -> None:
         node = case.episode.node
         if form.get("digest") != digest(connection, case.episode):
-            raise ActionRefused("the episode has moved on since this page was shown: look again")
+            raise RequestRefused("the episode has moved on since this page was shown: look again")
         if not person.may_touch(node):
-            raise ActionRefused(f"{person.name} may decide nothing about {node}")
+            raise RequestRefused(f"{person.name} may decide nothing about {node}")
         if form.get("confirm", "") != node:
-            raise ActionRefused(f"type the node's name, {node}, to confirm")
+            raise RequestRefused(f"type the node's name, {node}, to confirm")
 
     return check
 
@@ -142,17 +132,17 @@ def _confirmed(person: Person, form: Mapping[str, str]) -> persons.Check:
 def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, now: float) -> Dict[str, object]:
     """Hold a node, a group or the fleet. `form`: scope, name, why, until (seconds from now), confirm.
 
-    `nodes` is how many nodes it concerns; the person types that number. Raises ActionRefused, StoreError.
+    `nodes` is how many nodes it concerns; the person types that number. Raises RequestRefused, StoreError.
     """
     scope, name, why = form.get("scope", "node"), form.get("name", ""), form.get("why", "").strip()
     if len(why) < WHY_LEAST:
-        raise ActionRefused("say why")
+        raise RequestRefused("say why")
     _own(person, scope, name)
     if form.get("confirm", "") != str(nodes):
-        raise ActionRefused(f"it concerns {nodes} nodes: type that number to confirm")
+        raise RequestRefused(f"it concerns {nodes} nodes: type that number to confirm")
     seconds = form.get("until", "")
     if seconds and not seconds.isdecimal():
-        raise ActionRefused("until is a number of seconds from now")
+        raise RequestRefused("until is a number of seconds from now")
     try:
         with store.write() as connection:
             made = holds.hold(
@@ -160,24 +150,24 @@ def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, 
                 until=now + int(seconds) if seconds else None,
             )  # fmt: skip
     except ValueError as error:
-        raise ActionRefused(str(error)) from None
+        raise RequestRefused(str(error)) from None
     return {"hold": made.id, "nodes": nodes}
 
 
 def end_hold(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
-    """Release what a hold keeps. Raises ActionRefused, StoreError."""
+    """Release what a hold keeps. Raises RequestRefused, StoreError."""
     scope, name = form.get("scope", "node"), form.get("name", "")
     _own(person, scope, name)
     with store.write() as connection:
         ended = holds.release(connection, scope, name, by=person.name, now=now, why=form.get("why", ""))
     if not ended:
-        raise ActionRefused(f"nothing holds {name or 'the fleet'}")
+        raise RequestRefused(f"nothing holds {name or 'the fleet'}")
     return {"released": len(ended)}
 
 
 def _own(person: Person, scope: str, name: str) -> None:
     """A person whose acts are for some nodes holds those alone: no group, no fleet."""
     if scope == "node" and not person.may_touch(name):
-        raise ActionRefused(f"{person.name} may do nothing to {name}")
+        raise RequestRefused(f"{person.name} may do nothing to {name}")
     if scope != "node" and "*" not in person.nodes:
-        raise ActionRefused(f"{person.name} may hold single nodes alone: {', '.join(person.nodes)}")
+        raise RequestRefused(f"{person.name} may hold single nodes alone: {', '.join(person.nodes)}")

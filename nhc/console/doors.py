@@ -173,24 +173,21 @@ class Doors:
 
     def _proxied(self, request: web.Request) -> Optional[Person]:
         """Who the proxy names. Its headers count from its own addresses and with its secret alone."""
-        for proxy in self.settings.proxy:
-            name = request.headers.get(proxy.user_header, "")
-            if not name:
-                continue
-            if not self._over_socket(request) and not _inside(request.remote or "", proxy.addresses):
-                return _nobody("proxy: not from its address")
-            try:
-                secret = read_text(proxy.secret_file).strip()
-            except (OSError, UnicodeDecodeError):
-                return _nobody("proxy: its secret cannot be read")
-            given = request.headers.get("X-Nhc-Proxy-Secret", "")
-            if len(secret) < 16 or not hmac.compare_digest(secret.encode(), given.encode(errors="surrogatepass")):
-                return _nobody("proxy: without its secret")
-            groups = [
-                name_.strip() for name_ in request.headers.get(proxy.groups_header, "").split(",") if name_.strip()
-            ]
-            return self.settings.register.by_proxy(name, groups)
-        return None
+        proxy = self.settings.proxy
+        name = request.headers.get(proxy.user_header, "") if proxy is not None else ""
+        if proxy is None or not name:
+            return None
+        if not self._over_socket(request) and not _inside(request.remote or "", proxy.addresses):
+            return _nobody("proxy: not from its address")
+        try:
+            secret = read_text(proxy.secret_file).strip()
+        except (OSError, UnicodeDecodeError):
+            return _nobody("proxy: its secret cannot be read")
+        given = request.headers.get("X-Nhc-Proxy-Secret", "")
+        if len(secret) < 16 or not hmac.compare_digest(secret.encode(), given.encode(errors="surrogatepass")):
+            return _nobody("proxy: without its secret")
+        groups = [group.strip() for group in request.headers.get(proxy.groups_header, "").split(",")]
+        return self.settings.register.by_proxy(name, [group for group in groups if group])
 
 
 def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Grant]) -> Middleware:

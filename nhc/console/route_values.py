@@ -8,7 +8,6 @@ from typing import Awaitable, Callable, Mapping, NamedTuple, Protocol
 
 from aiohttp import web
 
-from nhc.console import acts
 from nhc.console.deep_reader import DeepReader
 from nhc.console.doors import Doors
 from nhc.console.hub import Hub
@@ -48,24 +47,24 @@ Answer = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
 
 
 def number(request: web.Request, name: str, default: int = 0) -> int:
-    """A number of the path or the query. Raises ActionRefused."""
+    """A number of the path or the query. Raises RequestRefused."""
     text = request.match_info.get(name) or request.query.get(name, str(default))
     if not text.isdecimal() or len(text) > 15:
-        raise acts.ActionRefused(f"{name} is a number")
+        raise RequestRefused(f"{name} is a number")
     return int(text)
 
 
 async def form_of(request: web.Request) -> Mapping[str, str]:
-    """A JSON object of texts. Raises ActionRefused."""
+    """A JSON object of texts. Raises RequestRefused."""
     if request.content_type != "application/json":
-        raise acts.ActionRefused("the body is JSON")
+        raise RequestRefused("the body is JSON")
     try:
         value = json.loads(await request.text())
         json.dumps(value, ensure_ascii=False).encode()  # half a character (a lone surrogate) is no text
     except (ValueError, LookupError, RecursionError):  # LookupError: a charset that Python does not know
-        raise acts.ActionRefused("the body is no JSON") from None
+        raise RequestRefused("the body is no JSON") from None
     if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
-        raise acts.ActionRefused("the body is an object of texts")
+        raise RequestRefused("the body is an object of texts")
     return value
 
 

@@ -26,6 +26,7 @@ from nhc.console.sources import SourceError
 from nhc.matching.node_ranges import fold
 from nhc.planning.runbooks import explanation
 from nhc.render.page_parts import PARTS, part
+from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
@@ -129,7 +130,7 @@ def _nodes(snapshot: Snapshot, request: web.Request) -> screens.Value:
     try:
         return screens.list_nodes(snapshot, screens.NodeQuery(*asked))
     except ValueError as error:
-        raise acts.ActionRefused(str(error)) from None
+        raise RequestRefused(str(error)) from None
 
 
 async def _explain(_console: Console, request: web.Request) -> web.StreamResponse:
@@ -145,7 +146,7 @@ async def _history(console: Console, request: web.Request) -> web.StreamResponse
     """How the fleet was: counted once a minute for each of the few spans that a person may choose."""
     days = number(request, "days", screens.SPANS[0])
     if days not in screens.SPANS:
-        raise acts.ActionRefused(f"days is one of {', '.join(map(str, screens.SPANS))}")
+        raise RequestRefused(f"days is one of {', '.join(map(str, screens.SPANS))}")
     made = partial(screens.history, console.kept(), console.clock(), days)
     return answer_json(await console.hub.once_a_minute(f"history {days}", made))
 
@@ -171,16 +172,16 @@ async def _offenders(console: Console, _request: web.Request) -> web.StreamRespo
     return answer_json(await console.hub.once_a_minute(OFFENDERS, made))
 
 
-def _window(console: Console, request: web.Request) -> screens.Window:
+def _window(console: Console, request: web.Request) -> ReportSpan:
     now = console.clock()
     try:
         ended = float(request.query.get("to", now))
         began = float(request.query.get("from", ended - screens.DAY))
     except ValueError:
-        raise acts.ActionRefused("from and to are Unix seconds") from None
+        raise RequestRefused("from and to are Unix seconds") from None
     if not began < ended <= now + screens.DAY or ended - began > 400 * screens.DAY:
-        raise acts.ActionRefused("from is before to, and at most 400 days")
-    return screens.Window(began, ended)
+        raise RequestRefused("from is before to, and at most 400 days")
+    return ReportSpan(began, ended)
 
 
 async def _stream(console: Console, request: web.Request) -> web.StreamResponse:
@@ -293,7 +294,7 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
         return await handler(request)
     except screens.Missing as error:
         return web.json_response({"error": str(error)}, status=404)
-    except acts.ActionRefused as error:
+    except RequestRefused as error:
         return web.json_response({"error": str(error)}, status=409)
     except (StoreError, SourceError) as error:
         return web.json_response({"error": str(error)}, status=503)

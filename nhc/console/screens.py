@@ -17,6 +17,7 @@ from nhc.model import Report
 from nhc.remedy import detail as details
 from nhc.render.json import to_dict
 from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
+from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.history import of_fleet
 from nhc.store.problem_groups import RANK
@@ -192,14 +193,7 @@ def node(snapshot: Snapshot, name: str, report: Optional[Report], links: Mapping
     }  # fmt: skip
 
 
-class Window(NamedTuple):
-    """A span of time, Unix seconds."""
-
-    began: float
-    ended: float
-
-
-def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
+def timeline(store: Store, name: str, window: ReportSpan, gap: float) -> Value:
     """A node's problems, verdicts, repairs and gaps in a span of time."""
     with store.read() as connection:
         rows = problems.newest_of(connection, name, window.began, window.ended, NAMES + 1)
@@ -210,7 +204,7 @@ def timeline(store: Store, name: str, window: Window, gap: float) -> Value:
         "node": name, "began": window.began, "ended": window.ended,
         "problems": [row._asdict() for row in rows[:NAMES]], "more": len(rows) > NAMES,
         "verdicts": [verdict._asdict() for verdict in past],
-        "gaps": [{"began": gap.began, "ended": gap.ended} for gap in gaps],
+        "gaps": [span._asdict() for span in gaps],
         "events": [_entry(entry) for entry in entries if window.began <= entry.at <= window.ended],
     }  # fmt: skip
 

@@ -6,7 +6,7 @@ import calendar
 import ipaddress
 import re
 import time
-from typing import Dict, FrozenSet, List, NamedTuple, Tuple
+from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.settings import settings_file
@@ -50,7 +50,7 @@ class ConsoleSettings(NamedTuple):
     refresh: float = 2.0
     stale: float = 600.0
     tls: ListenerTls = ListenerTls()
-    proxy: Tuple[Proxy, ...] = ()
+    proxy: Optional[Proxy] = None
     register: Register = Register()
     links: Tuple[Tuple[str, str], ...] = ()
     scheduler: str = ""
@@ -95,9 +95,9 @@ def _bounds(limits: Table, standard: WebBounds) -> WebBounds:
     )
 
 
-def _proxy(file: Table) -> Tuple[Proxy, ...]:
+def _proxy(file: Table) -> Optional[Proxy]:
     if "proxy" not in file:
-        return ()
+        return None
     table = file.table("proxy")
     table.require("secret_file")
     addresses = table.texts("addresses")
@@ -106,10 +106,10 @@ def _proxy(file: Table) -> Tuple[Proxy, ...]:
             ipaddress.ip_network(address)
         except ValueError:
             raise table.wrong("addresses", "addresses or networks such as 10.0.0.7 or 10.0.0.0/24") from None
-    return (Proxy(
+    return Proxy(
         table.text("user_header", "X-Remote-User"), table.text("groups_header", "X-Remote-Groups"), addresses,
         table.text("secret_file"),
-    ),)  # fmt: skip
+    )  # fmt: skip
 
 
 def _register(file: Table) -> Register:

@@ -11,7 +11,7 @@ from nhc.store.schema import coverage, nodes
 
 
 class ReportSpan(NamedTuple):
-    """From the first to the last of some reports, Unix time."""
+    """A span of time in Unix seconds: of reports without a gap, or the one that is asked about."""
 
     began: float
     ended: float

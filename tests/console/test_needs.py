@@ -9,6 +9,7 @@ from nhc.console.sources import StoreSource
 from nhc.model import Verdict
 from nhc.remedy.detail import Detail
 from nhc.store import episodes, holds, trains
+from nhc.store.coverage import ReportSpan
 from tests.console.conftest import report
 
 
@@ -109,7 +110,7 @@ def test_a_timeline_that_is_cut_keeps_what_stands_and_the_newest(site, monkeypat
         kept = report("a1", Verdict.CRIT, "Stands", started=at).results
         other = report("a1", Verdict.CRIT, f"Short{number}", started=at, target="x").results
         site.hear(report("a1", started=at)._replace(results=kept + other))
-    window = screens.Window(site.now - 60, site.now + 60)
+    window = ReportSpan(site.now - 60, site.now + 60)
 
     found = screens.timeline(site.store, "a1", window, 600)
 

@@ -24,7 +24,7 @@ def test_the_example_is_read_and_its_comments_too(tmp_path):
         whole = whole.replace(f"# [{name}]", f"[{name}]").replace(f"# {name} =", f"{name} =")
     found = parse(whole)
     assert found.tls.clients == "/etc/nhc/people-ca.pem"
-    assert found.proxy[0].addresses == ("10.0.0.7",)
+    assert found.proxy.addresses == ("10.0.0.7",)
     assert found.register.tokens[0].ends == 1801353600.0
 
 
