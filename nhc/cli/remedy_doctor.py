@@ -63,7 +63,7 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
-    examined = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site), *_lines(site)]
+    examined = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site), *_lines(site), *_reports(site)]
     for name, rights, error in site.actuators.repairers.rights():
         if error:
             examined.append(Examined(f"repairer {name}", False, error))
@@ -187,6 +187,28 @@ def _lines(site: RemedySite) -> List[Examined]:
         return [Examined("checks", True, f"{own.config} has a line for each node")]
     nodes = printable(fold(missing), 300)
     return [Examined("checks", None, f"no line of this machine's {own.config} is for {nodes}")]
+
+
+def _reports(site: RemedySite) -> List[Examined]:
+    """Nodes that report under a name that the adapter does not know: nothing is ever done for them. A store may be of
+    several clusters, so that is amiss for sure only where no node of this one reports.
+    """
+    since = time.time() - site.settings.sources.max_age
+    try:
+        states = site.marker.nodes()
+        told = {report.host for report, *_ in site.reports(False) if report.started > since}
+        with site.store.read() as connection:
+            names = counting.fleet(connection, states).names
+            rows = nodes.list_nodes(connection)
+    except (AdapterError, StoreError):
+        return []  # which is said of the adapter and the store
+    told |= {row.node for row in rows if row.reported_at is not None and row.reported_at > since}
+    known, reporting = {state.name for state in states}, {names.here(name) for name in told}
+    strange = sorted(reporting - known)
+    if not strange:
+        return []
+    message = f"nothing is done for {printable(fold(strange), 300)}: {site.settings.sources.adapter} has no such node"
+    return [Examined("reports", None if reporting & known else False, message)]
 
 
 def _suite_rights(site: RemedySite, settings: RemedySettings) -> List[Examined]:

@@ -1,5 +1,6 @@
 """`nhc remedy`, run as its user runs it: against a slurmrestd of the tests' own and a store in a file."""
 
+import contextlib
 import json
 import os
 import signal
@@ -12,8 +13,9 @@ import pytest
 
 from nhc.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.render.json import to_dict
-from nhc.store import audit, episodes, holds
+from nhc.store import audit, episodes, holds, reports
 from nhc.store.connect import open_store
+from nhc.store.intake import Incoming
 from tests.support.new_store import new_store
 from tests.support.slurmrest import FakeSlurmRest
 
@@ -244,6 +246,24 @@ def test_doctor_names_what_is_missing(site):
     assert {one["what"]: one["ok"] for one in json.loads(out)} == {
         "store": True, "adapter slurm-rest": True, "actions": None, "evidence": True
     }  # fmt: skip
+
+
+def test_doctor_names_nodes_that_report_under_a_name_that_the_scheduler_does_not_know(site):
+    """An agent that is not told its NodeName reports as its host: its faults would be nobody's."""
+
+    def said():
+        status, out, _ = site.nhc("doctor", "-f", "json")
+        return status, {one["what"]: (one["ok"], one["message"]) for one in json.loads(out)}.get("reports")
+
+    now = time.time()
+    with contextlib.closing(open_store(site.url)) as store, store.write() as connection:
+        sick = Report("host7", "boot1", now, 0.1, (CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "lost")),))
+        reports.receive(connection, [Incoming(sick, "agent", now)])
+    assert said() == (1, (False, "nothing is done for host7: slurm-rest has no such node"))
+    with contextlib.closing(open_store(site.url)) as store, store.write() as connection:
+        well = Report("n1.example.org", "boot1", now, 0.1, (CheckResult("check_gpu", Outcome(Verdict.OK)),))
+        reports.receive(connection, [Incoming(well, "agent", now)])
+    assert said() == (0, (None, "nothing is done for host7: slurm-rest has no such node"))
 
 
 def test_doctor_walks_one_node_for_each_repairer_up_to_its_call(site):
