@@ -16,6 +16,7 @@ from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource
 from nhc.store.database import Store
+from nhc.store.errors import RequestRefused
 
 
 class Console(Protocol):

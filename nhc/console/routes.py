@@ -28,7 +28,7 @@ from nhc.planning.runbooks import explanation
 from nhc.render.page_parts import PARTS, part
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
-from nhc.store.errors import StoreError
+from nhc.store.errors import RequestRefused, StoreError
 
 BEAT = 15.0
 """Seconds after which a silent stream gets a comment line, so that no proxy takes it for dead."""
