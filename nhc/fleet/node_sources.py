@@ -13,7 +13,7 @@ from nhc.matching.nodeset import BadRange
 from nhc.model import printable
 from nhc.plugins import NoAdapter, open_adapter
 from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import read_input, read_text
+from nhc.system.bounded_read import cause, read_input, read_text
 
 
 class NodesError(ValueError):
@@ -169,7 +169,7 @@ def from_file(path: str) -> List[str]:
     try:
         text = read_input() if path == "-" else read_text(path)
     except (OSError, UnicodeDecodeError) as error:
-        raise NodesError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+        raise NodesError(f"{path}: {cause(error)}") from None
     names: List[str] = []
     for number, line in enumerate(text.splitlines(), 1):
         for node_set in line.partition("#")[0].split():

@@ -18,6 +18,7 @@ from nhc.policy.ledger import Ledger
 from nhc.ports.adapter import AdapterError, Applied, Effect, Marker, NodeState, Operation, PlannedOperation, Power
 from nhc.ports.marks import may_change, same_cause
 from nhc.render.json import from_dict
+from nhc.system.bounded_read import cause
 
 Reports = Dict[str, Report]
 
@@ -52,10 +53,10 @@ def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> List[Repor
         for name in names:
             try:
                 reports.extend(from_dict(value) for value in _documents(read(name)))
-            except OSError as error:
-                raise BadReports(f"{name}: {error.strerror}") from None
-            except (ValueError, RecursionError) as error:
-                raise BadReports(f"{name}: {error}") from None
+            except json.JSONDecodeError as error:
+                raise BadReports(f"{name}: not a report in JSON: {error}") from None
+            except (OSError, ValueError, RecursionError) as error:
+                raise BadReports(f"{name}: {cause(error)}") from None
     return reports
 
 

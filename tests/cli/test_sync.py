@@ -177,3 +177,28 @@ def test_a_format_that_fails_is_wrong_usage_with_one_line(site, form, says):
     assert said.returncode == 2
     assert says in said.stderr
     assert "Traceback" not in said.stderr
+
+
+@pytest.mark.parametrize(
+    ("held", "said"),
+    [
+        (b"\xff\xfe report", "line 1: byte 0xff is not UTF-8 text"),
+        (b"* || true\n", "not a report in JSON: Expecting value: line 1 column 1 (char 0)"),
+    ],
+)
+def test_a_file_that_is_no_report_is_said_in_words(site, tmp_path, held, said):
+    file = tmp_path / "held"
+    file.write_bytes(held)
+
+    done = site.nhc("sync", "--adapter", "board", "-r", file)
+    assert (done.returncode, done.stderr) == (2, f"nhc sync: {file}: {said}\n")
+
+
+def test_a_file_of_nodes_that_is_no_text_is_said_in_words(site, tmp_path):
+    (tmp_path / "nodes").write_bytes(b"n1\n\xff\n")
+
+    done = site.nhc("fleet", "check", "-w", f"^{tmp_path}/nodes")
+    assert (done.returncode, done.stderr) == (
+        2,
+        f"nhc fleet check: {tmp_path}/nodes: line 2: byte 0xff is not UTF-8 text\n",
+    )
