@@ -19,7 +19,8 @@ Pools = Sequence[Tuple[PoolSettings, SpareSource]]
 
 
 class SpareRounds:
-    """`tell` gets each step that was done. Without `apply` the log says what would be done.
+    """`tell` gets each step that was done; one that failed is a problem of the round, which the log has once while it
+    lasts. Without `apply` the log says what would be done.
 
     /healthz speaks of this process and its store: a pool that cannot be read is `nhc_spares_problems`.
     """
@@ -38,7 +39,7 @@ class SpareRounds:
     def round(self) -> RoundEnd:
         """See RoundWork."""
         self.last = round_of(
-            self.site, self.pools, apply=self.apply, now=time.time(), fence=self.fence, publish=self.tell
+            self.site, self.pools, apply=self.apply, now=time.time(), fence=self.fence, publish=self._tell
         )
         failed = [
             f"{turn.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
@@ -50,6 +51,10 @@ class SpareRounds:
             for turn in self.last for step in turn.decision.steps
         ]  # fmt: skip
         return RoundEnd(problems, tuple([] if self.apply else would))
+
+    def _tell(self, done: SpareDone) -> None:
+        if done.applied.effect is not Effect.FAILED:
+            self.tell(done)
 
     def page(self) -> str:
         """See RoundWork."""

@@ -3,13 +3,15 @@
 import json
 
 from nhc.model import CheckResult, Outcome, Report, Verdict
+from nhc.ports.adapter import Applied, Effect
 from nhc.remedy.repairers import Repairers
 from nhc.remedy.settings import Sources
 from nhc.remedy.site import RemedySite
 from nhc.render.json import to_dict
+from nhc.spares.rounds import SpareRounds
 from nhc.spares.settings import PoolSettings
 from nhc.spares.swap import round_of
-from nhc.store import nodes
+from nhc.store import nodes, spares
 from tests.support.new_store import store  # noqa: F401 (a fixture)
 from tests.support.remedy_world import FakeMarker, World, settings_of
 
@@ -38,4 +40,39 @@ def test_what_is_only_shown_takes_no_report_into_the_store(store, tmp_path):  # 
     round_of(site, [pool], apply=True, now=world.now)
     with store.read() as connection:
         assert list(nodes.latest(connection, ["n3"])) == ["n3"]
+    site.actuators.close()
+
+
+class Busy:
+    """A pool whose spare is in use, and comes back after so many askings."""
+
+    def __init__(self, busy):
+        self.busy = busy
+
+    def waiting(self):
+        return []
+
+    def back(self, node):
+        self.busy -= 1
+        if self.busy < 0:
+            return Applied(node, Effect.CHANGED)
+        return Applied(node, Effect.FAILED, "work still runs on it")
+
+
+def test_a_spare_that_is_busy_for_days_is_no_line_in_each_round(store, tmp_path):  # noqa: F811
+    """It is asked again and again: the service says once that it waits for it, and then that the spare is back."""
+    world = World(store)
+    settings = settings_of("")._replace(evidence_directory=str(tmp_path / "evidence"))
+    site = RemedySite(settings, store, FakeMarker(world), Repairers([]))
+    with store.write() as connection:
+        spares.begin(connection, "n3", "a", "n1", episode=None, by="test", why="out", now=world.now)
+        row = spares.in_use(connection)[0]
+        spares.save(connection, row, spares.IN_SERVICE, by="test", why="out", now=world.now)
+    lines = []
+    rounds = SpareRounds(site, [(PoolSettings("a", "fake", ("n*",)), Busy(3))], True, lines.append)
+    for _ in range(3):
+        assert rounds.round().problems == ("a: back n3: work still runs on it",)
+    assert lines == []
+    assert rounds.round().problems == ()
+    assert [done.applied.effect for done in lines] == [Effect.CHANGED]
     site.actuators.close()
