@@ -123,6 +123,8 @@ NOT_RUN = {
     "nhc spares": "acts on nodes by its own settings and store: tests/spares, tests/adapters",
     "nhc train": "acts on nodes by its own settings and store: tests/trains, tests/adapters",
     "kubectl": "needs a cluster; nhc's part is judged",
+    "for ": "a loop over nodes: tests/adapters/kubernetes/test_taken_off.py",
+    "done": "its end",
     "helm": "needs a cluster: tests/adapters/kubernetes/test_manifests.py renders the chart",
     "podman": "builds an image",
     "export ": "the tutorial's terminals: tests/adapters/kubernetes/test_tutorial.py",
