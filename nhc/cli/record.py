@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 
 import click
@@ -68,7 +69,22 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
     host = recording_host(directory, raw)
     name = node or host.system.hostname()
     started = (host.time(), host.monotonic())
-    asked = Question(config, profile=profile, checks=check)
+    try:
+        plan = _plan(Question(config, profile=profile, checks=check), name, host)
+    except (click.UsageError, SystemExit):
+        for entry in os.scandir(directory):  # what reading a plan has asked: the command can be given again
+            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+        raise
+    with tempfile.TemporaryDirectory() as memory:
+        state = State(memory)
+        for store, kept in _remembered(State()).items():
+            state.save(store, host.recorder.answer([REMEMBERED, store], lambda kept=kept: kept))  # type: ignore[misc]
+        report = run(plan, host, state=state, check_all=True, name=name)
+    complete(directory, plan, host, name, started, raw, report)
+
+
+def _plan(asked: Question, name: str, host: Host) -> Plan:
+    """What is to be recorded. Raises UsageError, and SystemExit where the configuration has said what is wrong."""
     try:
         loaded = plan_of(asked, name, host, State())
     except UsageError as error:
@@ -78,12 +94,7 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
     plan = select(loaded, asked)
     if not plan.items:
         raise click.UsageError(f"no configured check applies to {name}")
-    with tempfile.TemporaryDirectory() as memory:
-        state = State(memory)
-        for store, kept in _remembered(State()).items():
-            state.save(store, host.recorder.answer([REMEMBERED, store], lambda kept=kept: kept))  # type: ignore[misc]
-        report = run(plan, host, state=state, check_all=True, name=name)
-    complete(directory, plan, host, name, started, raw, report)
+    return plan
 
 
 REMEMBERED = "remembered"

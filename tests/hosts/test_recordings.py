@@ -186,6 +186,17 @@ def test_a_directory_in_use_is_not_written_into(config, tmp_path):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("wrong", [("-c", "/no/such.conf"), ("--check", "check_nothing"), ("--profile", "nothing")])
+def test_a_command_that_was_wrong_can_be_given_again(config, tmp_path, wrong):
+    directory = tmp_path / "recording"
+    assert nhc("record", directory, "-c", config, *wrong, state=tmp_path / "state").returncode == 2
+    assert list(directory.iterdir()) == []
+
+    again = nhc("record", directory, "-c", config, state=tmp_path / "state")
+    assert "results recorded" in again.stdout, again.stderr
+
+
+@pytest.mark.thorough
 def test_a_profile_that_there_is_not_is_one_clear_line(config, tmp_path):
     done = nhc("record", tmp_path / "kept", "-c", config, "--profile", "nosuch")
     assert done.returncode == 2
