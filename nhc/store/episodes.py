@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 from nhc.model import printable
 from nhc.store import audit, schema
 from nhc.store.errors import Conflict
-from nhc.store.schema import batches, episodes, insert_into
+from nhc.store.schema import batches, episodes, insert_into, with_end
 
 MESSAGE_LIMIT = 4000
 REPAIR = episodes.c.train.is_(None)
@@ -217,11 +217,9 @@ def list_episodes(
 
     With a limit it is the newest ones that are kept.
     """
-    asked = sa.select(episodes).where(REPAIR)
+    asked = sa.select(episodes).where(REPAIR, with_end(episodes, is_open))
     if node:
         asked = asked.where(episodes.c.node == node)
-    if is_open is not None:
-        asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
     if ended_since is not None:
         asked = asked.where(episodes.c.ended >= ended_since)
     if limit:
@@ -250,18 +248,15 @@ def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: in
     waits = sa.and_(episodes.c.ended.is_(None), episodes.c.state == AWAITING)
     asked = (
         sa.select(episodes)
-        .where(REPAIR)
+        .where(REPAIR, with_end(episodes, is_open))
         .order_by(
             sa.case((waits, 0), (episodes.c.ended.is_(None), 1), else_=2),
             sa.case((waits, episodes.c.id), else_=-episodes.c.id),
         )
     )
-    if is_open is not None:
-        asked = asked.where(episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None))
     return [Episode._make(row) for row in connection.execute(asked.limit(limit).offset(offset))]
 
 
 def count(connection: Connection, is_open: Optional[bool] = None) -> int:
     """How many episodes there are: open ones, ended ones, or all."""
-    which = sa.true() if is_open is None else episodes.c.ended.is_(None) if is_open else episodes.c.ended.is_not(None)
-    return schema.count(connection, episodes, REPAIR, which)
+    return schema.count(connection, episodes, REPAIR, with_end(episodes, is_open))

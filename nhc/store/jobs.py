@@ -16,7 +16,7 @@ from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
 from nhc.store.job_tables import job_ends, job_nodes, job_restarts, jobs
-from nhc.store.schema import count, insert_into
+from nhc.store.schema import count, insert_into, with_end
 
 HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 """The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
@@ -152,12 +152,11 @@ def watch(connection: Connection, row: WatchedJob) -> WatchedJob:
 
 def list_jobs(connection: Connection, *, controller: str = "", is_open: Optional[bool] = True) -> List[WatchedJob]:
     """Jobs by name: of one controller or of all; those that have not ended, those that have, or (None) all."""
-    asked = sa.select(jobs).order_by(jobs.c.controller, jobs.c.namespace, jobs.c.name, jobs.c.id)
+    asked = sa.select(jobs).where(with_end(jobs, is_open))
     if controller:
         asked = asked.where(jobs.c.controller == controller)
-    if is_open is not None:
-        asked = asked.where(jobs.c.ended.is_(None) if is_open else jobs.c.ended.is_not(None))
-    return [WatchedJob._make(row) for row in connection.execute(asked)]
+    order = (jobs.c.controller, jobs.c.namespace, jobs.c.name, jobs.c.id)
+    return [WatchedJob._make(row) for row in connection.execute(asked.order_by(*order))]
 
 
 def get(connection: Connection, number: int) -> Optional[WatchedJob]:

@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.model import DeviceId, Scope, speaks_of
 from nhc.store.intake import Findings, ReportedProblem, ends
-from nhc.store.schema import of_nodes, problems
+from nhc.store.schema import of_nodes, problems, with_end
 
 
 class StoredProblem(NamedTuple):
@@ -116,9 +116,8 @@ def list_problems(
     since: Optional[float] = None,
 ) -> List[StoredProblem]:
     """Problems by node and time: those that are open (None: all), that were so at or after `since`, of these nodes."""
-    asked = sa.select(problems).order_by(problems.c.node, problems.c.began, problems.c.id)
-    if is_open is not None:
-        asked = asked.where(problems.c.ended.is_(None) if is_open else problems.c.ended.is_not(None))
+    asked = sa.select(problems).where(with_end(problems, is_open))
+    asked = asked.order_by(problems.c.node, problems.c.began, problems.c.id)
     if since is not None:
         asked = asked.where(sa.or_(problems.c.ended.is_(None), problems.c.ended >= since))
     return [StoredProblem._make(row) for query in of_nodes(asked, problems, nodes) for row in connection.execute(query)]

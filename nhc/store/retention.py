@@ -136,9 +136,9 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
     with store.read() as connection:
         counts = {table.name: count(connection, table, which) for table, which in old.items()}
         for crowd in _CROWDS:
-            young_ones = sa.not_(old[crowd.table])
+            others = sa.not_(old[crowd.table])
             counts[crowd.table.name] += sum(
-                count(connection, crowd.table, which, young_ones) for which in _crowded(connection, crowd)
+                count(connection, crowd.table, which, others) for which in _crowded(connection, crowd)
             )
         return counts
 

@@ -53,6 +53,13 @@ def count(connection: Connection, table: sa.Table, *which: sa.ColumnElement[bool
     return int(connection.scalar(sa.select(sa.func.count()).select_from(table).where(*which)) or 0)
 
 
+def with_end(table: sa.Table, is_open: Optional[bool]) -> sa.ColumnElement[bool]:
+    """Which rows are open (true), which have ended (false), or all (None)."""
+    if is_open is None:
+        return sa.true()
+    return table.c.ended.is_(None) if is_open else table.c.ended.is_not(None)
+
+
 def of_nodes(asked: sa.Select[Any], table: sa.Table, names: Optional[Sequence[str]]) -> Iterator[sa.Select[Any]]:
     """A question about these nodes, as many at a time as one statement takes; None: about all."""
     if names is None:
