@@ -15,10 +15,10 @@ from nhc.agent.npd_logs import CHUNK, FileFollower
 from nhc.agent.settings import load as load_settings
 from nhc.cli.log import classify_command
 from nhc.facts import kmsg
-from nhc.facts.history import BOOT_ID
 from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
+from nhc.host import BOOT_ID
 from nhc.hosts.replay import Replay
 from nhc.kernlog.npd_rules import load_file as load_rules
 from nhc.language.loader import validate

@@ -35,10 +35,12 @@ def promtool():
 def existing():
     """Every metric that the code exposes, with its kind, read from the calls and tables that name it."""
     found = {"up": "gauge"}
+    prefixes, of_each = set(), {}  # what every service of rounds shows under a prefix of its own
     for path in [*(ROOT / "nhc").rglob("*.py"), *(ROOT / "adapters" / "nhc_adapters").rglob("*.py")]:
         if "prometheus_mixin" in path.parts:
             continue
         text = path.read_text()
+        prefixes.update(re.findall(r'^    prefix = "(nhc_\w+)"$', text, re.MULTILINE))
         if not any(word in text for word in ("gauge(", "counter(", "Family(", "nhc_server_")):
             continue  # to parse all files takes two seconds
         for node in ast.walk(ast.parse(text)):
@@ -47,10 +49,13 @@ def existing():
                 if called in ("gauge", "counter", "Family") and isinstance(name, ast.Constant):
                     kind = node.args[1].value if called == "Family" else called
                     found[str(name.value)] = str(kind)
+                elif called in ("gauge", "counter") and isinstance(name, ast.JoinedStr):
+                    of_each[str(name.values[-1].value)] = called
             elif isinstance(node, ast.Assign) and isinstance(node.value, ast.Constant):
                 value = node.value.value
                 if isinstance(value, str) and re.fullmatch(r"nhc_server_\w+", value):
                     found[value] = "counter" if value.endswith("_total") else "gauge"
+    found.update({f"{prefix}{end}": kind for prefix in prefixes for end, kind in of_each.items()})
     source = (ROOT / "nhc" / "render" / "prometheus.py").read_text()
     found.update(dict.fromkeys(re.findall(r'^    "(nhc_\w+)":', source, re.MULTILINE), "gauge"))
     found.update({f"nhc_check_value{suffix}": "gauge" for suffix, _ in UNITS.values()})

@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from nhc.facts.history import BOOT_ID
+from nhc.host import BOOT_ID
 from nhc.model import Verdict
 from tests.support.nvml.fake import ROOT, pci_tree
 

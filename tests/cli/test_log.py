@@ -16,7 +16,7 @@ from nhc.cli.ack import ack_command
 from nhc.cli.inject import FAULTS, inject_command, line_of
 from nhc.cli.inject_disk import filled
 from nhc.cli.log import LineFolder, classify_command
-from nhc.facts.history import BOOT_ID
+from nhc.host import BOOT_ID
 from nhc.kernlog.catalogue import Matcher
 from nhc.kernlog.read import read_log
 from nhc.kernlog.source import ACKS, STORE, LogSource

@@ -14,8 +14,8 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
-from nhc.facts.history import BOOT_ID
 from nhc.facts.kernel_lines import parse_record
+from nhc.host import BOOT_ID
 from nhc.kernlog.collect import OF_THE_LOAD
 from nhc.kernlog.source import STORE
 from nhc.model import Verdict

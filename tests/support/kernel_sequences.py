@@ -7,7 +7,7 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
-from nhc.facts.history import BOOT_ID
+from nhc.host import BOOT_ID
 from nhc.model import Verdict
 from nhc.state.store import State
 from nhc.testing.fake_host import FakeHost, Symlink

@@ -9,7 +9,7 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.checks.kmsg import reason_of
-from nhc.facts.history import BOOT_ID
+from nhc.host import BOOT_ID
 from nhc.kernlog.catalogue import rows
 from nhc.kernlog.match import DEGRADED, FATAL
 from nhc.kernlog.volumes import MOUNTINFO
