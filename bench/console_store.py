@@ -30,6 +30,7 @@ from nhc.console.metrics import exposition
 from nhc.console.sources import StoreSource
 from nhc.store import deep
 from nhc.store.connect import open_store
+from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.deep import DeepResult
 from nhc.store.overview import overview
@@ -134,8 +135,8 @@ def ask(store: Store, past: Past, times: int) -> List[str]:
             deep.add(connection, [DeepResult(node(), "quick", "gemm", "", None, "", "OK", "", clock[0])])
         return _later(clock, reader.told)
 
-    year = screens.Window(now - past.days * DAY, now)
-    day = screens.Window(now - DAY, now)
+    year = ReportSpan(now - past.days * DAY, now)
+    day = ReportSpan(now - DAY, now)
     asked: Dict[str, Callable[[], object]] = {
         "a node: episodes": lambda: screens.episodes_of(store, node()),
         "a node: jobs, trains, spares, deep verdicts": lambda: work.work_of(store, node(), now),
