@@ -11,7 +11,7 @@ import click
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand
 from nhc.cli.printing import show, show_table
-from nhc.cli.remedy_options import SETTINGS, STORE, site_of
+from nhc.cli.remedy_options import SETTINGS, STORE, candidate, site_of
 from nhc.language.loader import without_lines
 from nhc.language.site_settings import site_settings
 from nhc.matching.node_ranges import fold
@@ -63,7 +63,15 @@ def command(settings_path: Optional[str], store_url: Optional[str], form: str) -
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Everything that is looked at."""
-    examined = [_store(site), _adapter(site), *_adapter_rights(site), *_groups(site), *_lines(site), *_reports(site)]
+    examined = [
+        _store(site),
+        _adapter(site),
+        *_adapter_rights(site),
+        *_leader_rights(settings),
+        *_groups(site),
+        *_lines(site),
+        *_reports(site),
+    ]
     for name, rights, error in site.actuators.repairers.rights():
         if error:
             examined.append(Examined(f"repairer {name}", False, error))
@@ -229,6 +237,21 @@ def _adapter_rights(site: RemedySite) -> List[Examined]:
         return [Examined(f"{name}: {right.name}", right.granted, right.message) for right in marker.rights()]
     except AdapterError as error:
         return [Examined(f"{name}: rights", False, str(error))]
+
+
+def _leader_rights(settings: RemedySettings) -> List[Examined]:
+    """The permissions that it takes to lead; none where the store's own lock decides."""
+    name = f"leader {settings.leader.by}"
+    made = candidate(settings.leader, "")
+    if made is None:
+        return []
+    try:
+        rights = made.rights() if isinstance(made, HasRights) else ()
+        return [Examined(f"{name}: {right.name}", right.granted, right.message) for right in rights]
+    except AdapterError as error:
+        return [Examined(f"{name}: rights", False, str(error))]
+    finally:
+        made.release()
 
 
 def _above(path: str) -> str:

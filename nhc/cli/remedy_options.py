@@ -6,6 +6,7 @@ import contextlib
 import os
 from typing import Any, Dict, Iterator, Optional
 
+from nhc import plugins
 from nhc.cli.command_error import CommandError
 from nhc.cli.option_groups import under
 from nhc.exit_status import EXIT_USAGE
@@ -13,13 +14,14 @@ from nhc.light import TYPE_CHECKING
 from nhc.ports.adapter import AdapterError
 from nhc.remedy.detail import BadDetail, Detail, read
 from nhc.remedy.remedy_file import PATH, load, parse
-from nhc.remedy.settings import RemedySettings
+from nhc.remedy.settings import LeaderSettings, RemedySettings
 from nhc.store.database import Store
 from nhc.store.episodes import Episode
 from nhc.store.settings import fleet_store
 
 if TYPE_CHECKING:
     from nhc.remedy.site import RemedySite
+    from nhc.rounds.leader import Candidate
 
 SETTINGS = under("Where")(
     "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
@@ -53,6 +55,18 @@ def site_of(path: Optional[str], store: Optional[str], *, look: bool = False) ->
         raise CommandError(str(error), EXIT_USAGE) from None
     with contextlib.closing(site):
         yield site
+
+
+def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
+    """What decides who leads, None for the store's own lock. Raises CommandError."""
+    by = named or settings.by
+    if by == "store":
+        return None
+    try:
+        made: Candidate = plugins.candidate(by)(settings.settings if by == settings.by else {}, os.environ)
+        return made
+    except AdapterError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
 
 
 def detail_of(row: Episode) -> Detail:

@@ -4,27 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import sys
-from typing import Any, Callable, Dict, Iterator, Optional, Tuple
+from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc import plugins
-from nhc.cli.command_error import CommandError
 from nhc.cli.common_options import FORMAT
 from nhc.cli.option_groups import GroupedCommand, under
 from nhc.cli.printing import show
-from nhc.cli.remedy_options import SETTINGS, STORE, site_of
+from nhc.cli.remedy_options import SETTINGS, STORE, candidate, site_of
 from nhc.cli.store_options import tell_stand_in
-from nhc.exit_status import EXIT_USAGE
 from nhc.model import printable
-from nhc.ports.adapter import AdapterError
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.rounds import RemedyRounds
-from nhc.remedy.settings import LeaderSettings
-from nhc.rounds.leader import Candidate, Leader
+from nhc.rounds.leader import Leader
 from nhc.rounds.service import RoundService
 from nhc.timestamps import utc
 
@@ -72,18 +66,6 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
             yield service, lambda: summary(work, as_json)
         finally:
             work.pruner.stop()
-
-
-def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
-    """What decides who leads, None for the store's own lock. Raises CommandError."""
-    by = named or settings.by
-    if by == "store":
-        return None
-    try:
-        made: Candidate = plugins.candidate(by)(settings.settings if by == settings.by else {}, os.environ)
-        return made
-    except AdapterError as error:
-        raise CommandError(str(error), EXIT_USAGE) from None
 
 
 def summary(work: RemedyRounds, as_json: bool) -> None:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -15,7 +17,7 @@ from nhc.settings.settings_file import SettingsError
 from nhc.store import holds
 from nhc.store.errors import LeadershipLost
 from nhc_adapters.kubernetes.api.candidate import LeaseCandidate
-from tests.support.kube import Kube
+from tests.support.kube import Kube, environment
 from tests.support.new_store import new_store
 from tests.support.waiting import until
 from tests.support.wire import Wire
@@ -80,3 +82,28 @@ def test_the_settings_name_who_decides() -> None:
         parse('[leader]\nnamespace = "x"')
     with pytest.raises(AdapterError, match="nmae"):
         LeaseCandidate({"nmae": "x"})
+
+
+def test_the_doctor_names_each_right_without_which_the_loop_never_leads(kube: Kube, tmp_path: Path) -> None:
+    for name, token in (("admin", kube.plane.token), ("nobody", kube.token("default", kube.namespace))):
+        (tmp_path / name).write_text(json.dumps(kube.plane.config(token, namespace=kube.namespace)))
+    (tmp_path / "remedy.toml").write_text(f"""
+store = "sqlite:///{tmp_path}/store.db"
+[leader]
+by = "kubernetes-lease"
+name = "loop"
+kubeconfig = "{tmp_path}/nobody"
+[sources]
+adapter = "kubernetes"
+[sources.settings]
+NHC_KUBECONFIG = "{tmp_path}/admin"
+""")
+    argv = [sys.executable, "-m", "nhc", "remedy", "doctor", "--settings", str(tmp_path / "remedy.toml")]
+    done = subprocess.run(
+        argv, capture_output=True, text=True, check=False, env=environment(), cwd=tmp_path, timeout=60
+    )
+    failed = [line for line in done.stdout.splitlines() if line.startswith("FAILED") and "  leader " in line]
+    assert (done.returncode, len(failed)) == (1, 3), done.stdout + done.stderr
+    for verb in ("create leases in", "get leases loop in", "update leases loop in"):
+        assert any(f"leader kubernetes-lease: {verb} {kube.namespace}" in line for line in failed), failed
+    assert all("without it this loop never leads" in line for line in failed)

@@ -7,12 +7,14 @@ Lease writes nothing more once another has begun: each write carries the leader'
 from __future__ import annotations
 
 import threading
-from typing import Optional
+from typing import Optional, Sequence
 
 from nhc.ports.adapter import AdapterError
+from nhc.ports.repair import Right
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.api.rights import of_lease, tried
 from nhc_adapters.repair.settings import AdapterSettings, Given
 
 FIRST = 10.0
@@ -58,6 +60,10 @@ class LeaseCandidate:
         if thread is not None:
             thread.join(FIRST)
         self._client.close()
+
+    def rights(self) -> Sequence[Right]:
+        """What it takes to lead; as `nhc.ports.repair.HasRights`. Raises AdapterError."""
+        return tried(self._client, of_lease(self.lease.namespace, self.lease.name, "this loop"))
 
     def _renew(self) -> None:
         self.lease.keep(self._stop, lambda _held: None, self._report)

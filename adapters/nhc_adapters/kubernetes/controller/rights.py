@@ -1,22 +1,18 @@
-"""What nhc must be allowed to do in a cluster, asked of the API server, and the rule to add for what is missing.
-
-The question is a SelfSubjectAccessReview, which every authenticated user may ask (ClusterRole system:basic-user).
-"""
+"""What the controller and agents must be allowed to do in a cluster, and the controller's look at what is missing."""
 
 from __future__ import annotations
 
 import threading
-from typing import Any, Callable, Dict, List, NamedTuple, Sequence, Tuple
+from typing import Callable, List, Tuple
 
 from nhc.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.api.rights import ClusterRight, denied, of_lease
 from nhc_adapters.kubernetes.controller.ledger import NAME as LEDGER
 from nhc_adapters.kubernetes.controller.loki_watch import NAME as CURSORS
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
-REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
-COORDINATION = "coordination.k8s.io"
 RESOURCE = "resource.k8s.io"
 EVENTS = "default"
 """The namespace of events about nodes, which have none themselves."""
@@ -25,42 +21,12 @@ AGAIN, SOON = 300.0, 10.0
 """Seconds between two askings: while all is granted, and while something is missing."""
 
 
-class ClusterRight(NamedTuple):
-    """One verb on one resource. No namespace means all of them; `resource` may have a /subresource.
-
-    `acting` says that it is needed only once `apply` is true.
-    """
-
-    verb: str
-    resource: str
-    group: str = ""
-    namespace: str = ""
-    name: str = ""
-    purpose: str = ""
-    acting: bool = False
-
-    def __str__(self) -> str:
-        named = f" {self.name}" if self.name else ""
-        where = f" in {self.namespace}" if self.namespace else ""
-        return f"{self.verb} {self.resource}{named}{where}"
-
-    def rule(self) -> str:
-        """The rule to add, as YAML on one line."""
-        named = f", resourceNames: [{self.name}]" if self.name else ""
-        return f'{{apiGroups: ["{self.group}"], resources: [{self.resource}]{named}, verbs: [{self.verb}]}}'
-
-    def missing(self) -> str:
-        """One line: what may not be done, what it is for, and the rule that allows it."""
-        role = f"a Role in namespace {self.namespace}" if self.namespace else "a ClusterRole"
-        return f"missing right: {self} ({self.purpose}); add to {role} of this account: {self.rule()}"
-
-
 def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     """What the controller needs under these settings."""
     own = settings.namespace
     rights = [
         *(ClusterRight(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list", "watch")),
-        *_lease(own),
+        *of_lease(own, "nhc-controller", "this controller"),
         ClusterRight("patch", "nodes", purpose="to mark and clear nodes", acting=True),
         ClusterRight("patch", "nodes/status", purpose="to say that a node's agent is silent", acting=True),
         ClusterRight("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
@@ -95,15 +61,6 @@ def _devices() -> Tuple[ClusterRight, ...]:
     )  # fmt: skip
 
 
-def _lease(namespace: str) -> Tuple[ClusterRight, ...]:
-    name, purpose = "nhc-controller", "to hold the Lease: without it this controller never leads"
-    return (
-        ClusterRight("create", "leases", COORDINATION, namespace, purpose=purpose),
-        ClusterRight("get", "leases", COORDINATION, namespace, name, purpose),
-        ClusterRight("update", "leases", COORDINATION, namespace, name, purpose),
-    )
-
-
 def of_agent() -> List[ClusterRight]:
     """What an agent needs: to say how its own node is."""
     return [
@@ -112,14 +69,6 @@ def of_agent() -> List[ClusterRight]:
         ClusterRight("create", "events", "", EVENTS, purpose="to tell what happened"),
         ClusterRight("patch", "events", "", EVENTS, purpose="to count what happens again"),
     ]
-
-
-def denied(client: Client, rights: Sequence[ClusterRight], account: str = "") -> List[ClusterRight]:
-    """Those that the API server does not grant, to us or to an account of ours. Raises AdapterError.
-
-    `account` is `system:serviceaccount:NAMESPACE:NAME`; to ask about it takes the right to create SubjectAccessReviews.
-    """
-    return [right for right in rights if not _granted(client, right, account)]
 
 
 class RightsWatch:
@@ -162,23 +111,3 @@ class RightsWatch:
                 self.log(f"right granted: {right}")
         self.missing = missing
         self.asked.set()
-
-
-def _granted(client: Client, right: ClusterRight, account: str) -> bool:
-    resource, _, sub = right.resource.partition("/")
-    asked: Dict[str, str] = {
-        "verb": right.verb,
-        "group": right.group,
-        "resource": resource,
-        "subresource": sub,
-        "namespace": right.namespace,
-        "name": right.name,
-    }
-    spec: Dict[str, Any] = {"resourceAttributes": {key: value for key, value in asked.items() if value}}
-    kind, path = "SelfSubjectAccessReview", REVIEW
-    if account:
-        own = f"system:serviceaccounts:{account.split(':')[2]}"
-        spec.update(user=account, groups=["system:serviceaccounts", own, "system:authenticated"])
-        kind, path = "SubjectAccessReview", REVIEW.replace("self", "")
-    answer = client.post(path, {"apiVersion": "authorization.k8s.io/v1", "kind": kind, "spec": spec})
-    return bool((answer.get("status") or {}).get("allowed"))

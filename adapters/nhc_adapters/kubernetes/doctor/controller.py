@@ -16,7 +16,8 @@ from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.controller.rights import denied, of_agent, of_controller
+from nhc_adapters.kubernetes.api.rights import denied
+from nhc_adapters.kubernetes.controller.rights import of_agent, of_controller
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, read
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,

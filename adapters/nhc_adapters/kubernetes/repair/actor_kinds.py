@@ -11,7 +11,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Op
 
 from nhc.ports.repair import Claim
 from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.cluster_api import node_of
 from nhc_adapters.kubernetes.repair.jobs import ORDER

@@ -7,7 +7,7 @@ from typing import List, Sequence
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Claim, Right
 from nhc_adapters.kubernetes.api.client import namespaced, node_path
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import ActorKinds
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster, read_node
 from nhc_adapters.kubernetes.repair.shown_on_nodes import of_kured, of_node

@@ -13,7 +13,7 @@ from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Body, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import get, is_ready, notes_of, texts
-from nhc_adapters.kubernetes.controller.rights import ClusterRight, denied
+from nhc_adapters.kubernetes.api.rights import ClusterRight, tried
 from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
 from nhc_adapters.repair.settings import AdapterSettings, Given
@@ -261,11 +261,7 @@ class RepairCluster:
 
     def rights(self, needed: Sequence[ClusterRight]) -> List[Right]:
         """Each right, asked of the API server (SelfSubjectAccessReview). Raises AdapterError."""
-        missing = set(denied(self.client(), needed))
-        return [
-            Right(str(right), right not in missing, right.missing() if right in missing else right.purpose)
-            for right in needed
-        ]
+        return tried(self.client(), needed)
 
 
 def failed(what: str, error: ApiError) -> CallFailed:

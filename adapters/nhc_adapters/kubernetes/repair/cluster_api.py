@@ -12,7 +12,7 @@ from typing import FrozenSet, List, Mapping, Optional
 from nhc.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.objects import conditions_of, controller_of, get, notes_of
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, order_notes
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted

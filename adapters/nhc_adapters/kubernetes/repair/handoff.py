@@ -15,7 +15,7 @@ import time
 from typing import Callable, Dict, Sequence
 
 from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.cluster_api import ClusterApi
 from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings

@@ -11,7 +11,7 @@ from typing import FrozenSet, List, Optional
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc.timestamps import from_utc
 from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of, texts
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.cluster_api import CLOCKS
 from nhc_adapters.kubernetes.repair.handover import Actor

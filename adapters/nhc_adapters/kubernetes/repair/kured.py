@@ -10,7 +10,7 @@ from typing import FrozenSet, List, Optional
 
 from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import namespaced
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, OrderJobs, job_name, order_text

@@ -11,7 +11,7 @@ from typing import FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.ports.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.objects import conditions_of
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, booted, is_of, order_notes
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted

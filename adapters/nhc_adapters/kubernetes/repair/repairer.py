@@ -31,7 +31,7 @@ from nhc.ports.repair import (
     Stage,
 )
 from nhc_adapters.kubernetes.api.client import namespaced
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair import jobs
 from nhc_adapters.kubernetes.repair.cluster import JOBS, KubeNode, RepairCluster
 from nhc_adapters.kubernetes.repair.evidence_job import EvidenceJobs

@@ -19,7 +19,7 @@ from nhc.model import printable
 from nhc.ports.adapter import AdapterError
 from nhc.ports.repair import Answer, Right
 from nhc.ports.suites import DeviceProof, SuiteOrder
-from nhc_adapters.kubernetes.controller.rights import ClusterRight
+from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
 from nhc_adapters.kubernetes.repair.pinned_job import PLACE, read_place
