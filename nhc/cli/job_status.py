@@ -98,7 +98,7 @@ def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -
     return {
         "controller": row.controller, "job": row.text(), "uid": row.uid, "user": row.user, "phase": row.phase,
         "nodes": list(row.node_names), "max_restarts": row.max_restarts, "checkpoint": row.checkpoint,
-        "said": row.logged, "seen": row.seen, "ended": row.ended,
+        "logged": row.logged, "seen": row.seen, "ended": row.ended,
         "restarts": [
             {
                 "number": entry.number, "state": entry.state, "outcome": entry.outcome, "why": entry.why,

@@ -58,7 +58,7 @@ def look_only(arguments: Sequence[str]) -> str:
     directory, name = asked.get("CONFDIR", "/etc/nhc"), asked.get("NAME", "nhc")
     if "CONFFILE" in asked or "CONFDIR" in asked or "NAME" in asked:
         command += ["-c", asked.get("CONFFILE", f"{directory}/{name}.conf")]
-    if "CONFDIR" in asked:
+    if "CONFDIR" in asked and os.path.isdir(f"{directory}/scripts"):  # --scripts is refused where there is none
         command += ["--scripts", f"{directory}/scripts"]
     command += ["--all"] if asked.get("NHC_CHECK_ALL") == "1" else []
     command += ["-t", asked["TIMEOUT"]] if "TIMEOUT" in asked else []

@@ -17,7 +17,7 @@ from tests.support.run import ROOT, nhc
         ("-a", "nhc check local --all"),
         ("-c /tmp/my.conf", "nhc check local -c /tmp/my.conf"),
         ("-ac /tmp/my.conf", "nhc check local -c /tmp/my.conf --all"),
-        ("-D /opt/nhc", "nhc check local -c /opt/nhc/nhc.conf --scripts /opt/nhc/scripts"),
+        ("-D /no/such", "nhc check local -c /no/such/nhc.conf"),
         ("-n gpu", "nhc check local -c /etc/nhc/gpu.conf"),
         ("-t 10", "nhc check local -t 10"),
         ("-q", "nhc check local -q"),
@@ -34,6 +34,12 @@ def test_each_flag_has_its_command(words, instead):
     assert f"nhc-healthcheck {words};" in said
     assert f"mark nothing: {instead};" in said
     assert "\n" not in said
+
+
+def test_a_directory_is_named_with_its_scripts_where_it_has_some(tmp_path):
+    """--scripts with a directory that is not there is wrong usage."""
+    (tmp_path / "scripts").mkdir()
+    assert look_only(["-D", str(tmp_path)]) == f"nhc check local -c {tmp_path}/nhc.conf --scripts {tmp_path}/scripts"
 
 
 def test_one_line_to_evaluate_has_no_look_only_form():
@@ -62,7 +68,9 @@ def test_nhc_alone_is_no_healthy_node():
     assert nhc("-h").returncode == 0
 
 
-def test_the_migration_page_says_the_same():
+def test_the_migration_page_says_the_same(tmp_path, monkeypatch):
+    (tmp_path / "DIR" / "scripts").mkdir(parents=True)
+    monkeypatch.chdir(tmp_path)
     page = (ROOT / "docs/migration.md").read_text()
     rows = [line.strip("| \n").split(" | ") for line in page.splitlines() if line.startswith("| `nhc ")]
     told = {}
