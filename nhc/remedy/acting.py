@@ -79,14 +79,28 @@ class Performer:
             and case.episode.id not in self._tried
         ]  # fmt: skip
 
+    def _as_leader(self, cases: Sequence[EpisodeCase]) -> Sequence[EpisodeCase]:
+        """The cases, of which each may be acted on now; none where the store does not answer. Asked right before an
+        act: this process may have been stopped since it decided. Raises LeadershipLost.
+        """
+        if not cases:
+            return ()
+        try:
+            with self.records.store.write(self.records.fence):
+                return cases
+        except LeadershipLost:
+            raise
+        except StoreError:
+            return ()  # the next round says so
+
     def _mark(self, cases: Sequence[EpisodeCase]) -> List[Written]:
-        now = self.clock()
+        now, cases = self.clock(), self._as_leader(cases)
         applied = self.actuators.mark(cases, now)
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
     def _mark_again(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         """Set our mark anew, or see that it stands; the episode keeps what stands in the way."""
-        now = self.clock()
+        now, cases = self.clock(), self._as_leader(cases)
         applied = self.actuators.mark(cases, now)
         moves = []
         for case in cases:
@@ -103,6 +117,7 @@ class Performer:
     def _clear(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         now = self.clock()
         cases = [case for case in cases if case.detail.successor or not clears_later(views[case.episode.id].node)]
+        cases = self._as_leader(cases)
         standing = [case for case in cases if views[case.episode.id].node is not None or case.detail.successor]
         applied = self.actuators.clear(standing)
         gone = Applied("", Effect.UNCHANGED, "the node is gone, and with it our mark")
@@ -112,9 +127,8 @@ class Performer:
 
     def _move_work(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         """Let the work of dead machines start elsewhere, before they are switched on again; the audit log says so."""
-        done = (
-            self.actuators.move_work([case.episode.node for case in cases]) if self.settings.silence.move_work else {}
-        )
+        cases = self._as_leader(cases) if self.settings.silence.move_work else ()
+        done = self.actuators.move_work([case.episode.node for case in cases]) if cases else {}
         now, moves = self.clock(), []
         for case in cases:
             result = done.get(case.episode.node)
@@ -149,14 +163,9 @@ class Performer:
 
     def _send_as_leader(self, case: EpisodeCase) -> Sent:
         """Send one, which may have waited for the answers to others. Raises LeadershipLost."""
-        try:
-            with self.records.store.write(self.records.fence):
-                pass
-        except LeadershipLost:
-            raise
-        except StoreError as error:
-            return Sent(Answer.REFUSED, f"nothing sent: {error}", retry_after=30.0)
-        return self.actuators.send(case)
+        if self._as_leader([case]):
+            return self.actuators.send(case)
+        return Sent(Answer.REFUSED, "nothing sent: the store does not answer", retry_after=30.0)
 
     def _held_back(self, cases: Sequence[EpisodeCase]) -> Dict[int, str]:
         """Those that are not to be sent after all, and why; "" where somebody has changed the episode."""
@@ -210,6 +219,7 @@ class Performer:
             if self.settings.drain.evict and node is not None and node.busy and not case.detail.about.known:
                 busy.append(case)
         self._tried |= {case.episode.id for case in busy}
+        busy = list(self._as_leader(busy))
         left = self.actuators.evict([case.episode.node for case in busy])
         now, moves = self.clock(), []
         for case in busy:

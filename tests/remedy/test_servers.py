@@ -75,6 +75,30 @@ def test_a_paused_leader_sends_nothing_after_it_has_lost(shared):
     second.release()
 
 
+@pytest.mark.parametrize("state", ["marking", "returning"])
+def test_a_paused_leader_neither_takes_out_nor_puts_back_after_it_has_lost(shared, state):
+    """It is stopped between its decision and the call to the scheduler: the next may have begun another repair."""
+    world = World(shared)
+    first, second = Leader(shared, holder="one"), Leader(shared, holder="two")
+    assert first.attempt()
+    world.fall_sick("n1")
+    old = world.controller(fence=first.fence)
+
+    def lose(what):
+        with shared.read() as connection:
+            rows = episodes.list_episodes(connection)
+        if what == "after a commit" and rows and rows[-1].state == state:
+            world.at_boundary = lambda _what: None
+            first.release()
+            until(second.attempt, what="the server to let go of the lock")
+
+    world.at_boundary = lose
+    with pytest.raises(LeadershipLost):
+        world.run(old, 20)
+    assert (world.marked, world.cleared) == ([] if state == "marking" else ["n1"], [])
+    second.release()
+
+
 def test_a_leader_that_has_lost_sends_nothing_of_what_still_waits_for_a_worker(shared):
     """Many repairs are sent a few at a time; it is stopped during the first, and another leads when it goes on."""
     world = World(shared)
