@@ -17,6 +17,7 @@ from nhc.store import deep_tables, job_tables, maintenance_tables, notice_tables
 from nhc.store.database import VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
 from nhc.store.guards import POSTGRESQL_GUARDS, POSTGRESQL_STORAGE, SQLITE_GUARDS
+from nhc.system.foreign_module import one_line
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
@@ -50,8 +51,15 @@ def upgrade(store: Store, now: float) -> List[str]:
 
 def known() -> List[str]:
     """The numbers of all migrations, the oldest first. Raises StoreError."""
-    from alembic.util.exc import CommandError
-
+    try:
+        from alembic.util.exc import CommandError
+    except ImportError:
+        raise
+    except Exception as error:  # it reads the entry points of every installed package
+        raise StoreError(
+            f"alembic cannot be loaded, since it cannot read what some package here offers: {one_line(error)}:"
+            " nhc list names that package"
+        ) from None
     try:
         return [migration.revision for migration in _script().walk_revisions()][::-1]
     except (CommandError, OSError) as error:

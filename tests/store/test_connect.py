@@ -11,6 +11,7 @@ from nhc.store import migrate, schema
 from nhc.store.connect import open_store
 from nhc.store.database import VERSION_TABLE, connect, revision
 from nhc.store.errors import StoreError
+from tests.support.run import ROOT, nhc
 
 
 @pytest.mark.thorough
@@ -169,3 +170,17 @@ def test_a_writer_waits_for_another_and_no_update_is_lost(store):
     [thread.join() for thread in threads]
     with store.read() as connection:
         assert connection.scalar(sa.select(schema.leader.c.number)) == 80
+
+
+@pytest.mark.thorough
+def test_a_malformed_package_is_said_in_one_line_where_alembic_cannot_read_it(tmp_path):
+    """Alembic reads the entry points of every installed package when it is imported."""
+    torn = tmp_path / "torn-1.0.dist-info"
+    torn.mkdir()
+    (torn / "entry_points.txt").write_text("[nhc.checks]\ncheck_x\n")
+    path = os.pathsep.join(map(str, (tmp_path, ROOT, ROOT / "adapters")))
+
+    done = nhc("store", "migrate", "--store", tmp_path / "store.db", env={"PYTHONPATH": path})
+
+    assert (done.returncode, done.stderr.count("\n")) == (3, 1)
+    assert "cannot read what some package here offers: " in done.stderr
