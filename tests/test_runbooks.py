@@ -31,7 +31,7 @@ NOT_REASONS = frozenset([
     "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",
     "SwapFree", "SwapTotal", "UncParity", "UncSecDed", "VirtualBox",
     # The first half of a reason
-    "GpuDriver", "GpuInforom", "GpuVbios",
+    "GpuDriver", "GpuInforom", "GpuVbios", "NvidiaHealthmon", "NvidiaSmi",
 ])  # fmt: skip
 ROOMS = ("checks", "facts", "fleet", "hooks", "run", "state")
 ALONE = ("declare", "model", "agent/check_round", "agent/problems")
@@ -74,6 +74,8 @@ def in_code() -> dict[str, str]:
             found.setdefault(one, str(path.relative_to(ROOT)))
     for half in ("GpuDriver", "GpuInforom", "GpuVbios"):
         found |= {f"{half}Mixed": "nhc/checks/gpu_firmware.py", f"{half}Unexpected": "nhc/checks/gpu_firmware.py"}
+    for half in ("NvidiaHealthmon", "NvidiaSmi"):
+        found |= {f"{half}{end}": "nhc/checks/nvsmi.py" for end in ("Crashed", "Hangs")}
     for place in ("Dram", "Sram"):
         found |= {f"Gpu{place}{kind}": "nhc/checks/gpu_memory.py" for kind in ("Corrected", "Uncorrected")}
     found |= {f"Gpu{what}Mode": "nhc/checks/gpu_modes.py" for what in ("Ecc", "Mig", "Persistence")}

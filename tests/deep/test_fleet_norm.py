@@ -161,7 +161,8 @@ def test_nhc_deep_calibrate_names_a_file_that_is_no_report(tmp_path):
         (tmp_path / "bad.json").write_text(text)
         done = nhc("deep", "calibrate", tmp_path / "bad.json")
         assert done.returncode == 2
-        assert done.stderr.startswith(f"nhc deep calibrate: {tmp_path}/bad.json: not a report")
+        wrong = "not a report" if text else "no report in it"
+        assert done.stderr.startswith(f"nhc deep calibrate: {tmp_path}/bad.json: {wrong}")
         assert len(done.stderr.splitlines()) == 1
     assert nhc("deep", "calibrate", tmp_path / "none.json").returncode == 2
 

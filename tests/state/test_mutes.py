@@ -92,6 +92,7 @@ def test_a_container_mutes_the_node_it_judges(tmp_path):
     (root / "proc/1/mounts").write_text("/dev/vda / ext4 rw 0 0\n")
     conf = tmp_path / "nhc.conf"
     conf.write_text("* || check_file_test -e /etc/no-such-file\n")
+    (tmp_path / "none").mkdir()
     env = {"NHC_ROOT": str(root)}
     check = ("check", "local", "-c", conf, "--profile", "none", "--scripts", tmp_path / "none")
     assert nhc(*check, env=env, state=tmp_path / "state").returncode == 1
