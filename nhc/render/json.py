@@ -130,8 +130,8 @@ def from_dict(value: object) -> Report:
     """The report that `to_dict` made plain. Raises ValueError naming the field that does not fit."""
     if not isinstance(value, dict):
         raise ValueError("not a report: not a JSON object")
-    if value.get("schema") != SCHEMA:
-        raise ValueError(f"a report of schema {value.get('schema')!r}: this nhc reads schema {SCHEMA}")
+    if _get(value, "schema", int) != SCHEMA:
+        raise ValueError(f"a report of schema {value['schema']}: this nhc reads schema {SCHEMA}")
     return Report(
         host=_get(value, "host", str),
         boot_id=_get(value, "boot_id", str, ""),
