@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Container, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
 from nhc.matching.node_names import Names
 from nhc.model import Action, DeviceId, Scope, Verdict
-from nhc.ports.adapter import ConditionReport, NodeState
+from nhc.ports.adapter import REMEDY_OWNER, ConditionReport, NodeState
 from nhc.ports.marks import cause_of, cause_text
 from nhc.remedy import reasons, silence
 from nhc.remedy.ladder import MARK, NodeFault
+from nhc.remedy.machine import EpisodeState
 from nhc.remedy.reasons import ReasonSettings
 from nhc.remedy.view import Health
-from nhc.store import deep
+from nhc.store import deep, episodes
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.nodes import StoredNode
@@ -109,6 +110,20 @@ def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
         faults.append(NodeFault(state.name, f"mark|{mark.action.value}|", "Marked", mark.why, mark.action, since, since,
                            source=MARK))  # fmt: skip
     return faults
+
+
+def lost_marks(connection: Connection, states: Iterable[NodeState], names: Names, at_work: Container[str]) -> List[str]:
+    """The nodes that carry a mark of the loop's of which the store has no episode, as after the loss of a store. Nobody
+    would ever put them back. `at_work` are the nodes with an open episode, of the loop or of a train.
+    """
+    marked = [
+        state.name for state in states
+        if state.mark is not None and state.mark.owner == REMEDY_OWNER and state.name not in at_work
+    ]  # fmt: skip
+    newest = episodes.newest_of(connection, [names.stored(name) for name in marked], 1) if marked else []
+    left = (EpisodeState.ESCALATED.value, EpisodeState.ABORTED.value)
+    known = {names.here(row.node) for row in newest if row.ended is None or row.state in left}
+    return sorted(set(marked) - known)
 
 
 def together(healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:

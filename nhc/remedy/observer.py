@@ -41,6 +41,8 @@ GROUPS_EVERY = 600.0
 """Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""
 MARKING = "remedy: marking"
 """The name under which the store remembers when marking was first enabled."""
+LOST_MARK = "mark: it is the loop's, and the store has no episode of it: put the node back in the scheduler"
+"""What a node waits for that nobody else would put back (docs/troubleshooting.md)."""
 RECENT = 5
 """Episodes of a node that are looked through for the one that ended last."""
 
@@ -110,6 +112,7 @@ class Observer:
             # A train's mark is no wish for a repair: with Slurm, the reason of its reboot says reboot while that runs.
             taken = {case.episode.node for case in (*cases, *others)} | set(unhealthy)
             marked = [fault for fault in health.of_marks(states or ()) if fault.node not in taken]
+            lost = health.lost_marks(connection, states or (), self.fleet.names, taken | {f.node for f in marked})
             faults += self._marks(marked, connection)
             free = sorted(state.name for state in states or () if _free(state))
             asked, wrong = self.actuators.repairers.requests(free)
@@ -132,6 +135,7 @@ class Observer:
             Admission(fault.node, (fault,), refused=f"silence: {common[fault.node]}") for fault in silences
             if fault.node in common and fault.node not in working
         ]  # fmt: skip
+        admissions += [Admission(name, (), refused=LOST_MARK) for name in lost]
         return Base(now, states, own, admissions, counted, requests, common, devices=devices)
 
     def _count(

@@ -3,6 +3,7 @@
 import pytest
 
 from nhc.model import Action
+from nhc.ports.adapter import REMEDY_OWNER, Mark
 from nhc.ports.repair import Rung
 from nhc.store import attempts, audit, ended_episodes, episodes
 from tests.support.remedy_world import Sickness
@@ -99,6 +100,16 @@ def test_a_node_that_a_person_puts_back_is_left_to_nobody_any_more(world):
     )  # fmt: skip
     world.run(controller, 3)
     assert len(all_episodes(world)) == 2
+
+
+def test_a_mark_of_the_loops_without_an_episode_is_named(world):
+    """The store was lost, or is another's: nobody would ever put the node back. What is left to a person is not so."""
+    world.nodes["n1"].mark, world.nodes["n1"].available = Mark("it was repaired", owner=REMEDY_OWNER), False
+    world.fall_sick("n2")
+    controller = world.controller('[actions]\nmark = "on"\n')
+    for found in (controller.round(apply=False), *world.run(controller, 5)):
+        assert [one.node for one in found.waiting if one.why.startswith("mark: it is the loop's")] == ["n1"]
+    assert left(world) == ["n2"]
 
 
 def test_nothing_is_done_unless_it_is_enabled(world):
