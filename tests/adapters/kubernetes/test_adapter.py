@@ -13,6 +13,7 @@ from nhc.testing.adapters import AdapterContract, AdapterWorld
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, Condition
 from nhc_adapters.kubernetes.nodes.marks import Facts, Treatment
 from nhc_adapters.kubernetes.nodes.own_marks import MARK, SET
 from nhc_adapters.kubernetes.nodes.pods import list_work
@@ -291,3 +292,16 @@ def test_a_good_report_takes_off_what_is_left_on_a_node_that_was_put_back_and_a_
     after = kube.get(node)
     assert not any(taint["key"].startswith("nhc/") for taint in after["spec"].get("taints") or ())
     assert not any(key.startswith("nhc/") for key in after["metadata"].get("annotations") or {})
+
+
+def test_silence_is_not_written_over_what_the_agent_has_said_meanwhile(kube: Kube) -> None:
+    """The agent would repeat its condition five minutes later, and until then a sick node would count as unheard."""
+    adapter, node = Kubernetes(kube.admin), kube.node(fake=False)
+    kube.set_condition(node, "NhcHealthy", "True", "NhcHealthy", "")
+    judged = kube.admin.get(node_path(node))
+    kube.set_condition(node, "NhcHealthy", "False", "GpuLost", "fell off the bus")
+    silence = {node: [Condition("NhcHealthy", UNKNOWN, "AgentSilent", "nothing heard")]}
+    assert [done.effect for done in adapter.say(silence, {node: judged})] == [Effect.REFUSED]
+    assert (kube.condition(node, "NhcHealthy") or {})["status"] == "False"
+    assert [done.effect for done in adapter.say(silence, {node: kube.admin.get(node_path(node))})] == [Effect.CHANGED]
+    assert (kube.condition(node, "NhcHealthy") or {})["status"] == "Unknown"

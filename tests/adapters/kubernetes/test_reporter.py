@@ -37,6 +37,20 @@ def test_foreign_conditions_stay_as_they_are(kube: Kube) -> None:
     assert (kube.condition(node, "NhcHealthy") or {})["status"] == "True"
 
 
+def test_events_are_about_the_node_as_it_is_registered_now(kube: Kube) -> None:
+    """`kubectl describe node` shows those alone."""
+    node = kube.node(fake=False)
+    conditions = NodeConditions(kube.admin, node, heartbeat=0.0)
+    conditions.adopt(["NhcHealthy"])
+    before = conditions.uid
+    kube.admin.delete(f"/api/v1/nodes/{node}")
+    kube.node(fake=False)
+    conditions.say([Condition("NhcHealthy", TRUE, "NhcHealthy", "")])
+    conditions.flush()
+    now = kube.admin.get(f"/api/v1/nodes/{node}")["metadata"]["uid"]
+    assert (conditions.uid, before == now) == (now, False)
+
+
 def test_a_restart_neither_clears_a_fault_nor_makes_it_new(kube: Kube) -> None:
     node = kube.node(fake=False)
     long_ago = utc(time.time() - 5000)

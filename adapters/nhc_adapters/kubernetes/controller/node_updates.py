@@ -69,7 +69,7 @@ class NodeUpdates:
             changed = {**ended, **self._sources(node, judgement)}
             if changed:
                 texts[name] = changed
-        self._set_conditions(conditions, now)
+        self._set_conditions(conditions, objects, now)
         if not back and not texts:
             return list(names)
         if not self.allowed():
@@ -99,14 +99,19 @@ class NodeUpdates:
             return {}
         return {SOURCE: " ".join(judgement.sources)}
 
-    def _set_conditions(self, conditions: Mapping[str, Sequence[Condition]], now: float) -> None:
+    def _set_conditions(
+        self, conditions: Mapping[str, Sequence[Condition]], objects: Mapping[str, Node], now: float
+    ) -> None:
         if not conditions:
             return
         if not self.allowed():
             for name in conditions:
                 self.retry(name, now + 0.5)
             return
-        for applied in self.adapter.say(conditions):
+        for applied in self.adapter.say(conditions, objects):
+            if applied.effect is Effect.REFUSED:
+                self.retry(applied.node, now + 0.5)
+                continue
             if applied.effect is Effect.FAILED:
                 self.log(f"{applied.node}: {applied.message}")
                 self.retry(applied.node, now + AFTER_FAILURE)

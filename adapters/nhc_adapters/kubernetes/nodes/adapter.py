@@ -229,13 +229,19 @@ class Kubernetes:
 
         return self._apply_all(dict.fromkeys(names, plan))
 
-    def say(self, conditions: Mapping[str, Sequence[Condition]]) -> List[Applied]:
-        """Write conditions; by node."""
+    def say(
+        self, conditions: Mapping[str, Sequence[Condition]], objects: Mapping[str, Mapping[str, Any]]
+    ) -> List[Applied]:
+        """Write conditions; by node. A node that is not any more as in `objects`, from which they were judged, is
+        refused: its agent may have written what it is about.
+        """
 
         def write(name: str) -> Applied:
             try:
-                write_conditions(self.client, name, conditions[name])
+                write_conditions(self.client, name, conditions[name], str(objects[name]["metadata"]["resourceVersion"]))
             except AdapterError as error:
+                if isinstance(error, ApiError) and error.status == 409:
+                    return Applied(name, Effect.REFUSED, "it has changed since it was judged")
                 return Applied(name, Effect.FAILED, str(error))
             return Applied(name, Effect.CHANGED)
 

@@ -97,9 +97,14 @@ def read_conditions(node: Mapping[str, object]) -> Dict[str, Condition]:
     return conditions
 
 
-def write_conditions(client: Client, node: str, conditions: Iterable[Condition]) -> Dict[str, Any]:
-    """Set these conditions on a node and leave all others. Returns the node as it is then. Raises AdapterError."""
-    body = {"status": {"conditions": [condition.manifest() for condition in conditions]}}
+def write_conditions(client: Client, node: str, conditions: Iterable[Condition], version: str = "") -> Dict[str, Any]:
+    """Set these conditions on a node and leave all others. Returns the node as it is then. Raises AdapterError.
+
+    `version` is the node's resourceVersion that they were judged from: a node that has changed since is refused (409).
+    """
+    body: Dict[str, Any] = {"status": {"conditions": [condition.manifest() for condition in conditions]}}
+    if version:
+        body["metadata"] = {"resourceVersion": version}
     return client.patch(f"{node_path(node)}/status", body, STRATEGIC, fieldManager="nhc")
 
 
@@ -171,7 +176,8 @@ class NodeConditions:
             return False
         now = self.clock()
         current = [replace(wanted, since=wanted.since or now, seen=now) for wanted in self._wanted.values()]
-        write_conditions(self.client, self.node, current)
+        node = write_conditions(self.client, self.node, current)
+        self.uid = str(node.get("metadata", {}).get("uid", self.uid))  # a node may have registered anew since
         self._written.update((condition.type, condition) for condition in current)
         self._flushed = self.monotonic()
         return True
