@@ -78,10 +78,11 @@ class Drains:
         allowed: Callable[[], bool] = lambda: True,
         ended: Callable[[str, DrainProgress, str], None] = lambda name, progress, state: None,
         poll: float = 1.0,
+        at_once: int = AT_ONCE,
     ) -> None:
         self.client, self.rules = client, rules
         self._node, self._allowed, self._ended, self._poll = node, allowed, ended, poll
-        self._pool = ThreadPoolExecutor(AT_ONCE, thread_name_prefix="nhc-drain")
+        self._pool = ThreadPoolExecutor(at_once, thread_name_prefix="nhc-drain")
         self._running: Dict[str, threading.Event] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
