@@ -82,7 +82,7 @@ class Node:
         (place / "triad").write_text(TOOL.format(place=place))
         (place / "triad").chmod(0o755)
         (place / "suite.conf").write_text(
-            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+            f"# context deep\n* || check_deep_triad -t 1s -s 8M --binary {place}/triad --floor 10\n"
         )
         self.settings = place / "gate.toml"
         self.write(more)

@@ -126,6 +126,9 @@ def carry_out(door, place, column):
                 send(child, PAIRS[column], door.waits)
             elif door.waits:
                 wait_ready(child)
+                if column == "processes=0":  # it handles SIGTERM before it starts what it cannot
+                    with contextlib.suppress(subprocess.TimeoutExpired):
+                        child.wait(2.0)
                 child.send_signal(signal.SIGTERM)
             out, err = child.communicate(timeout=SECONDS)
         finally:

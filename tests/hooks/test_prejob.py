@@ -19,7 +19,7 @@ def suite(tmp_path):
     (tmp_path / "triad").write_text(TOOL.format(place=tmp_path))
     (tmp_path / "triad").chmod(0o755)
     (tmp_path / "suite.conf").write_text(
-        f"# context deep\n* || check_deep_triad -t 1s --binary {tmp_path}/triad --floor 10\n"
+        f"# context deep\n* || check_deep_triad -t 1s -s 8M --binary {tmp_path}/triad --floor 10\n"
     )
     return tmp_path
 

@@ -44,7 +44,7 @@ class SuiteNode:
         self.place, self.server = place, server
         (place / "triad").write_text(TOOL.format(place=place))
         (place / "suite.conf").write_text(
-            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+            f"# context deep\n* || check_deep_triad -t 1s -s 8M --binary {place}/triad --floor 10\n"
         )
         (place / "nhc").write_text(
             f"#!/bin/sh\nexport NHC_DEEP_DIR={place}/deep NHC_STATE_DIR={place}/state\n"

@@ -109,7 +109,7 @@ class Instance:
         self.place = place
         (place / "triad").write_text(TOOL.format(place=place))
         (place / "triad").chmod(0o755)
-        line = f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+        line = f"# context deep\n* || check_deep_triad -t 1s -s 8M --binary {place}/triad --floor 10\n"
         (place / "suite.conf").write_text(line)
         (place / "gate.toml").write_text(
             f'scheduler = "none"\n[groups.gpu]\nnodes = "*"\nsuite = "{place}/suite.conf"\ntries = 1\n'

@@ -54,7 +54,7 @@ class Site:
         (place / "triad").write_text(TOOL.format(place=place))
         (place / "triad").chmod(0o755)
         (place / "suite.conf").write_text(
-            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+            f"# context deep\n* || check_deep_triad -t 1s -s 8M --binary {place}/triad --floor 10\n"
         )
         config = kube.kubeconfig(place)
         self.settings = place / "gate.toml"

@@ -96,7 +96,7 @@ class Site:
         self.config = str(kube.kubeconfig(place))
         (place / "triad").write_text(TOOL.format(place=place))
         (place / "suite.conf").write_text(
-            f"# context deep\n* || check_deep_triad -t 1s --binary {place}/triad --floor 10\n"
+            f"# context deep\n* || check_deep_triad -t 1s -s 8M --binary {place}/triad --floor 10\n"
         )
         (place / "bin/nhc").write_text(
             f"#!/bin/sh\nexport NHC_DEEP_DIR={place}/deep NHC_STATE_DIR={place}/state NHC_KUBECONFIG={self.config}\n"
