@@ -80,18 +80,16 @@ class Performer:
         ]  # fmt: skip
 
     def _as_leader(self, cases: Sequence[EpisodeCase]) -> Sequence[EpisodeCase]:
-        """The cases, of which each may be acted on now; none where the store does not answer. Asked right before an
-        act: this process may have been stopped since it decided. Raises LeadershipLost.
-        """
+        """The cases, where they may be acted on now; none where the store does not answer. Raises LeadershipLost."""
         if not cases:
             return ()
         try:
-            with self.records.store.write(self.records.fence):
-                return cases
+            self.records.ask_lead()
         except LeadershipLost:
             raise
         except StoreError:
             return ()  # the next round says so
+        return cases
 
     def _mark(self, cases: Sequence[EpisodeCase]) -> List[Written]:
         now, cases = self.clock(), self._as_leader(cases)

@@ -98,8 +98,7 @@ class RemedyController(Passes):
         base = self.observer.begin(now)
         self.performer.begin()
         if apply and base.requests.answered:
-            with self.store.write(self.records.fence):
-                pass  # who does not lead any more writes nothing on nodes either
+            self.records.ask_lead()
             self.observer.problems += self.actuators.answer(base.requests.answered)
         would: List[Would] = []
         opened: Sequence[Episode] = ()
@@ -138,8 +137,7 @@ class RemedyController(Passes):
 
     def _tidy(self) -> None:
         """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""
-        with self.store.write(self.records.fence):
-            pass
+        self.records.ask_lead()
         self.observer.problems += self.actuators.tidy()
 
     def _put_back(self, base: Base) -> List[Written]:

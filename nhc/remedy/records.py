@@ -84,6 +84,13 @@ class Records:
 
     # Writing.
 
+    def ask_lead(self) -> None:
+        """Asked right before an act that writes nothing here: this process may have been stopped since it decided.
+        Raises LeadershipLost, StoreError.
+        """
+        with self.store.write(self.fence):
+            pass
+
     def admit(self, admissions: Iterable[Admission], now: float) -> List[Episode]:
         """Open episodes, and let faults join open ones; the episodes that were opened.
 
