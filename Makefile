@@ -34,7 +34,7 @@ build: pyz  ## wheel, sdist and nhc.pyz into dist/
 	$(BIN)/python -m build --outdir dist .
 
 pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
-	$(BIN)/python -m nhc.archive.build dist/nhc.pyz
+	$(BIN)/python -m nhc.core.archive.build dist/nhc.pyz
 
 RELEASE = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=packaging $(BIN)/python -m nhc_release
 
@@ -91,7 +91,7 @@ lowest: $(UV)  ## the rooms that use the extras' libraries, with the oldest vers
 	$(UV) pip install --quiet --python $(LOWEST)/bin/python -c build/lowest.txt -e ".[$(LOWEST_EXTRAS)]" \
 	  aiosmtpd hypothesis jsonschema pytest pytest-xdist selenium standardwebhooks
 	$(LOWEST)/bin/python -m pytest -p no:cacheprovider $(or $(PYTEST_ARGS),tests/console/test_server.py \
-	  tests/fleet/test_login.py tests/jobs tests/notices tests/rounds tests/server tests/store tests/top)
+	  tests/fleet/test_login.py tests/jobs tests/console/notices tests/store/rounds tests/store/server tests/store tests/console/top)
 
 # SUITE=trixie tries Debian's next release.
 SUITE ?= bookworm
@@ -145,7 +145,7 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 fuzz: setup  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET
 	PYTHONPATH=.:adapters $(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
-ptx: setup  ## the GPU proof's kernels anew: nhc/data/gpu_proof_*.ptx from gpu_proof.cu, with NVIDIA's compiler, without a GPU
+ptx: setup  ## the GPU proof's kernels anew: nhc/core/data/gpu_proof_*.ptx from gpu_proof.cu, with NVIDIA's compiler, without a GPU
 	PYTHONPATH=.:packaging $(BIN)/python -m nhc_ptx
 
 clean:
@@ -153,7 +153,7 @@ clean:
 
 setup: system-packages $(VENV)/.dev
 
-LAUNCHERS := $(wildcard nhc/launch/*) # installed as they are, so a changed one is installed anew
+LAUNCHERS := $(wildcard nhc/core/launch/*) # installed as they are, so a changed one is installed anew
 
 # Three virtual environments in one place, each holding the one before: to run, to build, to test.
 define into-venv

@@ -27,8 +27,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from common import adopt_orphans, tree_pss, verdict  # noqa: E402
 
-from nhc.data import reader  # noqa: E402
-from nhc.system import kernel_ring  # noqa: E402
+from nhc.core.data import reader  # noqa: E402
+from nhc.core.system import kernel_ring  # noqa: E402
 
 TICK = os.sysconf("SC_CLK_TCK")
 

@@ -27,7 +27,7 @@ from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.server import Server, serve
 from nhc.console.settings import parse
 from nhc.console.snapshot import Snapshot, take
-from nhc.model import Report
+from nhc.core.model import Report
 from tests.support.ports import free_ports
 
 REFRESH = 0.5

@@ -21,12 +21,12 @@ from typing import Callable, Dict, List, NamedTuple
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from nhc.checks import deep, deep_burns, deep_collective, deep_dcgm, deep_nvbandwidth
+from nhc.core.host import Completed, Host
+from nhc.core.model import Outcome, Verdict
 from nhc.deep.fleet_norm import Sample, norm, place, propose
-from nhc.facts.accelerator_values import Device
-from nhc.facts.tools import collective, dcgm_diag, gemm, nvbandwidth
-from nhc.host import Completed, Host
-from nhc.model import Outcome, Verdict
+from nhc.node.checks import deep, deep_burns, deep_collective, deep_dcgm, deep_nvbandwidth
+from nhc.node.facts.accelerator_values import Device
+from nhc.node.facts.tools import collective, dcgm_diag, gemm, nvbandwidth
 from tests.support import deep_samples as samples
 
 ROOT = Path(__file__).resolve().parents[1]

@@ -18,7 +18,7 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 
 import sqlalchemy as sa
 
-from nhc.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.store import deep_tables, maintenance_tables, schema
 from nhc.store.database import Store
 from nhc.store.job_tables import job_nodes, job_restarts, jobs

@@ -23,7 +23,7 @@ from bench.common import verdict  # noqa: E402
 
 READY = """
 import resource, sys
-import nhc.cli.fleet_options
+import nhc.fleet.commands.fleet_options
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.transport_ssh import Ssh

@@ -35,11 +35,11 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 from bench.store import MINUTE, report, wal  # noqa: E402
-from nhc.server import push  # noqa: E402
-from nhc.server.dating import SOURCE  # noqa: E402
+from nhc.marks import push  # noqa: E402
 from nhc.store import tokens  # noqa: E402
 from nhc.store.intake import digest, findings  # noqa: E402
 from nhc.store.schema import tokens as token_table  # noqa: E402
+from nhc.store.server.dating import SOURCE  # noqa: E402
 from tests.support.intake import Server  # noqa: E402
 from tests.support.postgresql import Cluster, programs  # noqa: E402
 

@@ -22,8 +22,8 @@ from typing import Callable, List
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from nhc.cli.log import LineFolder
-from nhc.kernlog.catalogue import Matcher, rows
+from nhc.node.commands.log import LineFolder
+from nhc.node.kernlog.catalogue import Matcher, rows
 
 QUIET = (
     "usb 1-1: new high-speed USB device number 2 using xhci_hcd",
@@ -94,9 +94,9 @@ def load_time() -> float:
     The modules that judge are imported, the table is read and searched, and one line is judged.
     """
     script = (
-        "import time, nhc.checks.kmsg\n"
+        "import time, nhc.node.checks.kmsg\n"
         "begin = time.process_time_ns()\n"
-        "from nhc.kernlog.judge import take_in\n"
+        "from nhc.node.kernlog.judge import take_in\n"
         "take_in({}, [('nvme nvme0: I/O 1 QID 2 timeout, aborting', 1.0)], 1.0)\n"
         "print((time.process_time_ns() - begin) / 1e6)\n"
     )

@@ -36,7 +36,7 @@ from bench import npd
 from bench.agent import rss
 from bench.common import tree_pss, verdict
 from bench.kubernetes import TAINT, Watcher, controller, metrics
-from nhc.system import kernel_ring
+from nhc.core.system import kernel_ring
 from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 

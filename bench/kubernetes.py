@@ -32,7 +32,7 @@ import build
 import plane as planes
 
 from bench.common import verdict
-from nhc.timestamps import utc
+from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, node_path
 

@@ -28,7 +28,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 # ruff: noqa: E402 (the path comes first)
 from bench.common import verdict
 from bench.kubernetes import controller, each, plane, wait_for
-from nhc.timestamps import utc
+from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
 from nhc_adapters.kubernetes.devices.rules import DeviceApi

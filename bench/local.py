@@ -55,8 +55,8 @@ MORE = """\
 
 def machine() -> dict[str, str]:
     """What this machine's cpuinfo says, read by nhc itself, so that both tools are asked what is true."""
-    from nhc.facts.cpuinfo import topology
-    from nhc.host import Host
+    from nhc.core.host import Host
+    from nhc.node.facts.cpuinfo import topology
 
     counts = topology(Host())
     return {"sockets": str(counts.sockets), "cores": str(counts.cores), "threads": str(counts.threads)}

@@ -29,7 +29,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
 
 from common import tree_pss, verdict  # noqa: E402
 
-from nhc.server import push  # noqa: E402
+from nhc.marks import push  # noqa: E402
 from tests.support.http_server import Reply, Request, answering, serving  # noqa: E402
 
 PAGES = ("/report", "/metrics", "/report", "/conditions", "/report", "/healthz", "/report", "/livez")

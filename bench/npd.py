@@ -11,7 +11,7 @@ import uuid
 from pathlib import Path
 from typing import Iterator, List
 
-from nhc.system import kernel_ring
+from nhc.core.system import kernel_ring
 from nhc_adapters.kubernetes.api.client import Client, node_path
 
 CONDITION = "BenchXid"

@@ -8,7 +8,7 @@ import tempfile
 import threading
 import time
 
-from nhc.demo.play import Demo, make, step
+from nhc.lab.demo.play import Demo, make, step
 
 SCREENS = {"needs": "needs", "map": "map?by=rack", "problems": "problems"}
 """Pictures by their names, each of one screen."""

@@ -25,10 +25,10 @@ sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 
 from sqlalchemy import event  # noqa: E402
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
-from nhc.ports.adapter import Applied, Effect, NodeState  # noqa: E402
-from nhc.ports.marks import may_clear, may_mark  # noqa: E402
-from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
+from nhc.marks.ports.adapter import Applied, Effect, NodeState  # noqa: E402
+from nhc.marks.ports.marks import may_clear, may_mark  # noqa: E402
+from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
 from nhc.remedy.actuators import Actuators  # noqa: E402
 from nhc.remedy.controller import RemedyController  # noqa: E402
 from nhc.remedy.remedy_file import parse  # noqa: E402

@@ -34,7 +34,7 @@ import build
 import plane as planes
 
 from bench.common import verdict
-from nhc.units import seconds
+from nhc.core.units import seconds
 from nhc_adapters.kubernetes.api.access import from_kubeconfig
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, node_path
 

@@ -3,7 +3,7 @@
     python bench/startup.py --before DIR --now DIR [--rounds 60]
 
 A DIR is a virtual environment with a wheel of that nhc (`DIR/bin/nhc`), and `DIR/nhc.pyz` of the same sources
-(`python -m nhc.archive.build`); both with the same Python. The checks are the twelve of bench/local.py, the parsed
+(`python -m nhc.core.archive.build`); both with the same Python. The checks are the twelve of bench/local.py, the parsed
 configuration is kept. What counts is CPU time, which other load changes least, of each side's best run and of its
 median. Limit: what is now takes at most 1.03 of before.
 """

@@ -23,8 +23,8 @@ import urllib3
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
-from nhc.server import push
+from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict
+from nhc.marks import push
 from nhc.store import tokens as table
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings

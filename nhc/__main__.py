@@ -1,7 +1,7 @@
 """`python -m nhc`: the same command as the `nhc` executable, but for a SIGINT while Python itself starts.
 
 Python answers that one with a traceback and status 1, before anything of nhc is read. The executable has no such
-moment (`nhc/launch/nhc` starts Python without site), so hooks and units start the executable.
+moment (`nhc/core/launch/nhc` starts Python without site), so hooks and units start the executable.
 """
 
 import _signal  # type: ignore[import-not-found]

@@ -23,7 +23,7 @@ case ${1:-} in
 build)
     out=${2:-$root/dist}
     mkdir -p "$out" "$tree/files"
-    (cd "$root" && PYTHONPATH="$root:$root/adapters" "${PYTHON:-python3}" -m nhc.archive.build "$tree/files/nhc.pyz")
+    (cd "$root" && PYTHONPATH="$root:$root/adapters" "${PYTHON:-python3}" -m nhc.core.archive.build "$tree/files/nhc.pyz")
     ansible-galaxy collection build --force --output-path "$out" "$tree"
     ;;
 sanity)

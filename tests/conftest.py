@@ -29,7 +29,7 @@ SERVICES = {
     "postgresql": ("postgresql",),
     "moto": ("moto",),
     "ipmi": ("simulator",),
-    "intake": ("tests/server/", "pushed_to"),
+    "intake": ("tests/store/server/", "pushed_to"),
 }
 
 
@@ -63,9 +63,9 @@ TOGETHER = {
     # What writes to the kernel's log, of which a machine has one, and the machines, which read it as their own.
     "kernel log": (
         "systemd",
-        "tests/checks/test_kmsg.py",
-        "tests/kernlog/test_sequences_kmsg.py",
-        "tests/drills/test_on_node.py",
+        "tests/node/checks/test_kmsg.py",
+        "tests/node/kernlog/test_sequences_kmsg.py",
+        "tests/lab/drills/test_on_node.py",
         "tests/ansible/test_fleet_check.py",
     ),
     "slurm": ("running_cluster",),

@@ -13,21 +13,21 @@ import pytest
 from nhc.agent.npd_config import load_log_monitor
 from nhc.agent.npd_logs import CHUNK, FileFollower
 from nhc.agent.settings import load as load_settings
-from nhc.cli.log import classify_command
-from nhc.facts import kmsg
+from nhc.core.host import BOOT_ID
+from nhc.core.language.loader import validate
+from nhc.core.language.site_scripts import scan
+from nhc.core.language.sysconfig_file import read_sysconfig
+from nhc.core.model import Verdict
+from nhc.core.system.bounded_read import LIMIT, parse_json, read_bytes
 from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
-from nhc.host import BOOT_ID
-from nhc.hosts.replay import Replay
-from nhc.kernlog.npd_rules import load_file as load_rules
-from nhc.language.loader import validate
-from nhc.language.site_scripts import scan
-from nhc.language.sysconfig_file import read_sysconfig
-from nhc.model import Verdict
-from nhc.policy.policy_file import load as load_policy
-from nhc.system.bounded_read import LIMIT, parse_json, read_bytes
-from nhc.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.marks.policy.policy_file import load as load_policy
+from nhc.node.commands.log import classify_command
+from nhc.node.facts import kmsg
+from nhc.node.hosts.replay import Replay
+from nhc.node.kernlog.npd_rules import load_file as load_rules
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load as load_vocabulary
 from tests.agent.test_npd import KERNEL, Heard, write
 from tests.support.judge import judge_all
@@ -254,23 +254,23 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
 OWN = {
     "nhc/agent/main.py": "the answer of our own child",
     "nhc/cli/main.py": "a standard stream",
-    "nhc/system/steady_time.py": "/proc's boot id",
-    "nhc/cli/profile.py": "files of the package",
+    "nhc/core/system/steady_time.py": "/proc's boot id",
+    "nhc/node/commands/profile.py": "files of the package",
     "nhc/fleet/inventory.py": "the first 4 KiB",
-    "nhc/archive/build.py": "files of the package",
-    "nhc/archive/importer.py": "what we compiled, in a directory that only we can write to",
-    "nhc/cli/fleet_options.py": "one byte, to see that it can be read",
-    "nhc/cli/job_watch.py": "a log, 1 MiB of a line at a time",
+    "nhc/core/archive/build.py": "files of the package",
+    "nhc/core/archive/importer.py": "what we compiled, in a directory that only we can write to",
+    "nhc/fleet/commands/fleet_options.py": "one byte, to see that it can be read",
+    "nhc/jobs/commands/job_watch.py": "a log, 1 MiB of a line at a time",
     "nhc/deep/leftovers.py": "/proc/PID/environ, 1 MiB of it",
     "nhc/fleet/bundles.py": "nhc.pyz, which we built",
     "nhc/fleet/html.py": "a file of the package",
     "nhc/fleet/node_session.py": "files of the package",
-    "nhc/hosts/recording.py": "the lines that we just recorded",
-    "nhc/hosts/redaction.py": "what was just recorded, in our own directory",
-    "nhc/language/site_settings.py": "/proc's host name",
-    "nhc/policy/ledger.py": "our own directory, root's",
-    "nhc/state/store.py": "our own directory, 0700",
-    "nhc/system/process_identity.py": "/proc/PID/stat",
+    "nhc/node/hosts/recording.py": "the lines that we just recorded",
+    "nhc/node/hosts/redaction.py": "what was just recorded, in our own directory",
+    "nhc/core/language/site_settings.py": "/proc's host name",
+    "nhc/marks/policy/ledger.py": "our own directory, root's",
+    "nhc/core/state/store.py": "our own directory, 0700",
+    "nhc/core/system/process_identity.py": "/proc/PID/stat",
 }
 
 

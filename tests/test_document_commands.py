@@ -21,19 +21,19 @@ from typing import Callable, Iterator, NamedTuple
 import pytest
 import yaml
 
-from nhc import plugins
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import load_plugin_monitor
 from nhc.agent.server_push import PushSettings
-from nhc.archive import build
-from nhc.facts.topology import parse_description
-from nhc.language import loader, site_scripts
-from nhc.language.site_settings import read as read_settings
-from nhc.policy import policy_file
-from nhc.policy.devices import DeviceSettings
+from nhc.core.archive import build
+from nhc.core.language import loader, site_scripts
+from nhc.core.language.site_settings import read as read_settings
+from nhc.core.settings import toml_text
+from nhc.marks import plugins
+from nhc.marks.policy import policy_file
+from nhc.marks.policy.devices import DeviceSettings
+from nhc.node.facts.topology import parse_description
 from nhc.remedy import remedy_file as remedy
-from nhc.settings import toml_text
-from nhc.spares import settings as spares
+from nhc.remedy.spares import settings as spares
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from tests.support.documents import PAGES, ROOT, Block, blocks, of_nhc, spans, wrong_usage
@@ -82,10 +82,10 @@ RUN = {
 
 #: What is not run, by how it begins, and why.
 NOT_RUN = {
-    "nhc server run": "runs until it is ended: tests/server",
-    "nhc demo": "runs until it is ended: tests/demo",
+    "nhc server run": "runs until it is ended: tests/store/server",
+    "nhc demo": "runs until it is ended: tests/lab/demo",
     "nhc console run": "runs until it is ended: tests/console",
-    "nhc top": "runs until it is ended: tests/top",
+    "nhc top": "runs until it is ended: tests/console/top",
     "make ": "makes the environment that this runs in; `make -n` says that the target is there",
     ".venv/bin/python -m pytest": "runs this; its files and markers are looked up",
     "ansible-playbook": "needs machines: tests/ansible runs these playbooks; their files are looked up",
@@ -96,8 +96,8 @@ NOT_RUN = {
     "nhc sync --adapter outfiles": "belongs to the example plug-in: tests/test_example_plugin.py",
     "nhc fleet check -i": "needs a site's inventory: tests/fleet",
     "nhc fleet check --from": "needs a scheduler's nodes: tests/fleet/test_slurm.py",
-    "nhc ack xid/": "needs that finding on this node: tests/cli/test_log.py",
-    "nhc inject": "writes into this machine's kernel log: tests/cli/test_log.py",
+    "nhc ack xid/": "needs that finding on this node: tests/node/commands/test_log.py",
+    "nhc inject": "writes into this machine's kernel log: tests/node/commands/test_log.py",
     "apt install": "installs: tests/packaging does so in a root of its own",
     "dnf install": "installs: tests/packaging/test_rpm.py does so in a root of its own",
     "skopeo": "needs a registry",
@@ -108,7 +108,7 @@ NOT_RUN = {
     "nhc deep sweep --job": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
     "nhc deep sweep --continuous": "runs for ever: tests/deep/test_continuous.py",
     "nhc deep sweep --window": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
-    "nhc deep due": "needs a store: tests/adapters/test_slurm_sweep.py, tests/server/test_deep_results.py",
+    "nhc deep due": "needs a store: tests/adapters/test_slurm_sweep.py, tests/store/server/test_deep_results.py",
     "nhc deep status": "needs a store with a sweep: tests/adapters/test_slurm_sweep.py, tests/faults",
     "nhc deep show": "needs a store with a sweep: tests/faults",
     "nhc deep history": "needs a store with a sweep: tests/adapters/test_slurm_sweep.py",
@@ -119,9 +119,9 @@ NOT_RUN = {
     "nhc job": "acts on jobs by its own settings and store: tests/jobs, tests/adapters, tests/cli",
     "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
     "nhc job watch": "needs the log of a job: tests/jobs/test_watch.py",
-    "nhc gate": "takes nodes out of service: tests/gates, tests/adapters/test_slurm_gate.py",
-    "nhc spares": "acts on nodes by its own settings and store: tests/spares, tests/adapters",
-    "nhc train": "acts on nodes by its own settings and store: tests/trains, tests/adapters",
+    "nhc gate": "takes nodes out of service: tests/remedy/gates, tests/adapters/test_slurm_gate.py",
+    "nhc spares": "acts on nodes by its own settings and store: tests/remedy/spares, tests/adapters",
+    "nhc train": "acts on nodes by its own settings and store: tests/remedy/trains, tests/adapters",
     "kubectl": "needs a cluster; nhc's part is judged",
     "for ": "a loop over nodes: tests/adapters/kubernetes/test_taken_off.py",
     "done": "its end",

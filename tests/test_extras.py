@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from nhc.extras import BUNDLED, EXTRAS, PACKAGED, how_to_install
+from nhc.core.extras import BUNDLED, EXTRAS, PACKAGED, how_to_install
 
 NOT_FOR_USERS = {"build", "dev", "docs", "release"}
 
@@ -26,7 +26,7 @@ def test_a_packaged_nhc_names_its_libraries_for_what_they_hold_and_pip_for_the_r
     assert locked is not None
     assert tuple(locked[1].split()) == BUNDLED
 
-    code = f"{PACKAGED}nhc/extras.py"
+    code = f"{PACKAGED}nhc/core/extras.py"
     for package, extra in (("aiohttp", "remedy"), ("sqlalchemy", "store")):
         assert "nodehealth-libs" in how_to_install(package, extra, code)
     for package, extra in (("grpcio", "nvhcd"), ("azure-identity", "azure")):

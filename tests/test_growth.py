@@ -6,25 +6,25 @@ import json
 
 import pytest
 
+from nhc.core.limits import Limit
+from nhc.core.matching.node_names import Names
+from nhc.core.model import Action, CheckResult, Report, Verdict, crit
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
 from nhc.deep.judge import judge
 from nhc.fleet.fold import Folder
-from nhc.matching.node_names import Names
-from nhc.model import Action, CheckResult, Report, Verdict, crit
-from nhc.policy import ledger
-from nhc.policy.bounds import Bounds, Usage, no_such_kind
-from nhc.policy.bounds import sizes as bounds_sizes
-from nhc.policy.decide import Past, Policy, decide
-from nhc.policy.ledger import Ledger
-from nhc.policy.limits import Limit
-from nhc.ports.adapter import Mark, NodeState, Operation, PlannedOperation
-from nhc.ports.repair import Request, Rung
+from nhc.marks.policy import ledger
+from nhc.marks.policy.bounds import Bounds, Usage, no_such_kind
+from nhc.marks.policy.bounds import sizes as bounds_sizes
+from nhc.marks.policy.decide import Past, Policy, decide
+from nhc.marks.policy.ledger import Ledger
+from nhc.marks.ports.adapter import Mark, NodeState, Operation, PlannedOperation
+from nhc.marks.ports.repair import Request, Rung
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.held import StandingHolds
 from nhc.remedy.repairers import Repairers
+from nhc.remedy.trains.settings import Waves
+from nhc.remedy.trains.waves import spread
 from nhc.store.holds import Hold
-from nhc.trains.settings import Waves
-from nhc.trains.waves import spread
 from tests.support.growth import LINEAR, growth
 
 NOW = 1_000_000.0

@@ -17,9 +17,9 @@ import pytest
 import urllib3
 
 from nhc.cli.main import HOOKS, one_shot
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.render.json import to_dict
-from nhc.server.push import PATH
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.render.json import to_dict
+from nhc.marks.push import PATH
 from nhc.store import nodes
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive

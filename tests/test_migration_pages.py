@@ -5,9 +5,9 @@ import re
 
 import pytest
 
-from nhc.check import find_all
-from nhc.data.reader import table
-from nhc.planning.runbooks import find as runbook
+from nhc.core.check import find_all
+from nhc.core.data.reader import table
+from nhc.node.planning.runbooks import find as runbook
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.support.documents import spans
 from tests.support.run import ROOT, nhc

@@ -13,14 +13,15 @@ from typing import Iterator, Optional, Tuple
 
 import pytest
 
-from nhc import plugins
+from nhc.core.plugins import RENDERERS
+from nhc.marks import plugins
 
 ROOT = Path(__file__).parents[1]
 PLUGINS = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/plugins"
 QUOTED = re.compile(r"`((?:nhc|nhc_adapters)(?:\.[A-Za-z_]\w*)+)`")
 ASKED = re.compile(r"import_nhc\(\"([\w.]+)\"\)(?:\.(\w+))?")
 OTHERS = {
-    *(kind.group for kind in vars(plugins).values() if isinstance(kind, plugins.PartKind)),
+    *(kind.group for kind in (*plugins.KINDS, RENDERERS)),
     "nhc.checks",
     "nhc.conf",
     "nhc.pyz",

@@ -4,9 +4,9 @@ import importlib.util
 import json
 from pathlib import Path
 
+from nhc.core.model import CheckResult, DeviceId, Report, Scope, crit, ok
+from nhc.core.render.json import from_result, to_dict, to_result
 from nhc.fleet import clean_report
-from nhc.model import CheckResult, DeviceId, Report, Scope, crit, ok
-from nhc.render.json import from_result, to_dict, to_result
 
 ROOT = Path(__file__).resolve().parents[1]
 SCHEMA = json.loads((ROOT / "docs/report.schema.json").read_text())["properties"]

@@ -8,15 +8,15 @@ import re
 
 import pytest
 
-from nhc.checks.gpu import fault
-from nhc.checks.kmsg import reason_of
-from nhc.data.reader import table
-from nhc.facts.accelerator_values import LOST, Device
-from nhc.kernlog.xid import NEURON
-from nhc.model import Action
-from nhc.planning import runbooks
-from nhc.policy.limits import Mode
-from nhc.ports.repair import Rung
+from nhc.core.data.reader import table
+from nhc.core.limits import Mode
+from nhc.core.model import Action
+from nhc.marks.ports.repair import Rung
+from nhc.node.checks.gpu import fault
+from nhc.node.checks.kmsg import reason_of
+from nhc.node.facts.accelerator_values import LOST, Device
+from nhc.node.kernlog.xid import NEURON
+from nhc.node.planning import runbooks
 from nhc.remedy.ladder import Ability, NodeFault, Try, next_rung
 from nhc.store.attempts import AttemptStatus
 from tests.support.run import ROOT, nhc
@@ -33,8 +33,8 @@ NOT_REASONS = frozenset([
     # The first half of a reason
     "GpuDriver", "GpuInforom", "GpuVbios", "NvidiaHealthmon", "NvidiaSmi",
 ])  # fmt: skip
-ROOMS = ("checks", "facts", "fleet", "hooks", "run", "state")
-ALONE = ("declare", "model", "agent/check_round", "agent/problems")
+ROOMS = ("node/checks", "node/facts", "fleet", "hooks", "node/run", "core/state")
+ALONE = ("core/declare", "core/model", "agent/check_round", "agent/problems")
 
 
 def constants(node: ast.AST) -> set[str]:
@@ -63,7 +63,9 @@ def given_reasons(tree: ast.AST) -> set[str]:
 
 def in_code() -> dict[str, str]:
     """Every reason that the code can give, and the module it is in."""
-    paths = [path for room in ROOMS for path in sorted((ROOT / "nhc" / room).rglob("*.py"))]
+    paths = [
+        path for room in ROOMS for path in sorted((ROOT / "nhc" / room).rglob("*.py")) if "commands" not in path.parts
+    ]
     paths += [ROOT / "nhc" / f"{name}.py" for name in ALONE if (ROOT / "nhc" / f"{name}.py").exists()]
     found: dict[str, str] = {}
     for path in paths:
@@ -73,12 +75,15 @@ def in_code() -> dict[str, str]:
         for one in named | direct:
             found.setdefault(one, str(path.relative_to(ROOT)))
     for half in ("GpuDriver", "GpuInforom", "GpuVbios"):
-        found |= {f"{half}Mixed": "nhc/checks/gpu_firmware.py", f"{half}Unexpected": "nhc/checks/gpu_firmware.py"}
+        found |= {
+            f"{half}Mixed": "nhc/node/checks/gpu_firmware.py",
+            f"{half}Unexpected": "nhc/node/checks/gpu_firmware.py",
+        }
     for half in ("NvidiaHealthmon", "NvidiaSmi"):
-        found |= {f"{half}{end}": "nhc/checks/nvsmi.py" for end in ("Crashed", "Hangs")}
+        found |= {f"{half}{end}": "nhc/node/checks/nvsmi.py" for end in ("Crashed", "Hangs")}
     for place in ("Dram", "Sram"):
-        found |= {f"Gpu{place}{kind}": "nhc/checks/gpu_memory.py" for kind in ("Corrected", "Uncorrected")}
-    found |= {f"Gpu{what}Mode": "nhc/checks/gpu_modes.py" for what in ("Ecc", "Mig", "Persistence")}
+        found |= {f"Gpu{place}{kind}": "nhc/node/checks/gpu_memory.py" for kind in ("Corrected", "Uncorrected")}
+    found |= {f"Gpu{what}Mode": "nhc/node/checks/gpu_modes.py" for what in ("Ecc", "Mig", "Persistence")}
     return found
 
 
@@ -96,7 +101,7 @@ def test_every_reason_of_the_code_has_a_runbook():
     assert len(found) > 300
     missing = {name: path for name, path in found.items() if name not in known}
     assert not missing, (
-        "write runbooks in nhc/data/runbooks.txt, or as RUNBOOKS of the module (or name what is no reason in "
+        "write runbooks in nhc/core/data/runbooks.txt, or as RUNBOOKS of the module (or name what is no reason in "
         f"NOT_REASONS): {missing}"
     )
 
@@ -120,7 +125,7 @@ def test_each_fault_of_a_gpu_check_speaks_of_a_device_or_is_known_not_to():
     assert len(set(rows)) == len(rows)
     assert [name for name in rows if not name.endswith("*") and name not in set(runbooks.reasons())] == []
     faults: set[str] = set()
-    for path in sorted((ROOT / "nhc/checks").glob("gpu*.py")):
+    for path in sorted((ROOT / "nhc/node/checks").glob("gpu*.py")):
         for call in (node for node in ast.walk(ast.parse(path.read_text())) if isinstance(node, ast.Call)):
             if isinstance(call.func, ast.Name) and call.func.id in ("crit", "warn") and call.args:
                 faults |= {text for text in constants(call.args[0]) if CAMEL.fullmatch(text)}

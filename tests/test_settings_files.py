@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from nhc.agent import settings as agent_settings
-from nhc.language.loader import load as load_configuration
-from nhc.policy import policy_file
-from nhc.settings import toml_text
-from nhc.settings.settings_file import SettingsError
-from nhc.system.bounded_read import cause
+from nhc.core.language.loader import load as load_configuration
+from nhc.core.settings import toml_text
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.system.bounded_read import cause
+from nhc.marks.policy import policy_file
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings
 from tests.support.run import nhc
 

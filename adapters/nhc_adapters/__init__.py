@@ -1,1 +1,1 @@
-"""Adapters: one report into what each world understands. They satisfy the Protocols of nhc.ports.adapter."""
+"""Adapters: one report into what each world understands. They satisfy the Protocols of nhc.marks.ports.adapter."""

@@ -10,11 +10,11 @@ import os
 from abc import ABC, abstractmethod
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from nhc.model import printable
-from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
-from nhc.ports.marks import mark_text, may_clear, may_mark, same_cause
-from nhc.system import process
-from nhc.system.process import Completed
+from nhc.core.model import printable
+from nhc.core.system import process
+from nhc.core.system.process import Completed
+from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.marks.ports.marks import mark_text, may_clear, may_mark, same_cause
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
 T = TypeVar("T")
@@ -112,7 +112,7 @@ ARGUMENT_LIMIT = 100_000
 
 def chunks(names: Iterable[str], limit: int = ARGUMENT_LIMIT) -> List[Tuple[List[str], str]]:
     """The names in as few lists as fit an argument each, with their folded form."""
-    from nhc.matching.node_ranges import fold
+    from nhc.core.matching.node_ranges import fold
 
     todo = [sorted(set(names))]
     done: List[Tuple[List[str], str]] = []

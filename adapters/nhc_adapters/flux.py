@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError, NodeState
-from nhc.ports.marks import read_mark_text
+from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint, understood
 
 STATES = "avail,offline,exclude,draining,drained,allocated"
@@ -38,7 +38,7 @@ class Flux(CommandMarker):
 
 def parse_status(text: str) -> List[NodeState]:
     """`flux resource status` in our format: a node may be on several lines. Raises ValueError."""
-    from nhc.matching.node_ranges import expand
+    from nhc.core.matching.node_ranges import expand
 
     flags: Dict[str, List[str]] = {}
     reasons: Dict[str, str] = {}

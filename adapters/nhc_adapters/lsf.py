@@ -10,8 +10,8 @@ from __future__ import annotations
 import re
 from typing import List, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError, NodeState
-from nhc.ports.marks import read_mark_text
+from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint
 
 HELD = {"closed_rc": "the resource connector is taking it back"}

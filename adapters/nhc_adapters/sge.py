@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError, NodeState
-from nhc.ports.marks import read_mark_text
+from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint, understood
 
 COMPLEX = "nhc_mark"

@@ -10,15 +10,15 @@ from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
 from nhc.agent.check_round import allowance, key_of
 from nhc.agent.schedule import CheckTimes
 from nhc.agent.settings import AgentSettings, ProofSettings
-from nhc.check import BadArguments, find
-from nhc.host import Host
-from nhc.kernlog.source import JOURNAL
-from nhc.language.site_settings import FILES, site_settings
-from nhc.light import NamedTuple
-from nhc.plan import BUILT_IN, Item, Plan
-from nhc.planning.local import Question, load_plan, select
-from nhc.planning.profiles import NoProfile
-from nhc.state.store import State
+from nhc.core.check import BadArguments, find
+from nhc.core.host import Host
+from nhc.core.language.site_settings import FILES, site_settings
+from nhc.core.light import NamedTuple
+from nhc.core.plan import BUILT_IN, Item, Plan
+from nhc.core.state.store import State
+from nhc.node.kernlog.source import JOURNAL
+from nhc.node.planning.local import Question, load_plan, select
+from nhc.node.planning.profiles import NoProfile
 
 CONTEXT = "agent"
 EVERY = 60.0
@@ -41,8 +41,8 @@ class BadConfig(Exception):
 
 def load(settings: AgentSettings, node: str, host: Host, state: State, strict: bool) -> Plan:
     """The node's plan. With `strict` a line that is wrong counts, too. Raises BadConfig."""
-    from nhc.language.loader import ConfigError
-    from nhc.language.loader import load as load_config
+    from nhc.core.language.loader import ConfigError
+    from nhc.core.language.loader import load as load_config
 
     asked = Question(settings.config, settings.scripts, settings.profile, CONTEXT)
     try:
@@ -107,8 +107,8 @@ def named(items: Mapping[str, Item], names: Sequence[str]) -> Set[str]:
 
 def is_kernel_reason(reason: str) -> bool:
     """Whether only the kernel log reports it: then a check that passes does not prove that it is gone."""
-    from nhc.checks.kmsg import reason_of
-    from nhc.kernlog.catalogue import rows
+    from nhc.node.checks.kmsg import reason_of
+    from nhc.node.kernlog.catalogue import rows
 
     if reason.startswith(("Xid", "SXid", "NeuronHasError_")):
         return True
@@ -138,8 +138,8 @@ def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
 
 def needles(items: Sequence[Item]) -> List[str]:
     """For each rule of the files that checks name, a text without which it does not match; "" where none is known."""
-    from nhc.kernlog.npd_rules import load_file, needle
-    from nhc.kernlog.source import BadRules
+    from nhc.node.kernlog.npd_rules import load_file, needle
+    from nhc.node.kernlog.source import BadRules
 
     texts: List[str] = []
     for path in {path for item in items for path in arguments(item).get("npd_rules", ())}:

@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Callable, List, Tuple
 
-from nhc.kernlog.match import Match
-from nhc.model import printable
-from nhc.ports.sinks import EventDetails
+from nhc.core.model import printable
+from nhc.marks.ports.sinks import EventDetails
+from nhc.node.kernlog.match import Match
 
 AGAIN = 60.0
 """Seconds within which one fault of one device is one event: a kill is logged in several lines."""
@@ -26,7 +26,7 @@ class AppFaults:
         self._published: OrderedDict[Tuple[str, str, str], float] = OrderedDict()
 
     def publish(self, matches: List[Match]) -> None:
-        from nhc.checks.kmsg import reason_of
+        from nhc.node.checks.kmsg import reason_of
 
         now = self._clock()
         for match in matches:

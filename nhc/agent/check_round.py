@@ -16,16 +16,16 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
-from nhc.host import Host
-from nhc.kernlog.read import Followed, followed
-from nhc.light import NamedTuple
-from nhc.model import CheckResult, Outcome, unknown
-from nhc.plan import BUILT_IN, Declared, Item, Plan
-from nhc.render.plain import decode, encode
-from nhc.run import deadlines
-from nhc.run.engine import run
-from nhc.state.store import State
-from nhc.system.children import close_all_but, fork, reap_all
+from nhc.core.host import Host
+from nhc.core.light import NamedTuple
+from nhc.core.model import CheckResult, Outcome, unknown
+from nhc.core.plan import BUILT_IN, Declared, Item, Plan
+from nhc.core.render.plain import decode, encode
+from nhc.core.state.store import State
+from nhc.core.system.children import close_all_but, fork, reap_all
+from nhc.node.kernlog.read import Followed, followed
+from nhc.node.run import deadlines
+from nhc.node.run.engine import run
 
 GRACE = 5.0
 """Seconds past the engine's own deadline after which a round is ended from outside."""
@@ -43,7 +43,7 @@ def allowance(item: Item, plan: Plan) -> float:
     """The seconds that one run of an item may take. TIMEOUT=0 sets no limit elsewhere; a resident program has one."""
     declared: Optional[Declared] = None
     if item.kind == BUILT_IN and not item.timeout:
-        from nhc.declare import declare
+        from nhc.core.declare import declare
 
         answer = item.declared or declare(item.argv)
         declared = None if isinstance(answer, Outcome) else answer

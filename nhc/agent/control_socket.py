@@ -19,9 +19,9 @@ from nhc.agent.node_view import NodeView
 from nhc.agent.pause import LONGEST as LONGEST_PAUSE
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_unix
-from nhc.model import Verdict, describe, printable
-from nhc.state.store import default_directory
-from nhc.system.bounded_read import parse_json
+from nhc.core.model import Verdict, describe, printable
+from nhc.core.state.store import default_directory
+from nhc.core.system.bounded_read import parse_json
 
 LIMIT = 65536
 LONGEST = 600.0
@@ -143,7 +143,7 @@ class _Waiter:
         if self.left and self.peer.fd >= 0:
             return
         self.agent.call_no_more(self)
-        from nhc.render.json import to_result
+        from nhc.core.render.json import to_result
 
         order = [key for key in self.agent.items if key in self.keys]
         _send(self.peer, {"results": [to_result(result) for result in self.agent.board.results(order)]})

@@ -14,10 +14,10 @@ from contextlib import contextmanager
 from typing import Iterator
 
 from nhc.agent.spool import Spool
-from nhc.render.json import parse
-from nhc.server import push
-from nhc.state import kept_suite
-from nhc.state.store import State
+from nhc.core.render.json import parse
+from nhc.core.state import kept_suite
+from nhc.core.state.store import State
+from nhc.marks import push
 
 NAME = "deep"
 LOOK = 0.1

@@ -13,10 +13,10 @@ from collections import deque
 from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 
 from nhc.agent.problems import BOOT_WINDOW, ENDED, ProblemChange
-from nhc.model import Action, Verdict, printable
-from nhc.ports.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
-from nhc.render.json import spoken_of
-from nhc.timestamps import utc_milliseconds
+from nhc.core.model import Action, Verdict, printable
+from nhc.core.render.json import spoken_of
+from nhc.core.timestamps import utc_milliseconds
+from nhc.marks.ports.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
 
 if TYPE_CHECKING:
     from nhc.agent.history import EventHistory

@@ -13,7 +13,7 @@ import time
 from collections import deque
 from typing import Callable, Deque, List, Optional
 
-from nhc.ports.sinks import Event
+from nhc.marks.ports.sinks import Event
 
 BACKLOG = 1000
 PURGE_EVERY = 3600.0

@@ -14,9 +14,9 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_tcp
-from nhc.model import printable
-from nhc.ports.sinks import NodeCondition
-from nhc.timestamps import utc_milliseconds
+from nhc.core.model import printable
+from nhc.core.timestamps import utc_milliseconds
+from nhc.marks.ports.sinks import NodeCondition
 
 LIMIT = 8192
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
@@ -82,7 +82,7 @@ class Http:
         if path == "/conditions":
             return 200, JSON, json.dumps(conditions(node), ensure_ascii=False) + "\n"
         if path == "/report":
-            from nhc.render import json as render
+            from nhc.core.render import json as render
 
             return 200, JSON, render.render(latest_report.report(node))
         return 404, TEXT, f"there are {', '.join(_PATHS)}\n"
@@ -90,7 +90,7 @@ class Http:
 
 def conditions(node: NodeView) -> list[NodeCondition]:
     """The node's conditions as node-problem-detector shows its own: type, status, transition, reason, message."""
-    from nhc.model import Verdict, describe
+    from nhc.core.model import Verdict, describe
 
     report = latest_report.report(node)
     worst = max(report.results, key=lambda result: result.verdict, default=None)

@@ -11,11 +11,11 @@ import os
 from typing import Callable, List, Optional, Sequence
 
 from nhc.agent.event_loop import Loop, Timer
-from nhc.host import Host
-from nhc.kernlog.catalogue import Matcher
-from nhc.kernlog.match import APP, Match
-from nhc.system import process
-from nhc.system.backoff import Backoff
+from nhc.core.host import Host
+from nhc.core.system import process
+from nhc.core.system.backoff import Backoff
+from nhc.node.kernlog.catalogue import Matcher
+from nhc.node.kernlog.match import APP, Match
 
 AGAIN = (1.0, 60.0)
 """Seconds before a journalctl that ended is started again, at first and at most."""

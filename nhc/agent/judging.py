@@ -8,8 +8,8 @@ from nhc.agent import agent_plan
 from nhc.agent.check_round import Finished, lost
 from nhc.agent.node_view import NodeView
 from nhc.agent.problems import ProblemChange, too_early
-from nhc.model import CheckResult
-from nhc.plan import Item
+from nhc.core.model import CheckResult
+from nhc.core.plan import Item
 
 
 def judge_round(node: NodeView, finished: Finished) -> List[ProblemChange]:

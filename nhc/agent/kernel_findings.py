@@ -8,20 +8,20 @@ from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, 
 from nhc.agent import agent_plan
 from nhc.agent.problems import Board, Place, ProblemChange
 from nhc.agent.schedule import Schedule
-from nhc.host import Host
-from nhc.kernlog.findings import current
-from nhc.kernlog.source import STORE
-from nhc.kernlog.store import acknowledge, named
-from nhc.light import NamedTuple
-from nhc.model import CheckResult, Outcome, Verdict, ok, printable
-from nhc.plan import Item
-from nhc.ports.sinks import Standing
-from nhc.run.engine import mutes_path
-from nhc.state.mutes import applied
-from nhc.state.store import State
+from nhc.core.host import Host
+from nhc.core.light import NamedTuple
+from nhc.core.model import CheckResult, Outcome, Verdict, ok, printable
+from nhc.core.plan import Item
+from nhc.core.state.mutes import applied
+from nhc.core.state.store import State
+from nhc.marks.ports.sinks import Standing
+from nhc.node.kernlog.findings import current
+from nhc.node.kernlog.source import STORE
+from nhc.node.kernlog.store import acknowledge, named
+from nhc.node.run.engine import mutes_path
 
 if TYPE_CHECKING:
-    from nhc.kernlog.state_types import Finding, LogState
+    from nhc.node.kernlog.state_types import Finding, LogState
 
 INHERITED = "check_kmsg"
 ASKED = 2.0
@@ -139,9 +139,9 @@ class KernelLog:
 
     def _added(self, item: Item, store: LogState, known_results: Sequence[CheckResult]) -> List[CheckResult]:
         """Results for findings that no result covers yet, without those that a device is being asked about."""
-        from nhc.checks.kmsg import ignored, outcome
-        from nhc.kernlog.findings import eased
-        from nhc.kernlog.node_context import beside_node
+        from nhc.node.checks.kmsg import ignored, outcome
+        from nhc.node.kernlog.findings import eased
+        from nhc.node.kernlog.node_context import beside_node
 
         ignore = agent_plan.arguments(item).get("ignore", ())
         known = {(result.outcome.target, result.outcome.reason) for result in known_results}
@@ -226,13 +226,13 @@ class KernelLog:
 
 def _asks_device(finding: Finding) -> bool:
     """Whether only the device can tell what this means: a round asks it, since a driver can hang."""
-    from nhc.kernlog import xid
+    from nhc.node.kernlog import xid
 
     return bool(finding["kind"] == "xid" and not finding.get("drill") and xid.depends(finding["code"], ""))
 
 
 def _place(finding: Finding) -> Place:
-    from nhc.checks.kmsg import reason_of
+    from nhc.node.checks.kmsg import reason_of
 
     return finding["device"], reason_of(finding["kind"], finding["code"])
 

@@ -10,16 +10,16 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.journal_follower import KernelJournal
 from nhc.agent.kmsg_follower import Follower
 from nhc.agent.schedule import Schedule
-from nhc.host import Host
-from nhc.kernlog.read import Followed
-from nhc.kernlog.source import STORE
-from nhc.kernlog.store import load
-from nhc.plan import Item
-from nhc.ports.sinks import EventDetails
-from nhc.state.store import State
+from nhc.core.host import Host
+from nhc.core.plan import Item
+from nhc.core.state.store import State
+from nhc.marks.ports.sinks import EventDetails
+from nhc.node.kernlog.read import Followed
+from nhc.node.kernlog.source import STORE
+from nhc.node.kernlog.store import load
 
 if TYPE_CHECKING:
-    from nhc.kernlog.state_types import LogState
+    from nhc.node.kernlog.state_types import LogState
 
 
 class KernelSources:

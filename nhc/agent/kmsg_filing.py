@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop, Timer
-from nhc.facts.kernel_lines import Record
-from nhc.host import Host
-from nhc.kernlog.judge import take_in
-from nhc.kernlog.programs import origin
-from nhc.kernlog.shape import fit
-from nhc.kernlog.source import STORE
-from nhc.kernlog.store import load
-from nhc.state.store import State
+from nhc.core.host import Host
+from nhc.core.state.store import State
+from nhc.node.facts.kernel_lines import Record
+from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.programs import origin
+from nhc.node.kernlog.shape import fit
+from nhc.node.kernlog.source import STORE
+from nhc.node.kernlog.store import load
 
 if TYPE_CHECKING:
-    from nhc.kernlog.state_types import LogState
+    from nhc.node.kernlog.state_types import LogState
 
 WAITING = 4096
 """Records that wait for the store's lock, at most."""

@@ -14,14 +14,14 @@ from typing import Callable, Dict, List, Optional, Sequence
 
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.kmsg_filing import Filing
-from nhc.facts.kernel_lines import Record, parse_record
-from nhc.facts.kmsg import boot_time, ring_records
-from nhc.host import Host
-from nhc.kernlog.catalogue import Matcher
-from nhc.kernlog.match import APP, Match
-from nhc.kernlog.read import Followed
-from nhc.state.store import State
-from nhc.system.kernel_ring import KMSG
+from nhc.core.host import Host
+from nhc.core.state.store import State
+from nhc.core.system.kernel_ring import KMSG
+from nhc.node.facts.kernel_lines import Record, parse_record
+from nhc.node.facts.kmsg import boot_time, ring_records
+from nhc.node.kernlog.catalogue import Matcher
+from nhc.node.kernlog.match import APP, Match
+from nhc.node.kernlog.read import Followed
 
 BATCH = 4096
 """Records read before anything else gets its turn."""

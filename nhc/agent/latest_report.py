@@ -6,11 +6,11 @@ import json
 
 from nhc import __version__
 from nhc.agent.node_view import NodeView
-from nhc.facts.machine_identity import labels
-from nhc.model import Report
-from nhc.render.json import to_dict
-from nhc.run.engine import mutes_path
-from nhc.state import mutes
+from nhc.core.model import Report
+from nhc.core.render.json import to_dict
+from nhc.core.state import mutes
+from nhc.node.facts.machine_identity import labels
+from nhc.node.run.engine import mutes_path
 
 
 def complete(node: NodeView) -> bool:

@@ -19,15 +19,16 @@ from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.service import Agent, node_name
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_process import Make
-from nhc.host import BadRoot, Host
-from nhc.hosts.live import live_host
-from nhc.model import printable
-from nhc.plugins import NoAdapter, sink
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Sink
-from nhc.settings.settings_file import SettingsError
-from nhc.state.store import State
-from nhc.system.children import fork
+from nhc.core.host import BadRoot, Host
+from nhc.core.model import printable
+from nhc.core.plugins import NoAdapter
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.state.store import State
+from nhc.core.system.children import fork
+from nhc.marks.plugins import sink
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Sink
+from nhc.node.hosts.live import live_host
 
 if TYPE_CHECKING:
     from nhc.agent.history import EventHistory

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Mapping, Optional, Sequence
 
-from nhc.light import NamedTuple
+from nhc.core.light import NamedTuple
 
 if TYPE_CHECKING:
     from nhc.agent.kernel_findings import KernelLog
@@ -15,8 +15,8 @@ if TYPE_CHECKING:
     from nhc.agent.publisher import Publisher
     from nhc.agent.schedule import Schedule
     from nhc.agent.settings import AgentSettings
-    from nhc.host import Host
-    from nhc.plan import Item, Plan
+    from nhc.core.host import Host
+    from nhc.core.plan import Item, Plan
 
 
 class NodeView(NamedTuple):

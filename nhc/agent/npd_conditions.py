@@ -11,10 +11,10 @@ from __future__ import annotations
 from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple, cast
 
 from nhc.agent.npd_config import Default
-from nhc.light import NamedTuple
-from nhc.model import printable
-from nhc.ports.sinks import EventDetails, NodeCondition
-from nhc.timestamps import utc_milliseconds
+from nhc.core.light import NamedTuple
+from nhc.core.model import printable
+from nhc.core.timestamps import utc_milliseconds
+from nhc.marks.ports.sinks import EventDetails, NodeCondition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024

@@ -9,12 +9,12 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, Optional, Pattern, Tuple
 
-from nhc.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, go_duration, parse_config
-from nhc.kernlog.npd_rules import parse as parse_rules
-from nhc.kernlog.source import BadRules
-from nhc.light import NamedTuple
-from nhc.settings.settings_file import SettingsError
-from nhc.system.bounded_read import read_text
+from nhc.core.light import NamedTuple
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.system.bounded_read import read_text
+from nhc.node.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, go_duration, parse_config
+from nhc.node.kernlog.npd_rules import parse as parse_rules
+from nhc.node.kernlog.source import BadRules
 
 
 class Default(NamedTuple):

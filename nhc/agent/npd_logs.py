@@ -8,11 +8,11 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.journal_follower import Journalctl
 from nhc.agent.npd_conditions import TRUE, RuleConditions
 from nhc.agent.npd_config import LogMonitor
-from nhc.facts.journal import FIELDS, same_entry
-from nhc.facts.kernel_lines import Record, parse_journal, parse_line
-from nhc.facts.kmsg import log_tail, ring_records, rotated_to, unread
-from nhc.host import Host
-from nhc.kernlog.npd_rules import PERMANENT, Rule, needle
+from nhc.core.host import Host
+from nhc.node.facts.journal import FIELDS, same_entry
+from nhc.node.facts.kernel_lines import Record, parse_journal, parse_line
+from nhc.node.facts.kmsg import log_tail, ring_records, rotated_to, unread
+from nhc.node.kernlog.npd_rules import PERMANENT, Rule, needle
 
 POLL = 1.0
 """Seconds between looks at a file."""
@@ -151,8 +151,8 @@ class FileFollower:
         stamp = self._stamp.search(line) if self._stamp else None
         when = None
         if stamp:
-            from nhc.facts.kernel_lines import bsd_time
-            from nhc.timestamps import from_iso
+            from nhc.core.timestamps import from_iso
+            from nhc.node.facts.kernel_lines import bsd_time
 
             written = _last(stamp)
             when = from_iso(written) or bsd_time(written, now)

@@ -12,17 +12,17 @@ from nhc.agent.npd_config import LogMonitor, PluginMonitor, PluginRule, load_log
 from nhc.agent.npd_logs import FileFollower, JournalFollower, LogReader, catch_up
 from nhc.agent.publisher import Publisher
 from nhc.agent.settings import AgentSettings
-from nhc.host import Host
-from nhc.kernlog.npd_rules import PERMANENT
-from nhc.model import Verdict
-from nhc.plan import BUILT_IN, Item
-from nhc.ports.sinks import NodeCondition
-from nhc.settings.settings_file import SettingsError
+from nhc.core.host import Host
+from nhc.core.model import Verdict
+from nhc.core.plan import BUILT_IN, Item
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.ports.sinks import NodeCondition
+from nhc.node.kernlog.npd_rules import PERMANENT
 
 if TYPE_CHECKING:
     from nhc.agent.npd_stats import Stats
-    from nhc.facts.kernel_lines import Record
-    from nhc.prometheus_family import Family
+    from nhc.core.prometheus_family import Family
+    from nhc.node.facts.kernel_lines import Record
 
 CHECK = "check_npd_plugin"
 

@@ -12,12 +12,12 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.agent.npd_config import read_json
-from nhc.host import Host
-from nhc.kernlog.npd_rules import compile_go, go_duration
-from nhc.kernlog.source import BadRules
-from nhc.prometheus_family import Family
-from nhc.settings.settings_file import SettingsError
-from nhc.system.bounded_read import parse_json, read_text
+from nhc.core.host import Host
+from nhc.core.prometheus_family import Family
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.system.bounded_read import parse_json, read_text
+from nhc.node.kernlog.npd_rules import compile_go, go_duration
+from nhc.node.kernlog.source import BadRules
 
 TICKS = 100.0
 """Clock ticks a second in /proc/stat (USER_HZ, the same on every Linux architecture of today)."""
@@ -125,7 +125,7 @@ class Stats:
         return samples
 
     def _memory(self, host: Host) -> List[Sample]:
-        from nhc.facts.meminfo import parse_meminfo
+        from nhc.node.facts.meminfo import parse_meminfo
 
         info = parse_meminfo(host.read(f"{self.proc}/meminfo"))
         samples: List[Sample] = []

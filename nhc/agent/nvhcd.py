@@ -22,9 +22,9 @@ from nhc.agent import nvhcd_looks
 from nhc.agent.nvhcd_answer import AskedFor, HealthAnswer, answer, asked_for, read_request, write_answer
 from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.shared_look import SharedLook
-from nhc.model import Report
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery, Standing
+from nhc.core.model import Report
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Delivery, Standing
 
 THREADS = 64
 """Requests that are answered at once; others wait for their turn, which takes milliseconds unless checks run."""
@@ -43,7 +43,9 @@ ANSWERING = 0.5
 
 
 class NvhcdServer:
-    """`nhc.ports.sinks.Sink`: keeps the newest verdict and answers by it. Raises AdapterError if it cannot serve."""
+    """`nhc.marks.ports.sinks.Sink`: keeps the newest verdict and answers by it. Raises AdapterError if it cannot
+    serve.
+    """
 
     def __init__(
         self,
@@ -66,7 +68,7 @@ class NvhcdServer:
         try:
             import grpc
         except ModuleNotFoundError:
-            from nhc.extras import how_to_install
+            from nhc.core.extras import how_to_install
 
             raise AdapterError(
                 f"serve.nvhcd needs the Python package grpcio: {how_to_install('grpcio', 'nvhcd')}"

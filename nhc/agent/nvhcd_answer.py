@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import CheckResult, Report, Verdict, describe, printable
-from nhc.system.protobuf import fields, integer, text
+from nhc.core.model import CheckResult, Report, Verdict, describe, printable
+from nhc.core.system.protobuf import fields, integer, text
 
 CONTEXTS = ("prolog", "epilog")
 """The groups of `--group` that are contexts of configuration lines."""

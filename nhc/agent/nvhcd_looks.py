@@ -11,11 +11,11 @@ from typing import Callable, List, NamedTuple, Sequence, Tuple
 
 from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.sockets import ask
-from nhc.model import CheckResult, Verdict, describe, printable
-from nhc.ports.adapter import AdapterError
-from nhc.render.json import from_result, parse
-from nhc.system import process
-from nhc.system.own_command import own_command
+from nhc.core.model import CheckResult, Verdict, describe, printable
+from nhc.core.render.json import from_result, parse
+from nhc.core.system import process
+from nhc.core.system.own_command import own_command
+from nhc.marks.ports.adapter import AdapterError
 
 LOOK_TIMEOUT = 10.0
 """Seconds that the scheduler has for its answer."""
@@ -61,7 +61,8 @@ def out_of_service(settings: NvhcdSettings, node: str, log: Callable[[str], None
 
 
 def _scheduler(name: str, node: str, log: Callable[[str], None]) -> str:
-    from nhc.plugins import NoAdapter, open_adapter
+    from nhc.core.plugins import NoAdapter
+    from nhc.marks.plugins import open_adapter
 
     try:
         states = open_adapter(name, {}, dict(os.environ), LOOK_TIMEOUT).nodes([node])

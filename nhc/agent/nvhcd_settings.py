@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from nhc.light import NamedTuple
-from nhc.model import printable
-from nhc.settings.settings_file import Table
+from nhc.core.light import NamedTuple
+from nhc.core.model import printable
+from nhc.core.settings.settings_file import Table
 
 LONGEST = 600.0
 """Seconds that the agent keeps a question open whose answer is a run of checks."""

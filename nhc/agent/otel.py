@@ -19,13 +19,13 @@ from urllib.parse import unquote, urlsplit
 
 from nhc import __version__
 from nhc.agent.otlp import Signal
-from nhc.model import Verdict
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery, Event, Standing
-from nhc.settings.settings_file import SettingsError, of
-from nhc.system.http_client import Tls
-from nhc.system.protobuf import double, fixed64, integer, message, text
-from nhc.timestamps import from_utc
+from nhc.core.model import Verdict
+from nhc.core.settings.settings_file import SettingsError, of
+from nhc.core.system.http_client import Tls
+from nhc.core.system.protobuf import double, fixed64, integer, message, text
+from nhc.core.timestamps import from_utc
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Delivery, Event, Standing
 
 _SEVERITY = {"CRIT": (17, "ERROR"), "UNKNOWN": (13, "WARN"), "WARN": (13, "WARN"), "OK": (9, "INFO")}
 _SCOPE = text(1, "nhc.agent") + text(2, __version__)
@@ -35,7 +35,7 @@ LAST_TRY = 3.0
 
 
 class Otel:
-    """`nhc.ports.sinks.BufferedSink`. Raises AdapterError where the settings make no sense.
+    """`nhc.marks.ports.sinks.BufferedSink`. Raises AdapterError where the settings make no sense.
 
     Logs are sent by `deliver`, metrics by a thread. `clock` is monotonic.
     """

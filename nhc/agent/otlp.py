@@ -10,12 +10,12 @@ import zlib
 from typing import Callable, Dict, Mapping, Union
 
 from nhc import __version__
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.system.backoff import Backoff
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import HttpAnswer, HttpClient, HttpError, Tls
-from nhc.system.protobuf import fields
+from nhc.core.model import printable
+from nhc.core.system.backoff import Backoff
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError, Tls
+from nhc.core.system.protobuf import fields
+from nhc.marks.ports.adapter import AdapterError
 
 PROTOBUF = "application/x-protobuf"
 """The encoding that every receiver takes: VictoriaMetrics and VictoriaLogs answer JSON with 400."""

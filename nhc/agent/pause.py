@@ -6,10 +6,10 @@ from typing import Mapping, Optional, Tuple
 
 from nhc.agent import agent_plan
 from nhc.agent.check_round import Finished
-from nhc.host import Host
-from nhc.light import NamedTuple
-from nhc.model import printable
-from nhc.plan import Item
+from nhc.core.host import Host
+from nhc.core.light import NamedTuple
+from nhc.core.model import printable
+from nhc.core.plan import Item
 
 LONGEST = 30 * 86400.0
 """Seconds that a pause may last."""

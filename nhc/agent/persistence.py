@@ -7,13 +7,13 @@ from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 from nhc.agent import latest_report
 from nhc.agent.node_view import NodeView
 from nhc.agent.pause import LONGEST, Pause
-from nhc.light import NamedTuple
-from nhc.model import Verdict
-from nhc.planning.kept_verdict import forget
-from nhc.ports.sinks import Standing
-from nhc.render.json import to_dict
-from nhc.state.reports import kept_as
-from nhc.state.store import State
+from nhc.core.light import NamedTuple
+from nhc.core.model import Verdict
+from nhc.core.render.json import to_dict
+from nhc.core.state.reports import kept_as
+from nhc.core.state.store import State
+from nhc.marks.ports.sinks import Standing
+from nhc.node.planning.kept_verdict import forget
 
 STATE = "agent"
 

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.light import NamedTuple
-from nhc.model import CheckResult, Outcome, Verdict, unknown
-from nhc.render.json import to_result
-from nhc.units import show_seconds
+from nhc.core.light import NamedTuple
+from nhc.core.model import CheckResult, Outcome, Verdict, unknown
+from nhc.core.render.json import to_result
+from nhc.core.units import show_seconds
 
 BEGAN, ENDED, CHANGED = "began", "ended", "changed"
 BOOT_WINDOW = "BootWindow"
@@ -156,7 +156,7 @@ class Board:
 
     def load(self, rows: Mapping[str, Any]) -> None:
         """Take over what `dump` gave before a restart; what does not fit is left out."""
-        from nhc.render.json import from_result
+        from nhc.core.render.json import from_result
 
         for key, value in rows.items():
             row = CheckRow()

@@ -1,4 +1,4 @@
-"""/metrics: the report's own series (nhc.render.prometheus), the agent's, and node-problem-detector's names."""
+"""/metrics: the report's own series (nhc.core.render.prometheus), the agent's, and node-problem-detector's names."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ from typing import Dict, List, Tuple
 
 from nhc.agent import latest_report
 from nhc.agent.node_view import NodeView
-from nhc.model import Verdict
-from nhc.prometheus_family import Family, counter, gauge
-from nhc.render import prometheus
+from nhc.core.model import Verdict
+from nhc.core.prometheus_family import Family, counter, gauge
+from nhc.core.render import prometheus
 
 
 def render(node: NodeView) -> str:

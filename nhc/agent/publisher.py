@@ -7,7 +7,7 @@ from typing import Callable, Dict, List, Tuple
 
 from nhc.agent.events import event
 from nhc.agent.sink_handle import CLOSING_TIMEOUT, SinkHandle
-from nhc.ports.sinks import Event, EventDetails
+from nhc.marks.ports.sinks import Event, EventDetails
 
 SERIES = 512
 """Reasons that are counted apart: a check that makes one up each time must not fill the memory."""

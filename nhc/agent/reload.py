@@ -8,11 +8,11 @@ from nhc.agent import agent_plan, npd_monitors
 from nhc.agent.agent_plan import BadConfig, FileStamp, stamps
 from nhc.agent.npd_monitors import Monitors
 from nhc.agent.settings import AgentSettings
-from nhc.host import Host
-from nhc.light import NamedTuple
-from nhc.plan import Plan
-from nhc.settings.settings_file import SettingsError
-from nhc.state.store import State
+from nhc.core.host import Host
+from nhc.core.light import NamedTuple
+from nhc.core.plan import Plan
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.state.store import State
 
 CHECK_FILES = 10.0
 """Seconds between two looks at the files' stamps."""

@@ -10,9 +10,9 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.kernel_sources import KernelSources
 from nhc.agent.publisher import Publisher
 from nhc.agent.schedule import CheckTimes, Schedule
-from nhc.host import Host
-from nhc.plan import Item, Plan
-from nhc.state.store import State
+from nhc.core.host import Host
+from nhc.core.plan import Item, Plan
+from nhc.core.state.store import State
 
 AT_A_TIME = 4
 """Rounds at a time: one that waits for a hung check holds up nobody else."""

@@ -7,13 +7,13 @@ from typing import List, Mapping, NamedTuple
 from urllib.parse import urlsplit
 
 from nhc import __version__
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.server import push
-from nhc.settings.settings_file import SettingsError, of
-from nhc.system.bounded_read import cause, read_text
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import HttpClient, HttpError, Tls
+from nhc.core.model import printable
+from nhc.core.settings.settings_file import SettingsError, of
+from nhc.core.system.bounded_read import cause, read_text
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import HttpClient, HttpError, Tls
+from nhc.marks import push
+from nhc.marks.ports.adapter import AdapterError
 
 ANSWER = 64 << 10
 """Bytes that are read of an answer."""

@@ -20,11 +20,11 @@ from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 from nhc.agent.deep_spool import FolderInUse, take_over, take_suite
 from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
 from nhc.agent.spool import Kept, Spool
-from nhc.model import NAMELESS, Report, printable
-from nhc.ports.sinks import Delivery, Standing
-from nhc.server import push
-from nhc.state.store import State
-from nhc.system.backoff import Backoff
+from nhc.core.model import NAMELESS, Report, printable
+from nhc.core.state.store import State
+from nhc.core.system.backoff import Backoff
+from nhc.marks import push
+from nhc.marks.ports.sinks import Delivery, Standing
 
 BATCH = 50
 """Reports of a spool in one push."""
@@ -59,7 +59,7 @@ class _Answered(NamedTuple):
 
 
 class ServerSink:
-    """`nhc.ports.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
+    """`nhc.marks.ports.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
 
     def __init__(
         self,

@@ -25,10 +25,10 @@ from nhc.agent.schedule import Schedule
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
-from nhc.host import Host, root_of
-from nhc.model import Verdict, printable
-from nhc.plan import Item, Plan
-from nhc.state.store import State
+from nhc.core.host import Host, root_of
+from nhc.core.model import Verdict, printable
+from nhc.core.plan import Item, Plan
+from nhc.core.state.store import State
 
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0

@@ -11,9 +11,9 @@ from typing import Mapping, Optional, Tuple
 from nhc.agent.events import FORMATS
 from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.nvhcd_settings import read_settings as read_nvhcd
-from nhc.light import NamedTuple
-from nhc.settings import settings_file
-from nhc.system.host_port import host_and_port
+from nhc.core.light import NamedTuple
+from nhc.core.settings import settings_file
+from nhc.core.system.host_port import host_and_port
 
 PATH = "/etc/nhc/agent.toml"
 

@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING, Any, Callable, Deque, Dict, List, Optional
 from nhc.agent.check_round import become_child
 from nhc.agent.event_loop import READ, WRITE, Loop
 from nhc.agent.sink_process import LENGTH, MOST_EVENTS, Make, SinkProcess, run_all
-from nhc.ports.sinks import Event, Standing
-from nhc.system.backoff import Backoff
-from nhc.system.children import FAILED, fork, reap
+from nhc.core.system.backoff import Backoff
+from nhc.core.system.children import FAILED, fork, reap
+from nhc.marks.ports.sinks import Event, Standing
 
 if TYPE_CHECKING:
-    from nhc.system.children import Pipe
+    from nhc.core.system.children import Pipe
 
 BATCH = 100
 """Events sent at a time."""

@@ -19,10 +19,10 @@ from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import READ
-from nhc.model import Report, printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
-from nhc.system.backoff import Backoff
+from nhc.core.model import Report, printable
+from nhc.core.system.backoff import Backoff
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
 
 MOST_EVENTS = 1000
 """Events kept, on either side of the pipe, for a sink that does not take them."""
@@ -85,7 +85,9 @@ class SinkProcess:
         self.say(standing=[list(fault) for fault in standing or ()])
         backoff.reset()
         wait = 0.0
-        problem = getattr(sink, "problem", None)  # of a sink that writes in its own time (nhc.ports.sinks.BufferedSink)
+        problem = getattr(
+            sink, "problem", None
+        )  # of a sink that writes in its own time (nhc.marks.ports.sinks.BufferedSink)
         while not self.over or (self.new and not wait):
             if wait or problem is None:
                 self._take(wait or None)
@@ -143,7 +145,7 @@ class SinkProcess:
                 pass
 
     def _message(self) -> bool:
-        from nhc.render.json import from_dict
+        from nhc.core.render.json import from_dict
 
         size = LENGTH.size
         if len(self.buffer) < size:

@@ -8,9 +8,9 @@ import socket
 from typing import Callable, Dict, List, Optional
 
 from nhc.agent.event_loop import READ, WRITE, Loop, Timer
-from nhc.system.host_port import host_and_port
-from nhc.system.peer import peer_user
-from nhc.system.scarcity import NOTHING_LEFT
+from nhc.core.system.host_port import host_and_port
+from nhc.core.system.peer import peer_user
+from nhc.core.system.scarcity import NOTHING_LEFT
 
 CONNECTIONS = 64
 LONGEST_PATH = 107

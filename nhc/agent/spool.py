@@ -10,9 +10,9 @@ import os
 import zlib
 from typing import List, NamedTuple, Tuple
 
-from nhc.system import whole_file
-from nhc.system.bounded_read import read_bytes, read_text
-from nhc.system.scarcity import NOTHING_LEFT
+from nhc.core.system import whole_file
+from nhc.core.system.bounded_read import read_bytes, read_text
+from nhc.core.system.scarcity import NOTHING_LEFT
 
 SUFFIX = ".report"
 LARGEST = 64 << 20

@@ -11,13 +11,13 @@ from typing import TYPE_CHECKING, Any, List, NoReturn, Optional, Tuple
 import click
 
 from nhc import __version__
-from nhc.cli.command_error import refusal
 from nhc.cli.command_table import COMMANDS
-from nhc.cli.option_groups import GroupedCommand, HeadedOption, OfferedChoice
-from nhc.cli.options import CHECK_LOCAL, Option, UsageError, check_local_options
-from nhc.exit_status import EXIT_UNKNOWN, EXIT_USAGE
-from nhc.model import printable
-from nhc.system.address_space import has_room
+from nhc.core.command_line.command_error import refusal
+from nhc.core.command_line.option_groups import GroupedCommand, HeadedOption, OfferedChoice
+from nhc.core.command_line.options import CHECK_LOCAL, Option, UsageError, check_local_options
+from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
+from nhc.core.model import printable
+from nhc.core.system.address_space import has_room
 
 if TYPE_CHECKING:
     from nhc.cli.command_table import CommandTable
@@ -95,13 +95,13 @@ _PATHS = {"FILE": click.Path(), "DIR": click.Path(file_okay=False)}
 
 
 def _checks(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
-    from nhc.check import find_all
+    from nhc.core.check import find_all
 
     return [check.name for check in find_all() if check.name.startswith(incomplete)]
 
 
 def _tags(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
-    from nhc.check import find_all
+    from nhc.core.check import find_all
 
     return sorted({tag for check in find_all() for tag in check.tags if tag.startswith(incomplete)})
 
@@ -135,7 +135,7 @@ def click_option(option: Option) -> click.Option:
 
 
 def _check_local(**values: Any) -> None:
-    from nhc.cli import check_local as module
+    from nhc.node.commands import check_local as module
 
     named = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     try:
@@ -179,7 +179,7 @@ application.params.append(
 def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
     """What to say where a command's library, or its part of nhc, is not there."""
     module = (error.name or "").partition(".")[0]
-    from nhc.extras import EXTRAS, how_to_install
+    from nhc.core.extras import EXTRAS, how_to_install
 
     if module == "nhc":
         command = " ".join(argv[:2])

@@ -2,7 +2,8 @@
 
 `nhc check local` and the scheduler hooks run before every job, so they start without click: `main` sends
 them straight to their modules. Everything else, help and completion included, goes through the click
-application in `nhc.cli.click_app`, whose `check local` is built from the same option table (`nhc.cli.options`).
+application in `nhc.cli.click_app`, whose `check local` is built from the same option table
+(`nhc.core.command_line.options`).
 """
 
 from __future__ import annotations
@@ -12,23 +13,23 @@ import gc
 import os
 import sys
 
-from nhc.cli.clean_output import clean_streams, forgive_streams
-from nhc.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
-from nhc.light import TYPE_CHECKING
+from nhc.core.command_line.clean_output import clean_streams, forgive_streams
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
+from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Callable, Sequence
 
-HOOKS = ("nhc.cli.prolog", "nhc.cli.epilog", "nhc.cli.healthcheck")
+HOOKS = ("nhc.hooks.commands.prolog", "nhc.hooks.commands.epilog", "nhc.hooks.commands.healthcheck")
 """Entry points that a scheduler runs: whether anybody reads what they print changes nothing about their status."""
-FAILED = {"nhc.cli.prolog": EXIT_HEALTHY, "nhc.cli.epilog": EXIT_HEALTHY}
+FAILED = {"nhc.hooks.commands.prolog": EXIT_HEALTHY, "nhc.hooks.commands.epilog": EXIT_HEALTHY}
 """The status of an entry point that came upon what nobody foresaw, where it is not EXIT_UNKNOWN: the job starts."""
 
 
 def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     """An executable: `main` of a module, or a function, then out at once. Tearing Python down would cost each run 3 ms.
 
-    What nobody foresaw is one line and a file to report (`nhc.run.crash_report`), never a traceback.
+    What nobody foresaw is one line and a file to report (`nhc.node.run.crash_report`), never a traceback.
     """
     module = run if isinstance(run, str) else run.__module__
     if one_shot(module, sys.argv[1:]):
@@ -52,7 +53,7 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
         if not gone:
             why = getattr(failure, "strerror", None) or failure
             print(f"nhc: standard output: {why}: not everything could be printed", file=sys.stderr)
-    children = sys.modules.get("nhc.system.children")
+    children = sys.modules.get("nhc.core.system.children")
     if children:
         children.reap_all()
     os._exit(status)
@@ -92,7 +93,7 @@ def crashed(module: str, error: BaseException) -> None:
     name = module.rpartition(".")[2]
     command = [argument for argument in sys.argv[1:3] if argument.isalpha()] if name == "main" else []
     try:
-        from nhc.run.crash_report import tell
+        from nhc.node.run.crash_report import tell
 
         tell(" ".join(["nhc", *command]) if name == "main" else f"nhc-{name}", error)
     except BaseException:  # not even that can be loaded
@@ -123,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
     arguments = sys.argv[1:] if argv is None else argv
     try:
         if arguments[:2] == ["check", "local"] and "--help" not in arguments and "_NHC_COMPLETE" not in os.environ:
-            from nhc.cli.check_local import main as check_local
+            from nhc.node.commands.check_local import main as check_local
 
             return check_local(arguments[2:])
         if arguments == ["--version"]:
@@ -134,7 +135,7 @@ def main(argv: list[str] | None = None) -> int:
         if arguments == ["-h"]:
             arguments = ["--help"]
         if (not arguments or arguments[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
-            from nhc.cli.lbnl_usage import answer
+            from nhc.node.commands.lbnl_usage import answer
 
             usage = answer(arguments)
             if usage:

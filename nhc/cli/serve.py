@@ -7,20 +7,20 @@ from typing import Any, Callable, Dict, List, Optional
 
 import click
 
-from nhc.cli import server as reports
-from nhc.cli import spares
-from nhc.cli.job_run import service_of as job_service
-from nhc.cli.notices import PATH as NOTICES
-from nhc.cli.notices import service_of as notices_service
-from nhc.cli.option_groups import GroupedCommand, under
-from nhc.cli.remedy_run import service_of as remedy_service
-from nhc.rounds.host_settings import PATH, HostSettings, SparesPart, load
-from nhc.rounds.hosting import host
-from nhc.rounds.leader import Leader
-from nhc.rounds.service import RoundService
-from nhc.spares.rounds import SpareRounds
-from nhc.spares.settings import PATH as POOLS
-from nhc.system.stop_signals import StopSignals
+from nhc.console.commands.notices import PATH as NOTICES
+from nhc.console.commands.notices import service_of as notices_service
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.system.stop_signals import StopSignals
+from nhc.jobs.commands.job_run import service_of as job_service
+from nhc.remedy.commands import spares
+from nhc.remedy.commands.remedy_run import service_of as remedy_service
+from nhc.remedy.spares.rounds import SpareRounds
+from nhc.remedy.spares.settings import PATH as POOLS
+from nhc.store.commands import server as reports
+from nhc.store.rounds.host_settings import PATH, HostSettings, SparesPart, load
+from nhc.store.rounds.hosting import host
+from nhc.store.rounds.leader import Leader
+from nhc.store.rounds.service import RoundService
 
 AS_SERVICE: Dict[str, Any] = {
     "store_url": None, "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
@@ -73,7 +73,7 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
     """The server, for the main thread; None where it is not hosted."""
     if settings.server is None:
         return None
-    from nhc.server.settings import load as load_server
+    from nhc.store.server.settings import load as load_server
     from nhc.store.settings import load as load_store
 
     of_server, of_store = load_server(settings.server), load_store(settings.store)

@@ -15,8 +15,8 @@ from sqlalchemy.engine import Connection
 
 from nhc.console.access import Person
 from nhc.console.screens import Missing
-from nhc.matching.node_ranges import fold
-from nhc.model import printable
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import printable
 from nhc.remedy import persons
 from nhc.remedy.cases import EpisodeCase
 from nhc.store import episodes, evidence, holds

@@ -8,9 +8,9 @@ from typing import Dict, List, Optional
 from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.sources import SourceError, problem_rows
-from nhc.model import Report
-from nhc.ports.adapter import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState
-from nhc.ports.marks import cause_of
+from nhc.core.model import Report
+from nhc.marks.ports.adapter import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState
+from nhc.marks.ports.marks import cause_of
 
 
 class ClusterSource:

@@ -6,9 +6,9 @@ from bisect import bisect_right
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.snapshot import Snapshot
-from nhc.deep.due import DAY, DeepRule, due
-from nhc.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import fold
 from nhc.store.deep import LastVerdict
+from nhc.store.deep_due import DAY, DeepRule, due
 
 AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))
 """Limits of the age groups; what is older than the last of them is one group, what was never tested another."""

@@ -23,9 +23,9 @@ from aiohttp.typedefs import Handler, Middleware
 from nhc.console.access import Grant, Person
 from nhc.console.settings import ConsoleSettings
 from nhc.console.this_machine import by_a_person, is_forwarded
-from nhc.system.bounded_read import read_text
-from nhc.system.loopback import is_loopback
-from nhc.system.peer import peer_user
+from nhc.core.system.bounded_read import read_text
+from nhc.core.system.loopback import is_loopback
+from nhc.core.system.peer import peer_user
 
 HEADERS = {
     "Content-Security-Policy": "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; "

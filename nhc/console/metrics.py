@@ -10,7 +10,7 @@ from typing import List, Optional
 
 from nhc.console.hub import Hub
 from nhc.console.snapshot import Snapshot
-from nhc.prometheus_family import Family, counter, gauge
+from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.store import attempts, episodes, holds
 from nhc.store.database import Store
 

@@ -9,7 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.console import acts
 from nhc.console.screens import NAMES, ROWS, Value, cause_row, episode_row, left_out
 from nhc.console.snapshot import Snapshot, fold_causes
-from nhc.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import fold
 from nhc.store import ended_episodes, episodes
 from nhc.store.database import Store
 

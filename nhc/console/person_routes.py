@@ -13,7 +13,7 @@ from nhc.console.access import Grant, Person
 from nhc.console.doors import LIFETIME, PERSON
 from nhc.console.route_values import Console, answer_json, form_of, number
 from nhc.console.snapshot import Snapshot
-from nhc.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import fold
 from nhc.store.database import Store
 
 EpisodeAct = Callable[[Store, Person, int, Mapping[str, str], float], Dict[str, object]]

@@ -23,9 +23,9 @@ from nhc.console.metrics import exposition
 from nhc.console.route_values import Answer, Console, answer_json, answer_packed, number, pack_json
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
-from nhc.matching.node_ranges import fold
-from nhc.planning.runbooks import explanation
-from nhc.render.page_parts import PARTS, part
+from nhc.core.matching.node_ranges import fold
+from nhc.core.render.page_parts import PARTS, part
+from nhc.node.planning.runbooks import explanation
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused, StoreError

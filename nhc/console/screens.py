@@ -12,10 +12,10 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.console.fleet_nodes import WORST, letter_of
 from nhc.console.snapshot import FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, fold_causes
-from nhc.matching.node_ranges import expand, fold
-from nhc.model import Report
+from nhc.core.matching.node_ranges import expand, fold
+from nhc.core.model import Report
+from nhc.core.render.json import to_dict
 from nhc.remedy import detail as details
-from nhc.render.json import to_dict
 from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store

@@ -21,11 +21,11 @@ from nhc.console.scheduler import Scheduler
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
+from nhc.core.system.host_port import host_and_port
+from nhc.core.system.web_listener import OpenConnections, listening, listening_at
+from nhc.core.system.web_refusals import WebRefusals
+from nhc.core.system.web_server import BoundedServer
 from nhc.store.database import Store
-from nhc.system.host_port import host_and_port
-from nhc.system.web_listener import OpenConnections, listening, listening_at
-from nhc.system.web_refusals import WebRefusals
-from nhc.system.web_server import BoundedServer
 
 BODY_LIMIT = 64 << 10
 """Bytes of a request; a form of ours has some hundred."""

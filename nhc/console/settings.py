@@ -9,12 +9,12 @@ import time
 from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 
 from nhc.console.access import Person, PersonToken, Register, Role
-from nhc.settings import settings_file
-from nhc.settings.settings_file import SettingsError, Table
+from nhc.core.settings import settings_file
+from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.core.system.host_port import host_and_port
+from nhc.core.system.loopback import is_loopback
+from nhc.core.system.web_listener import WebBounds
 from nhc.store import where
-from nhc.system.host_port import host_and_port
-from nhc.system.loopback import is_loopback
-from nhc.system.web_listener import WebBounds
 
 DEFAULT_LISTEN = "127.0.0.1:9810"
 ROLES = {role.value: role for role in Role}

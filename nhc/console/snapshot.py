@@ -13,7 +13,7 @@ from nhc.store.problem_groups import RANK, by_cause, group
 
 
 class ProblemRow(NamedTuple):
-    """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.model.speaks_of`)."""
+    """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.core.model.speaks_of`)."""
 
     node: str
     check: str

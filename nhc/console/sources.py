@@ -13,13 +13,13 @@ from sqlalchemy.engine import Connection
 from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
-from nhc.model import Report, Verdict, speaks_of
-from nhc.policy.reconcile import BadReports, load_reports
+from nhc.core.model import Report, Verdict, speaks_of
+from nhc.core.system.bounded_read import read_text
+from nhc.marks.policy.reconcile import BadReports, load_reports
 from nhc.store import audit, schema
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store
-from nhc.system.bounded_read import read_text
 
 
 class SourceError(Exception):

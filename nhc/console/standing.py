@@ -7,7 +7,7 @@ from typing import Dict, List, Sequence, Tuple
 from sqlalchemy.engine import Connection
 
 from nhc.console.snapshot import NodeWork
-from nhc.ports.marks import cause_in_words
+from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy import detail as details
 from nhc.remedy.machine import OUT, EpisodeState
 from nhc.store import ended_episodes, episodes, holds, node_work

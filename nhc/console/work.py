@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict
 
 from nhc.console.screens import ROWS, Missing, Value, left_out
-from nhc.ports.jobs import JobName
+from nhc.marks.ports.jobs import JobName
 from nhc.store import deep, jobs, node_work, spares
 from nhc.store.database import Store
 from nhc.store.deep_rates import rates

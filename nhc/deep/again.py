@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Sequence, Set, Tuple
 
-from nhc.checks.deep import SLOW
-from nhc.model import Action, CheckResult, Verdict
+from nhc.core.model import Action, CheckResult, Verdict
+from nhc.node.checks.deep import SLOW
 
 Key = Tuple[str, str, str, str]
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 
-from nhc.checks.deep import SLOW
+from nhc.core.model import Report
+from nhc.core.system.bounded_read import parse_json, read_text
 from nhc.deep.fleet_norm import Proposal, Sample
-from nhc.facts.expected import COLUMNS, format_row
-from nhc.model import Report
-from nhc.policy.reconcile import BadReports, load_reports
-from nhc.system.bounded_read import parse_json, read_text
+from nhc.marks.policy.reconcile import BadReports, load_reports
+from nhc.node.checks.deep import SLOW
+from nhc.node.facts.expected import COLUMNS, format_row
 
 if TYPE_CHECKING:
     from nhc.store.deep import DeepResult

@@ -11,16 +11,16 @@ import time
 import uuid
 from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.deep.due import LastVerdicts, newest_of, oldest_first
+from nhc.core.units import seconds as seconds_of
 from nhc.deep.findings import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import Launcher
-from nhc.rounds.leader import Leader
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import Launcher
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.units import seconds as seconds_of
+from nhc.store.deep_due import LastVerdicts, newest_of, oldest_first
+from nhc.store.rounds.leader import Leader
 
 LEAST = 4
 """Nodes of a pass: a suspect needs two others that prove each other."""

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Dict, List, Sequence
 
-from nhc.check import find
-from nhc.checks.deep import UNJUDGED
-from nhc.model import CheckResult, Outcome, Verdict, unknown
+from nhc.core.check import find
+from nhc.core.model import CheckResult, Outcome, Verdict, unknown
+from nhc.node.checks.deep import UNJUDGED
 
 MISSING = "CommandMissing"
 """The reason of results of tools that are not installed."""

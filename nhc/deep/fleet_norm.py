@@ -11,7 +11,7 @@ import math
 from statistics import median
 from typing import Dict, Iterable, List, NamedTuple, Optional, Tuple
 
-from nhc.facts.expected import UNITS, Expected
+from nhc.node.facts.expected import UNITS, Expected
 
 LEAST = 10
 """Nodes of a kind from which on their distribution says something."""

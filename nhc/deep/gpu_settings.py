@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from nhc.host import Host
+from nhc.core.host import Host
 
 QUERY = ("uuid", "persistence_mode", "compute_mode", "power.limit", "clocks.applications.graphics",
          "clocks.applications.memory", "mig.mode.current")  # fmt: skip

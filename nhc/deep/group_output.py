@@ -9,11 +9,11 @@ from __future__ import annotations
 from statistics import median
 from typing import NamedTuple, Optional, Sequence, Tuple
 
-from nhc.checks.deep_collective import NETWORKS, unproven, wrong_values
 from nhc.deep.group_test import GroupOutcome
 from nhc.deep.rails import strayed
-from nhc.facts.tools import collective
-from nhc.ports.group_launch import GroupOutput
+from nhc.marks.ports.group_launch import GroupOutput
+from nhc.node.checks.deep_collective import NETWORKS, unproven, wrong_values
+from nhc.node.facts.tools import collective
 
 KILLED = 124
 """`timeout` says so of a command that it ended; 128 and more are signals."""

@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from nhc.checks.deep import SLOW
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict, printable
-from nhc.timestamps import utc
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict, printable
+from nhc.core.timestamps import utc
+from nhc.node.checks.deep import SLOW
 
 SUITES = ("instancestress", "instanceconnectivity")
 LOG = "/var/log/aws/clusters/sagemaker-deep-health-check.log"

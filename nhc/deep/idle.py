@@ -10,13 +10,13 @@ import os
 from fnmatch import fnmatchcase
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.checks.gpu_processes import SERVICES
-from nhc.facts.accelerator import accelerators
-from nhc.facts.processes import stat_of
-from nhc.facts.resource_manager import JOB_VARIABLES
-from nhc.host import Host
-from nhc.model import printable
-from nhc.ports.adapter import NodeSource, NodeState, OtherJobs
+from nhc.core.host import Host
+from nhc.core.model import printable
+from nhc.core.resource_manager import JOB_VARIABLES
+from nhc.marks.ports.adapter import NodeSource, NodeState, OtherJobs
+from nhc.node.checks.gpu_processes import SERVICES
+from nhc.node.facts.accelerator import accelerators
+from nhc.node.facts.processes import stat_of
 
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/infiniband/uverbs*", "/dev/neuron[0-9]*",
            "/dev/accel/accel*", "/dev/hl[0-9]*")  # fmt: skip
@@ -110,7 +110,7 @@ def _held(host: Host, pid: str) -> List[str]:
 
 
 def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occupancy:
-    """What the node's scheduler says. Raises nhc.ports.adapter.AdapterError where it does not answer."""
+    """What the node's scheduler says. Raises nhc.marks.ports.adapter.AdapterError where it does not answer."""
     state = next((state for state in source.nodes([node]) if state.name == node), None)
     job = _job(environ)
     beside: Sequence[str] = ()

@@ -12,12 +12,12 @@ import os
 import shutil
 from typing import List, NamedTuple, Optional, Tuple
 
+from nhc.core.host import Host
+from nhc.core.system import whole_file
+from nhc.core.system.bounded_read import parse_json, read_bytes
 from nhc.deep import gpu_settings, leftovers
 from nhc.deep.gpu_settings import GpuSettings
-from nhc.facts import systemd
-from nhc.host import Host
-from nhc.system import whole_file
-from nhc.system.bounded_read import parse_json, read_bytes
+from nhc.node.facts import systemd
 
 DIRECTORY = "/var/lib/nhc/deep"
 NAME = "journal.json"
@@ -49,7 +49,7 @@ def directory() -> str:
         return named
     if os.geteuid() == 0:
         return DIRECTORY
-    from nhc.state.store import default_directory
+    from nhc.core.state.store import default_directory
 
     return f"{default_directory()}/deep"
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import List
 
-from nhc.host import Host
-from nhc.planning import node_type
+from nhc.core.host import Host
+from nhc.node.planning import node_type
 
 
 def kinds(host: Host, ask: bool = True) -> List[str]:

@@ -11,10 +11,10 @@ import signal
 import time
 from typing import List
 
-from nhc.checks.deep import RUN
-from nhc.system.bounded_read import read_bytes
-from nhc.system.process_identity import KnownProcess, identify, is_alive, read_stat
-from nhc.system.signals import kill
+from nhc.core.system.bounded_read import read_bytes
+from nhc.core.system.process_identity import KnownProcess, identify, is_alive, read_stat
+from nhc.core.system.signals import kill
+from nhc.node.checks.deep import RUN
 
 GRACE = 30.0
 """Seconds between SIGTERM and SIGKILL: dcgmi needs up to 25 to stop its diagnostic."""

@@ -11,16 +11,10 @@ import select
 import signal
 import sys
 import time
-from typing import List, NamedTuple, Sequence
+from typing import List, Sequence
 
-from nhc.units import show_seconds
-
-
-class ExpectedCheck(NamedTuple):
-    """One check to come, and how long it is thought to take, in seconds."""
-
-    name: str
-    seconds: float
+from nhc.core.units import show_seconds
+from nhc.node.planning.suites import ExpectedCheck
 
 
 def line(steps: Sequence[ExpectedCheck], done: int, spent: float) -> str:

@@ -13,36 +13,30 @@ import uuid
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import __version__
-from nhc.check import find
-from nhc.checks.deep import KIND, REQUIRE, RUN, SCRATCH
-from nhc.checks.gpu_proof import SEED
+from nhc.core.host import Host
+from nhc.core.model import CheckResult, Outcome, Report, Verdict, unknown
+from nhc.core.plan import Plan
+from nhc.core.state.store import State
+from nhc.core.system import whole_file
+from nhc.core.system.bounded_read import read_text
+from nhc.core.system.ending_signals import Signals, SignalToEnd
+from nhc.core.system.process import adopt_orphans
 from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers
 from nhc.deep.journal import JournalError, RestoreJournal
-from nhc.deep.progress import ExpectedCheck, RunProgress
-from nhc.facts import systemd
-from nhc.facts.accelerator import accelerators
-from nhc.host import Host
-from nhc.model import CheckResult, Outcome, Report, Verdict, unknown
-from nhc.plan import BUILT_IN, Item, Plan
-from nhc.ports.adapter import AdapterError, NodeSource
-from nhc.ports.suites import RUN_ITSELF, UNPROVED
-from nhc.run import engine
-from nhc.state.store import State
-from nhc.system import whole_file
-from nhc.system.bounded_read import read_text
-from nhc.system.ending_signals import Signals, SignalToEnd
-from nhc.system.process import adopt_orphans
+from nhc.deep.progress import RunProgress
+from nhc.marks.ports.adapter import AdapterError, NodeSource
+from nhc.marks.ports.suites import RUN_ITSELF, UNPROVED
+from nhc.node.checks.deep import KIND, REQUIRE, RUN, SCRATCH
+from nhc.node.checks.gpu_proof import SEED
+from nhc.node.facts import systemd
+from nhc.node.facts.accelerator import accelerators
+from nhc.node.planning.suites import TIMES, estimate
+from nhc.node.run import engine
 
 GRACE = leftovers.GRACE
 """Seconds that a tool gets to end by itself."""
 STOP, ALLOW = "NHC_DEEP_STOP", "NHC_DEEP_ALLOW"
 """Variables of a configuration: services to stop for the run, and names of processes that may hold devices."""
-USUAL = 20.0
-"""Seconds expected of a check that names no duration and has not run here before."""
-LEVELS = {"1": 30.0, "2": 120.0, "3": 900.0, "4": 5400.0}
-"""Seconds that NVIDIA gives for the levels of its diagnostics; HyperPod gives 45 to 90 minutes for the last."""
-TIMES = "deep-times"
-"""Memory: how many seconds each line took when it last ran here."""
 
 
 class RunRequest(NamedTuple):
@@ -265,27 +259,6 @@ def _own(wanted: RunRequest, begin: RestoreJournal) -> Plan:
     return wanted.plan._replace(items=items)
 
 
-def estimate(items: Sequence[Item], state: State) -> List[ExpectedCheck]:
-    """How long each line may take: as long as it took here last, else the time that it is to load the node."""
-    last = {line: float(took) for line, took in state.load(TIMES).items() if isinstance(took, (int, float))}
-    return [ExpectedCheck(item.name, last.get(item.line, USUAL + duration(item))) for item in items]
-
-
-def duration(item: Item) -> float:
-    """For how long a line says that it loads the node, in seconds; 0 where it does not say."""
-    check = find(item.argv[0]) if item.kind == BUILT_IN else None
-    if check is None:
-        return 0.0
-    try:
-        options = check.parse(item.argv[1:])
-        value = options.get("duration", 0.0)
-    except ValueError:
-        return 0.0
-    if item.name == "check_deep_dcgm":
-        return LEVELS.get(options.get("run", ""), LEVELS["2"])
-    return float(value) if isinstance(value, (int, float)) else 0.0
-
-
 def _itself(outcome: Outcome) -> CheckResult:
     return CheckResult(RUN_ITSELF, outcome)
 
@@ -313,7 +286,7 @@ KEPT_SIZE = 64 << 20
 
 def keep(report: Report, where: str) -> Optional[str]:
     """Keep a report among the last ones; why it could not be, None where it was. What is oldest goes."""
-    from nhc.render.json import render
+    from nhc.core.render.json import render
 
     folder = f"{where}/runs"
     name = time.strftime("%Y%m%dT%H%M%SZ", time.gmtime(report.started))
@@ -330,7 +303,7 @@ def keep(report: Report, where: str) -> Optional[str]:
 
 def kept(where: str, suite: str, node: str, since: float) -> Optional[Report]:
     """The newest kept report of a suite that began after `since` and could tell, None where there is none."""
-    from nhc.render.json import parse
+    from nhc.core.render.json import parse
 
     folder = f"{where}/runs"
     try:

@@ -9,14 +9,14 @@ import time
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import fleet
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json, read_text
+from nhc.core.units import seconds as seconds_of
+from nhc.core.units import show_size
 from nhc.deep import journal
 from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
-from nhc.model import printable
-from nhc.ports.adapter import SettingError
-from nhc.system.bounded_read import parse_json, read_text
-from nhc.units import seconds as seconds_of
-from nhc.units import show_size
+from nhc.marks.ports.adapter import SettingError
 
 KNOWN = ("state", "directory", "ssh-config", "ssh-options", "mpirun", "mpi-args", "rsh", "python", "grace", "work",
          "allow")  # fmt: skip

@@ -13,15 +13,15 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.checks.deep import RUN
+from nhc.core.model import printable
+from nhc.core.system import whole_file
+from nhc.core.system.bounded_read import read_text
 from nhc.deep.ssh_guard import ALIVE, CONNECT, GuardSession, SshSettings, read_settings
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Transport, Trouble
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
-from nhc.system import whole_file
-from nhc.system.bounded_read import read_text
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.node.checks.deep import RUN
 
 PROBED = 15.0
 """Seconds for which what a node's guard said of idleness is believed. It proves it again before it begins."""

@@ -19,13 +19,13 @@ from nhc.deep.judge import judge
 from nhc.deep.planner import next_round
 from nhc.deep.rails import held
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy
-from nhc.rounds.leader import Leader
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, STOPPING, DeepResult, SweepTest
 from nhc.store.errors import LeadershipLost
+from nhc.store.rounds.leader import Leader
 
 LAUNCHES = 3
 """Failed launches of a test after which it is UNKNOWN."""

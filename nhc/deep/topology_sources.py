@@ -9,8 +9,8 @@ import re
 from collections import defaultdict
 from typing import DefaultDict, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.core.matching.node_ranges import expand
 from nhc.deep.group_test import Topology
-from nhc.matching.node_ranges import expand
 
 
 class BadTopology(ValueError):

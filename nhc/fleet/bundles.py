@@ -74,7 +74,7 @@ def default_cache() -> str:
 
 def _built(cache: str) -> str:
     """The path of an archive of this nhc's sources, built once for as long as they do not change."""
-    from nhc.archive import build
+    from nhc.core.archive import build
 
     path = f"{cache}/nhc-{__version__}-{_fingerprint()}.pyz"
     if os.path.exists(path) and os.stat(path).st_uid == os.geteuid():
@@ -163,7 +163,7 @@ def _read(path: str) -> bytes:
 
 def config_files(path: str, contents: Dict[str, bytes]) -> None:
     """Add a configuration file or directory, and what it includes by relative names. Raises BadSite."""
-    from nhc.language.lines import parse_text
+    from nhc.core.language.lines import parse_text
 
     todo = [path]
     if os.path.isdir(path):

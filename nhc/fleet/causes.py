@@ -11,7 +11,7 @@ import re
 from array import array
 from typing import Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
-from nhc.model import printable
+from nhc.core.model import printable
 
 MOST = 50
 """Causes kept of one problem. What comes after is one more: a program that says something else each time."""

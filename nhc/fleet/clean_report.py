@@ -12,8 +12,8 @@ import math
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
-from nhc.model import SCHEMA, Action, Verdict, reason_key
-from nhc.timestamps import utc_milliseconds
+from nhc.core.model import SCHEMA, Action, Verdict, reason_key
+from nhc.core.timestamps import utc_milliseconds
 
 RESULTS = 5000
 LINES = 50

@@ -8,13 +8,13 @@ import json
 import sys
 from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import Verdict
 from nhc.fleet.fold import Problem
 from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
 from nhc.fleet.summary import sweep_line
 from nhc.fleet.sweep_options import DiffOptions
-from nhc.matching.node_ranges import fold
-from nhc.model import Verdict
 
 
 class NodeChange(NamedTuple):

@@ -9,13 +9,13 @@ from __future__ import annotations
 from array import array
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import Verdict, printable
+from nhc.core.render.text import paint
+from nhc.core.units import show_number
 from nhc.fleet.causes import Cause, Causes
 from nhc.fleet.clean_report import Finding
 from nhc.fleet.node_result import REACH
-from nhc.matching.node_ranges import fold
-from nhc.model import Verdict, printable
-from nhc.render.text import paint
-from nhc.units import show_number
 
 SHOWN = 5
 """Causes of one problem shown as text; JSON and the page have them all."""

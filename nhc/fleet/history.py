@@ -14,9 +14,10 @@ import time
 import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.model import Report, printable
+from nhc.core.render.json import from_dict
 from nhc.fleet.node_result import safe
-from nhc.model import Report, printable
-from nhc.render.json import from_dict
+from nhc.marks.policy.reconcile import BadReports
 
 KEEP = 50
 """Sweeps kept."""
@@ -259,3 +260,16 @@ class SweepHistory:
             yield from self.db.execute(query, values)
         except (sqlite3.Error, UnicodeDecodeError) as error:
             raise HistoryError(f"{self.path}: {error}") from None
+
+
+def reports_of_file(path: str) -> Iterator[Report]:
+    """The reports of all sweeps in a file, the oldest sweep first. Raises BadReports."""
+    try:
+        history = SweepHistory(path, create=False)
+        try:
+            for sweep in sorted(history.sweeps(), key=lambda each: each.started):
+                yield from (report for report, _record in history.reports(sweep.id))
+        finally:
+            history.close()
+    except HistoryError as error:
+        raise BadReports(str(error)) from None

@@ -14,16 +14,16 @@ import json
 import os
 from typing import Any, Dict, List, Sequence, TextIO, Tuple
 
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import Verdict
+from nhc.core.render.page_parts import one_script, part
+from nhc.core.timestamps import utc_milliseconds
 from nhc.fleet.causes import OTHERS, Cause, template_of
 from nhc.fleet.fold import Problem
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.outliers import Outlier
 from nhc.fleet.summary import Picture
 from nhc.fleet.transport import Node
-from nhc.matching.node_ranges import fold
-from nhc.model import Verdict
-from nhc.render.page_parts import one_script, part
-from nhc.timestamps import utc_milliseconds
 
 MANY = 2000
 OUTLIERS = 200

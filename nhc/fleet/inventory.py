@@ -16,8 +16,8 @@ import subprocess
 import sys
 from typing import Any, Dict, List, Mapping, Sequence, Tuple
 
+from nhc.core.model import printable
 from nhc.fleet.transport import Node
-from nhc.model import printable
 
 FACTS = ("rack", "row", "room", "type", "node_type", "model", "role")
 """Variables of an inventory that reports can be grouped by without being asked for."""
@@ -85,7 +85,7 @@ def _python() -> str:
         if first.startswith("#!") and "python" in first:
             argv = first[2:].split()
             return shutil.which(argv[-1]) or argv[0]
-    from nhc.extras import how_to_install
+    from nhc.core.extras import how_to_install
 
     how = how_to_install("ansible-core", "ansible")
     raise InventoryError(f"reading an Ansible inventory needs ansible-core: {how}")

@@ -8,17 +8,18 @@ from __future__ import annotations
 import sys
 from typing import Callable, List
 
+from nhc.core.plugins import NoAdapter
+from nhc.core.render.json import from_dict
+from nhc.core.settings.settings_file import SettingsError
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import was_reached
 from nhc.fleet.sweep_options import SweepOptions
-from nhc.plugins import NoAdapter, open_adapter
-from nhc.policy.ledger import Ledger, LedgerError
-from nhc.policy.policy_file import policy_of
-from nhc.policy.reconcile import SyncResult, sync
-from nhc.policy.sync_text import show_text
-from nhc.ports.adapter import AdapterError, Marker, Operation
-from nhc.render.json import from_dict
-from nhc.settings.settings_file import SettingsError
+from nhc.marks.plugins import open_adapter
+from nhc.marks.policy.ledger import Ledger, LedgerError
+from nhc.marks.policy.policy_file import policy_of
+from nhc.marks.policy.reconcile import SyncResult, sync
+from nhc.marks.policy.sync_text import show_text
+from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
 MarkReports = Callable[[SweepHistory, int, SweepOptions], int]
 """Hands the reports of a sweep, by its number, to an adapter. Returns the exit status."""

@@ -9,6 +9,8 @@ import json
 import math
 from typing import Any, Dict, NamedTuple, Tuple, Union
 
+from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Verdict, printable, reason_key, unknown
+from nhc.core.render.json import parse, to_dict
 from nhc.fleet.clean_report import (
     CLOCK,
     LABELS,
@@ -26,8 +28,6 @@ from nhc.fleet.clean_report import (
     clean_report,
 )
 from nhc.fleet.transport import Node, Trouble
-from nhc.model import CheckResult, DeviceId, Metric, Outcome, Report, Verdict, printable, reason_key, unknown
-from nhc.render.json import parse, to_dict
 
 REACH = "nhc_fleet"
 """The check under which a node that gave no report is listed."""

@@ -15,9 +15,9 @@ import urllib.parse
 from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import __version__
+from nhc.core.model import printable
 from nhc.fleet.bundles import Bundle, Site
 from nhc.fleet.transport import Node, Session, Stream, Trouble, left
-from nhc.model import printable
 
 REPORT_LIMIT = 4 << 20
 """Bytes of a report at most."""

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from typing import Any, Callable, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
+from nhc.core.matching.node_ranges import expand
+from nhc.core.matching.nodeset import BadRange
+from nhc.core.model import printable
+from nhc.core.plugins import NoAdapter
+from nhc.core.system.bounded_read import cause, read_input, read_text
 from nhc.fleet.inventory import InventoryError
 from nhc.fleet.inventory import read as read_inventory
 from nhc.fleet.transport import Node
-from nhc.matching.node_ranges import expand
-from nhc.matching.nodeset import BadRange
-from nhc.model import printable
-from nhc.plugins import NoAdapter, open_adapter
-from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import cause, read_input, read_text
+from nhc.marks.plugins import open_adapter
+from nhc.marks.ports.adapter import AdapterError
 
 
 class NodesError(ValueError):
@@ -148,7 +149,7 @@ def _cluster_shell(what: str, make: Callable[[Any], Iterable[str]]) -> List[str]
             GroupSourceError,
         )
     except ImportError:
-        from nhc.extras import how_to_install
+        from nhc.core.extras import how_to_install
 
         how = how_to_install("ClusterShell", "fleet")
         raise NodesError(f"{what}: groups and set operators need ClusterShell: {how}") from None

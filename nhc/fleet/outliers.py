@@ -12,7 +12,7 @@ from array import array
 from statistics import median
 from typing import Any, Dict, Iterable, List, NamedTuple, Sequence, Tuple
 
-from nhc.units import show_kb, show_seconds
+from nhc.core.units import show_kb, show_seconds
 
 FAR = 6.0
 """Deviations beyond which a node is listed. 3.5 would list one healthy node in every 2,000 per metric."""

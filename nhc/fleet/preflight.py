@@ -12,11 +12,11 @@ import re
 from difflib import get_close_matches
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
-from nhc.language.elsewhere import meant
-from nhc.language.line_options import CONTEXTS
-from nhc.language.lines import RawLine, parse_text
-from nhc.language.loader import Problem, validate_lines
-from nhc.language.site_scripts import scan
+from nhc.core.language.elsewhere import meant
+from nhc.core.language.line_options import CONTEXTS
+from nhc.core.language.lines import RawLine, parse_text
+from nhc.core.language.loader import Problem, validate_lines
+from nhc.core.language.site_scripts import scan
 
 SHOWN = 20
 """Problems that are listed; of more, only the number."""
@@ -59,8 +59,8 @@ def look(asked: Asked) -> None:
 def _profile(name: str) -> None:
     if name in ("", "auto", "none") or os.path.isfile(name) or "/" in name:
         return  # a path that is not here is one on the node
-    from nhc.host import Host
-    from nhc.planning.profiles import names
+    from nhc.core.host import Host
+    from nhc.node.planning.profiles import names
 
     known = names(Host())
     if name not in known:
@@ -116,7 +116,7 @@ def _explained(problem: Problem) -> Problem:
 
 
 def _built_in() -> List[str]:
-    from nhc.check import find_all
+    from nhc.core.check import find_all
 
     return [check.name for check in find_all()]
 
@@ -134,7 +134,7 @@ def _known_checks(asked: Asked, configured: Set[str]) -> None:
 
 
 def _known_tags(asked: Asked, configured: Set[str]) -> None:
-    from nhc.check import find_all
+    from nhc.core.check import find_all
 
     known = configured | {tag for check in find_all() for tag in check.tags}
     for tag in asked.tags:

@@ -7,8 +7,8 @@ import sys
 from types import TracebackType
 from typing import Any, Collection, Mapping, Optional, Sequence, TextIO, Type
 
-from nhc.matching.node_ranges import fold
-from nhc.model import Verdict, printable
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import Verdict, printable
 
 _STYLES = {Verdict.CRIT: "bold red", Verdict.UNKNOWN: "magenta", Verdict.WARN: "yellow", Verdict.OK: "green",
            Verdict.SKIP: "dim"}  # fmt: skip
@@ -43,7 +43,7 @@ class ProgressLine:
         return self
 
     def _terminal(self) -> TextIO:
-        """Standard error as it is: the bar moves the cursor, which `nhc.cli.clean_output` lets nobody do.
+        """Standard error as it is: the bar moves the cursor, which `nhc.core.command_line.clean_output` lets nobody do.
 
         All that is drawn is ours: numbers, verdicts, and names that are printable.
         """

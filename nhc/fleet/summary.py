@@ -6,6 +6,10 @@ import json
 import time
 from typing import Dict, Iterable, List, Mapping, Sequence, TextIO, Tuple
 
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import Verdict, printable
+from nhc.core.timestamps import utc_milliseconds
+from nhc.core.units import show_number
 from nhc.fleet.clean_report import Finding
 from nhc.fleet.fold import Folder, counted, show_by_check, show_by_node
 from nhc.fleet.history import Sweep, SweepHistory
@@ -13,10 +17,6 @@ from nhc.fleet.node_result import findings, metrics
 from nhc.fleet.node_sources import group_of, kind_of
 from nhc.fleet.outliers import Numbers, Outlier, outliers
 from nhc.fleet.transport import Node
-from nhc.matching.node_ranges import fold
-from nhc.model import Verdict, printable
-from nhc.timestamps import utc_milliseconds
-from nhc.units import show_number
 
 SHOWN = 20
 """Outliers shown as text; JSON has them all."""

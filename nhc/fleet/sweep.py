@@ -15,11 +15,11 @@ import signal
 import time
 from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set, Tuple
 
+from nhc.core.system.children import fork
 from nhc.fleet import worker
 from nhc.fleet.result_frame import Arrived, Returned, Scarce, arrival, failed, unpack
 from nhc.fleet.transport import Node, Trouble, is_scarce
 from nhc.fleet.worker import SweepSettings
-from nhc.system.children import fork
 
 WAIT_FOR_ROOM = 30.0
 """Seconds without any finished node, for want of processes, threads or descriptors, before the rest is given up."""

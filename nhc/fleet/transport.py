@@ -12,7 +12,7 @@ import os
 import time
 from typing import Mapping, NamedTuple, Optional, Protocol, Tuple
 
-from nhc.system.scarcity import NOTHING_LEFT
+from nhc.core.system.scarcity import NOTHING_LEFT
 
 
 class Node(NamedTuple):

@@ -11,6 +11,9 @@ from __future__ import annotations
 
 import os
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report, Verdict
+from nhc.core.state.store import State
 from nhc.hooks.job_environment import (
     EPILOG,
     HEALTHCHECK,
@@ -21,9 +24,6 @@ from nhc.hooks.job_environment import (
     job_devices,
     skipped,
 )
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report, Verdict
-from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional

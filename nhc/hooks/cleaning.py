@@ -12,11 +12,11 @@ import signal
 import stat
 import time
 
+from nhc.core.host import Host
+from nhc.core.language.setting_words import GPU, PROCESSES
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.system.process_identity import parse_stat
 from nhc.hooks.leftovers import Leftover
-from nhc.host import Host
-from nhc.language.setting_words import GPU, PROCESSES
-from nhc.light import TYPE_CHECKING
-from nhc.system.process_identity import parse_stat
 
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Set

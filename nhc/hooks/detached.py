@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from nhc.exit_status import EXIT_UNKNOWN
+from nhc.core.exit_status import EXIT_UNKNOWN
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report
+from nhc.core.system.steady_time import boot_id
 from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
 from nhc.hooks.scheduled_check import exit_status, judge, tell, watching
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report
-from nhc.system.steady_time import boot_id
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Sequence
@@ -21,9 +21,9 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     Unlike the original, a healthy run writes its result too (there, DETACHED_MODE_FAIL_NODATA fails every
     healthy node) and the detached run keeps the command line.
     """
-    from nhc.render.json import from_dict, to_dict
-    from nhc.state.store import State
-    from nhc.system.children import fork
+    from nhc.core.render.json import from_dict, to_dict
+    from nhc.core.state.store import State
+    from nhc.core.system.children import fork
 
     kept = State().load("detached")
     try:
@@ -43,7 +43,7 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         if judged is not None:
             tell(judged, settings, output)
             State().save("detached", {"report": to_dict(judged)})
-            from nhc.system.children import reap_all
+            from nhc.core.system.children import reap_all
 
             reap_all()
         else:  # the last verdict must not stand for what is no longer checked

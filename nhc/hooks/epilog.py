@@ -15,17 +15,17 @@ from __future__ import annotations
 
 import time
 
+from nhc.core.host import Host
+from nhc.core.language.setting_words import KINDS
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import CheckResult, Outcome, Report, Verdict, crit, warn
+from nhc.core.state.store import State
 from nhc.hooks import log
 from nhc.hooks.job_environment import job_devices, watch_only
 from nhc.hooks.leftovers import Leftover, find
 from nhc.hooks.tell_why import tell_why
-from nhc.host import Host
-from nhc.language.setting_words import KINDS
-from nhc.light import TYPE_CHECKING
-from nhc.model import CheckResult, Outcome, Report, Verdict, crit, warn
-from nhc.ports.adapter import AdapterError, Effect, OtherJobs
-from nhc.ports.marks import mark_of
-from nhc.state.store import State
+from nhc.marks.ports.adapter import AdapterError, Effect, OtherJobs
+from nhc.marks.ports.marks import mark_of
 
 if TYPE_CHECKING:
     from typing import List, Mapping, Optional, Sequence, Tuple

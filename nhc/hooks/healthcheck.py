@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import time
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report, Verdict
+from nhc.core.state.store import State
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report, Verdict
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, Marker
-from nhc.ports.marks import mark_of, mark_text
-from nhc.state.store import State
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, Marker
+from nhc.marks.ports.marks import mark_of, mark_text
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional

@@ -9,14 +9,14 @@ from __future__ import annotations
 import os
 import sys
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.state.store import State
 from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, context_of, node_name, watch_only
-from nhc.light import TYPE_CHECKING
-from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional
 
-    from nhc.plan import Plan
+    from nhc.core.plan import Plan
 
 QUIET = 3600.0
 """Seconds for which a hook that left a comment leaves no second one. One that fails on renews it after that."""
@@ -33,7 +33,7 @@ def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
     """
     path = f"{settings['CONFDIR']}/nhc.conf"
     if not plan.items and settings["CONFFILE"] == path:
-        from nhc.language.problems import ConfigError, Problem
+        from nhc.core.language.problems import ConfigError, Problem
 
         raise ConfigError([Problem(path, 0, 0, f"no line is for {node}, so it is never checked")])
 
@@ -47,7 +47,7 @@ def broken(
 ) -> int:
     """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
     try:
-        from nhc.planning.kept_verdict import forget
+        from nhc.node.planning.kept_verdict import forget
 
         forget(state or State())
         _leave_comment(context, error, environ, settings, state or State())
@@ -62,26 +62,26 @@ def _leave_comment(
     """Log that nhc itself failed, and leave it on the node, once an hour at most."""
     import time
 
+    from nhc.core.language.problems import ConfigError
+    from nhc.core.language.trust import Untrusted
+    from nhc.core.model import printable
     from nhc.hooks.log import error
-    from nhc.language.problems import ConfigError
-    from nhc.language.trust import Untrusted
-    from nhc.model import printable
-    from nhc.planning.profiles import NoProfile
+    from nhc.node.planning.profiles import NoProfile
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
         message = f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
         error(message)
     else:
-        from nhc.hosts.redaction import secrets
-        from nhc.run.crash_report import keep
+        from nhc.node.hosts.redaction import secrets
+        from nhc.node.run.crash_report import keep
 
         message = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
         path = keep(f"nhc-{context}", failure)
         error(f"{message}; please report it with {path}" if path else message)
     if context_of(context, environ).endswith("-slurmctld"):
         return  # the controller's machine is not the node
-    from nhc.host import Host
+    from nhc.core.host import Host
 
     now, name = time.time(), node_name(environ, settings, Host().system.hostname())
     where = _notes_of(state, name)
@@ -89,7 +89,7 @@ def _leave_comment(
     if last is not None and abs(now - last) < QUIET:
         return
     from nhc.hooks.marking import scheduler
-    from nhc.ports.adapter import Comments
+    from nhc.marks.ports.adapter import Comments
 
     # Noted before the attempt: a controller that does not answer must not hold up every job. Tried again in a minute.
     _note(where, context, now - QUIET + AGAIN)
@@ -120,7 +120,7 @@ def works_again(context: str, node: str, environ: Mapping[str, str], settings: M
         _note(where, _TRIED, now)
     from nhc.hooks.log import warn
     from nhc.hooks.marking import scheduler
-    from nhc.ports.adapter import AdapterError, Comments
+    from nhc.marks.ports.adapter import AdapterError, Comments
 
     adapter: object = scheduler(environ, settings)
     if isinstance(adapter, Comments):

@@ -6,13 +6,13 @@ devices the job has, which checks its user may skip.
 
 from __future__ import annotations
 
-from nhc.host import switched_on
-from nhc.light import TYPE_CHECKING
+from nhc.core.host import switched_on
+from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import FrozenSet, Mapping, Optional
 
-    from nhc.plan import Plan
+    from nhc.core.plan import Plan
 
 HEALTHCHECK = "healthcheck"
 PROLOG = "prolog"
@@ -81,7 +81,7 @@ def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname:
     short = hostname.partition(".")[0]
     pairs = settings.get("NHC_NODE_MAP") or environ.get("NHC_NODE_MAP", "")
     if pairs.startswith("/"):
-        from nhc.host import Host
+        from nhc.core.host import Host
 
         pairs = Host().read_or(pairs)
     for line in pairs.splitlines():
@@ -150,7 +150,7 @@ def job_size(environ: Mapping[str, str]) -> str:
     listed = environ.get("SLURM_JOB_NODELIST") or environ.get("SLURM_NODELIST", "")
     if not listed:
         return ""
-    from nhc.matching.node_ranges import expand
+    from nhc.core.matching.node_ranges import expand
 
     try:
         return str(len(expand(listed)))

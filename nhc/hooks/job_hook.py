@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 
+from nhc.core.language import trust
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report, Verdict
+from nhc.core.state.store import State
 from nhc.hooks.after_report import after_report
 from nhc.hooks.job_environment import (
     EPILOG,
@@ -17,22 +21,18 @@ from nhc.hooks.job_environment import (
     skipped,
     target_name,
 )
-from nhc.language import trust
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report, Verdict
-from nhc.state.store import State
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
 
-    from nhc.plan import Plan
+    from nhc.core.plan import Plan
 
 
 def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     """Run one hook; its exit status."""
-    from nhc.host import Host
-    from nhc.plan import NONE, UNLESS_NAMED
-    from nhc.planning.node_plan import node_plan
+    from nhc.core.host import Host
+    from nhc.core.plan import NONE, UNLESS_NAMED
+    from nhc.node.planning.node_plan import node_plan
 
     context = context_of(hook, environ)
     state = State()
@@ -75,7 +75,7 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     devices = job_devices(environ)
     report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))
     if age > 0 or report.verdict is not Verdict.OK:  # who reads of a healthy node before a job? It may take a request
-        from nhc.facts import machine_identity
+        from nhc.node.facts import machine_identity
 
         report = report._replace(labels=machine_identity.labels(host))
     if context == PROLOG and "NHC_PROLOG_SUITE" in everything:
@@ -87,11 +87,11 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
 
         remember(state, hook, report)
         if not skipped(environ, everything):
-            from nhc.planning.kept_verdict import keep
+            from nhc.node.planning.kept_verdict import keep
 
             keep(state, whole, report, everything, age, context)
     elif age > 0 and report.verdict is not Verdict.OK:
-        from nhc.planning.kept_verdict import forget
+        from nhc.node.planning.kept_verdict import forget
 
         forget(state)
     return after_report(hook, report, environ, everything, state)
@@ -102,7 +102,7 @@ def _judge(
 ) -> Report:
     if not plan.items:
         return Report(name, boot_id, host.time(), 0.0, ())
-    from nhc.run.engine import run as run_plan
+    from nhc.node.run.engine import run as run_plan
 
     size = job_size(os.environ)
     about_job = {"NHC_JOB_NODES": size} if size else {}  # check_gate -a asks

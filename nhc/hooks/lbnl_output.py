@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import os
 
-from nhc.language import lbnl_settings
-from nhc.light import TYPE_CHECKING
-from nhc.model import CheckResult, describe, printable
+from nhc.core.language import lbnl_settings
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import CheckResult, describe, printable
 
 if TYPE_CHECKING:
     from typing import Mapping, Sequence

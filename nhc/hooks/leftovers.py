@@ -11,11 +11,11 @@ from __future__ import annotations
 import stat
 import time
 
+from nhc.core.host import Host
+from nhc.core.language.setting_words import GPU, PROCESSES, SHM, TMP
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.system.process_identity import parse_stat
 from nhc.hooks import log
-from nhc.host import Host
-from nhc.language.setting_words import GPU, PROCESSES, SHM, TMP
-from nhc.light import TYPE_CHECKING, NamedTuple
-from nhc.system.process_identity import parse_stat
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence
@@ -129,7 +129,7 @@ def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover
 
 def _proofs_ended(host: Host) -> bool:
     """Whether nhc's own proofs of GPUs have ended, PROOF_WAIT seconds from now at the latest."""
-    from nhc.gpu_proof.running import is_proof, proofs
+    from nhc.node.gpu_proof.running import is_proof, proofs
 
     ends, running = time.monotonic() + PROOF_WAIT, proofs(host)
     while running and time.monotonic() < ends:

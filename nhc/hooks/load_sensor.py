@@ -5,10 +5,10 @@ from __future__ import annotations
 import gc
 import sys
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report
 from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
 from nhc.hooks.scheduled_check import helpers_name, judge, watching
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import sys
 
-from nhc.model import printable
+from nhc.core.model import printable
 
 
 def info(text: str) -> None:

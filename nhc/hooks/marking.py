@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.limits import Limit, read_limit
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
-from nhc.light import TYPE_CHECKING
-from nhc.policy.limits import Limit, read_limit
-from nhc.ports.adapter import (
+from nhc.marks.ports.adapter import (
     WORK_SETTING,
     AdapterError,
     Applied,
@@ -24,7 +24,7 @@ from nhc.ports.adapter import (
     Operation,
     PlannedOperation,
 )
-from nhc.ports.marks import mark_text, may_clear, may_mark, out_by_nhc
+from nhc.marks.ports.marks import mark_text, may_clear, may_mark, out_by_nhc
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional
@@ -39,10 +39,11 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
     """The adapter, None where marking is switched off, or there is none that a hook can use: the log says which."""
     if settings.get("MARK_OFFLINE", "1") == "0":
         return None
-    from nhc.facts.resource_manager import detect
-    from nhc.host import Host
-    from nhc.language.setting_words import INSTEAD
-    from nhc.plugins import NoAdapter, open_adapter
+    from nhc.core.host import Host
+    from nhc.core.language.setting_words import INSTEAD
+    from nhc.core.plugins import NoAdapter
+    from nhc.core.resource_manager import detect
+    from nhc.marks.plugins import open_adapter
 
     name, how, _unsure = detect(environ, settings, Host())
     if not name:
@@ -145,7 +146,7 @@ def audited(operation: Operation, node: str, because: str, act: Callable[[], App
     """Act, with a line in this node's ledger before and after; one that cannot be written keeps no sick node in."""
     import time
 
-    from nhc.policy.ledger import Ledger, LedgerError
+    from nhc.marks.policy.ledger import Ledger, LedgerError
 
     ledger = Ledger(by="hook")
     try:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report
 
 if TYPE_CHECKING:
     from typing import FrozenSet, Optional

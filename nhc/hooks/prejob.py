@@ -6,13 +6,13 @@ begin beside another job, could not tell: `NHC_PROLOG_SUITE_UNKNOWN` says whethe
 
 from __future__ import annotations
 
-from nhc.light import TYPE_CHECKING
-from nhc.model import CheckResult, Report, Verdict, crit, describe, printable, unknown
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import CheckResult, Report, Verdict, crit, describe, printable, unknown
 
 if TYPE_CHECKING:
     from typing import Mapping
 
-    from nhc.state.store import State
+    from nhc.core.state.store import State
 
 SUITE, BUDGET, UNTOLD = "NHC_PROLOG_SUITE", "NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN"
 USUAL = "15s"
@@ -45,11 +45,11 @@ def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str
 def _run(
     suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str], state: State
 ) -> tuple[CheckResult, ...]:
-    from nhc.render.json import parse
-    from nhc.state import kept_suite
-    from nhc.system import process
-    from nhc.system.own_command import own_command
-    from nhc.units import seconds
+    from nhc.core.render.json import parse
+    from nhc.core.state import kept_suite
+    from nhc.core.system import process
+    from nhc.core.system.own_command import own_command
+    from nhc.core.units import seconds
 
     def itself(why: str) -> tuple[CheckResult, ...]:
         return (CheckResult(ITSELF, unknown("PrejobNotRun", printable(f"suite {suite}: {why}", 400))),)

@@ -7,14 +7,14 @@ nohold_on_prolog_fail. A failing PrologSlurmctld requeues the job and touches no
 
 from __future__ import annotations
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report
+from nhc.core.state.store import State
 from nhc.hooks import log
 from nhc.hooks.job_environment import PROLOG_SLURMCTLD, watch_only
 from nhc.hooks.outcome import UNHEALTHY
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report
-from nhc.ports.adapter import AdapterError, Effect, JobMessages
-from nhc.ports.marks import mark_of
-from nhc.state.store import State
+from nhc.marks.ports.adapter import AdapterError, Effect, JobMessages
+from nhc.marks.ports.marks import mark_of
 
 if TYPE_CHECKING:
     from typing import Mapping

@@ -10,15 +10,15 @@ from __future__ import annotations
 
 import os
 
-from nhc.language import site_settings
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report, printable
-from nhc.state.store import State
+from nhc.core.language import site_settings
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report, printable
+from nhc.core.state.store import State
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional, Sequence
 
-    from nhc.plan import Plan
+    from nhc.core.plan import Plan
 
 CONTEXTS = ("prolog", "healthcheck", "agent")
 SETTLED = 0.1
@@ -27,15 +27,15 @@ SETTLED = 0.1
 
 def remember(state: State, context: str, report: Report) -> None:
     """Keep a report for other hooks."""
-    from nhc.render.json import to_dict
-    from nhc.state.reports import kept_as
+    from nhc.core.render.json import to_dict
+    from nhc.core.state.reports import kept_as
 
     state.save(kept_as(context), to_dict(report))  # several nodes on one host overwrite each other: `host` tells
 
 
 def max_age(context: str, settings: Mapping[str, str]) -> float:
     """The age in seconds that the configuration allows this hook, 0 for never."""
-    from nhc.units import seconds
+    from nhc.core.units import seconds
 
     try:
         return seconds(settings.get(f"NHC_{context.upper().replace('-', '_')}_MAX_AGE", "0"))
@@ -59,8 +59,8 @@ def fresh_report(
     """
     if max_age <= 0:
         return None
-    from nhc.ports.marks import healthy
-    from nhc.state.reports import fresh, kept_as
+    from nhc.core.state.reports import fresh, kept_as
+    from nhc.marks.ports.marks import healthy
 
     best: Optional[Report] = None
     for context in contexts:
@@ -85,7 +85,7 @@ def _last_change(plan: Plan, settings: Mapping[str, str]) -> float:
 
     The Unix time in seconds. What is not there counts by the directory that it would be in: it may have been removed.
     """
-    from nhc.planning.cache import code_path
+    from nhc.node.planning.cache import code_path
 
     directory = settings.get("CONFDIR") or site_settings.CONFDIR
     paths = {*plan.inputs, *plan.scripts, *site_settings.FILES, directory, code_path()}

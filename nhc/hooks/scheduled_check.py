@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import os
 
-from nhc.exit_status import EXIT_UNKNOWN
+from nhc.core.exit_status import EXIT_UNKNOWN
+from nhc.core.language import site_settings, trust
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report, Verdict, printable
 from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
-from nhc.language import site_settings, trust
-from nhc.light import TYPE_CHECKING
-from nhc.model import Report, Verdict, printable
-from nhc.run.call_check import shows_output
+from nhc.node.run.call_check import shows_output
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional
@@ -20,14 +20,14 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
 
     What nhc.conf sets is added to `settings`, so that it counts for marking as well.
     """
+    from nhc.core.host import Host
+    from nhc.core.language.problems import ConfigError
+    from nhc.core.plan import UNLESS_NAMED
+    from nhc.core.state.store import State
     from nhc.hooks.job_environment import for_context, node_name, target_name
-    from nhc.host import Host
-    from nhc.language.problems import ConfigError
-    from nhc.plan import UNLESS_NAMED
-    from nhc.planning.node_plan import node_plan
-    from nhc.planning.profiles import NoProfile
-    from nhc.run.engine import run
-    from nhc.state.store import State
+    from nhc.node.planning.node_plan import node_plan
+    from nhc.node.planning.profiles import NoProfile
+    from nhc.node.run.engine import run
 
     state = State()
     host = Host(settings=settings, memory=state)
@@ -38,7 +38,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     output.verbose("Node Health Check starting.")
     try:
         if "EVAL_LINE" in settings:
-            from nhc.language.loader import load_check
+            from nhc.core.language.loader import load_check
 
             plan = load_check(settings["EVAL_LINE"], "-e", name, given, scripts_dirs=scripts)
         else:
@@ -70,7 +70,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called, identify=True)
     if "NHC_PROLOG_MAX_AGE" in settings and "EVAL_LINE" not in settings:
         from nhc.hooks.recent import max_age
-        from nhc.planning.kept_verdict import keep
+        from nhc.node.planning.kept_verdict import keep
 
         keep(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
     return report
@@ -132,8 +132,8 @@ def _mark(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> No
         return
     if report.verdict is Verdict.UNKNOWN:
         return  # could not tell: the node stays as it is
-    from nhc.facts.resource_manager import lbnl_name, resource_manager
-    from nhc.host import Host
+    from nhc.core.host import Host
+    from nhc.core.resource_manager import lbnl_name, resource_manager
 
     seen = Host(settings=settings)
     environment = {**settings, "NHC_RM": settings.get("NHC_RM") or lbnl_name(resource_manager(seen))}

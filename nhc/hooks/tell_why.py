@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import sys
 
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import printable
+from nhc.core.system import process
 from nhc.hooks import log
 from nhc.hooks.job_environment import is_on, watch_only
-from nhc.light import TYPE_CHECKING
-from nhc.model import printable
-from nhc.system import process
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional
@@ -57,7 +57,7 @@ def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str])
 
 def _kernel_lines() -> Optional[str]:
     """The newest lines of this node's kernel log that the catalogue knows, None where it cannot be read."""
-    from nhc.kernlog.catalogue import Matcher
+    from nhc.node.kernlog.catalogue import Matcher
 
     try:
         done = process.run(["dmesg", "--time-format", "iso"], timeout=5.0, env={"PATH": process.PATH, "LC_ALL": "C"})

@@ -6,11 +6,11 @@ import json
 import uuid
 from typing import Callable, Optional, Tuple
 
+from nhc.core.model import printable
 from nhc.jobs.decide import JobStep
 from nhc.jobs.owner_mail import OwnerMail
-from nhc.model import printable
-from nhc.ports.jobs import JobController, JobOrder, JobView
-from nhc.ports.repair import Answer, Sent
+from nhc.marks.ports.jobs import JobController, JobOrder, JobView
+from nhc.marks.ports.repair import Answer, Sent
 from nhc.store import audit, jobs, outbox
 from nhc.store.database import Fence, Store
 from nhc.store.jobs import JobEnd, JobRestart, WatchedJob

@@ -9,12 +9,12 @@ from __future__ import annotations
 from enum import Enum
 from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs.judge import RunFinding, RunJudgement
 from nhc.jobs.settings import RESEND, RestartLimits
-from nhc.ports.jobs import JobView, Phase
+from nhc.marks.ports.jobs import JobView, Phase
 from nhc.store import jobs
 from nhc.store.jobs import JobRestart
-from nhc.system.steady_time import SteadyTime
 
 
 class StepKind(str, Enum):

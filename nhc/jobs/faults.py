@@ -6,10 +6,10 @@ from typing import Dict, Iterable, List, Mapping, Tuple
 
 from sqlalchemy.engine import Connection
 
+from nhc.core.matching.node_names import Names
+from nhc.core.model import Verdict
 from nhc.jobs.judge import JobNodeFault
 from nhc.jobs.settings import RestartSettings
-from nhc.matching.node_names import Names
-from nhc.model import Verdict
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 

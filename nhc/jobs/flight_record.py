@@ -17,7 +17,7 @@ import re
 from collections import Counter
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
-from nhc.system.children import ask_child
+from nhc.core.system.children import ask_child
 
 LIMIT = 256 << 20
 """Bytes of one record that are read: 2000 entries with their stacks are some megabytes."""

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.limits import Mode
+from nhc.core.model import printable
+from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import faults
 from nhc.jobs.acting import JobActuators
 from nhc.jobs.decide import JobScene, JobStep, LeaveReason, RestartBounds, StepKind, first, following
@@ -12,14 +15,11 @@ from nhc.jobs.job_rows import nodes_of_run, remembered, watched
 from nhc.jobs.judge import JobNodeFault, JobRun, judge
 from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
-from nhc.model import printable
-from nhc.policy.limits import Mode
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds, jobs
 from nhc.store.errors import Conflict
 from nhc.store.jobs import JobRestart, WatchedJob
-from nhc.system.steady_time import SteadyTime
 
 RECENT = 900.0
 """Seconds for which a job that had failed when it was first seen is still taken up."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Optional, Tuple
 
 from nhc.jobs.settings import RestartSettings
-from nhc.ports.jobs import JobView, Phase
+from nhc.marks.ports.jobs import JobView, Phase
 from nhc.store.jobs import JobRestart, WatchedJob
 
 

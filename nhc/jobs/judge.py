@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.ports.jobs import JobLoss, JobView, LossCause, Phase
-from nhc.system.steady_time import SteadyTime
+from nhc.core.system.steady_time import SteadyTime
+from nhc.marks.ports.jobs import JobLoss, JobView, LossCause, Phase
 
 
 class RunFinding(str, Enum):

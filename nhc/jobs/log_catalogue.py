@@ -1,4 +1,4 @@
-"""What one line of a job's log means: the catalogue of what programs print (nhc/data/job_log.tsv)."""
+"""What one line of a job's log means: the catalogue of what programs print (nhc/core/data/job_log.tsv)."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from functools import cache
 from typing import Dict, List, Match, NamedTuple, Optional, Pattern, Tuple
 
-from nhc.data import reader
+from nhc.core.data import reader
 
 PROGRAM, MEMORY, TIME, DISK, NODE, GPU, NETWORK, STORAGE, SCHEDULER, UNKNOWN = (
     "program", "memory", "time", "disk", "node", "gpu", "network", "storage", "scheduler", "unknown")  # fmt: skip

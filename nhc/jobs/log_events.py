@@ -10,11 +10,11 @@ import re
 import time
 from typing import List, NamedTuple, Optional
 
+from nhc.core.timestamps import from_iso
 from nhc.jobs import log_catalogue
 from nhc.jobs.log_catalogue import CASCADE, INITIATING, PROGRAM, UNKNOWN
 from nhc.jobs.tracebacks import Tracebacks
 from nhc.jobs.watch_log import JobLineKind, LogFact, read_line, whose
-from nhc.timestamps import from_iso
 
 AFTER = 2
 """Steps after an event that show that the job survived it: the other ranks only finish the step under way."""

@@ -9,15 +9,15 @@ from __future__ import annotations
 import time
 from typing import Callable, Mapping, Optional
 
+from nhc.core.system.steady_time import FAR, SteadyTime
 from nhc.jobs.acting import JobActuators
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_round import JobEvent, JobRound, OneRound
 from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
-from nhc.ports.jobs import JobController
+from nhc.marks.ports.jobs import JobController
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
-from nhc.system.steady_time import FAR, SteadyTime
 
 ACTOR = "nhc job"
 

@@ -9,12 +9,12 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import List
 
+from nhc.core.prometheus_family import Family, gauge
 from nhc.jobs.decide import LeaveReason
 from nhc.jobs.job_round import JobRound
 from nhc.jobs.log_catalogue import GPU
 from nhc.jobs.why_report import ANSWERS
-from nhc.ports.jobs import Phase
-from nhc.prometheus_family import Family, gauge
+from nhc.marks.ports.jobs import Phase
 from nhc.store import jobs
 from nhc.store.database import Store
 

@@ -10,8 +10,8 @@ from nhc.jobs import metrics
 from nhc.jobs.job_round import JobEvent, JobRound
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.site import JobSite
-from nhc.rounds.service import RoundEnd
 from nhc.store.database import Fence
+from nhc.store.rounds.service import RoundEnd
 
 
 class JobRounds:

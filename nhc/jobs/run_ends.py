@@ -10,6 +10,8 @@ import os
 import pwd
 from typing import Dict, List, Optional, Sequence, Tuple
 
+from nhc.core.system.bounded_read import open_file
+from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import owner_mail
 from nhc.jobs.acting import JobActuators
 from nhc.jobs.judge import JobNodeFault, RunFinding, RunJudgement
@@ -19,13 +21,11 @@ from nhc.jobs.why import CHECKS, ESTABLISHED, SKEW, Clue, JobVerdict, dated, dec
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
 from nhc.jobs.why_report import JobWhy, summary
-from nhc.ports.adapter import AdapterError
-from nhc.ports.job_ends import JobEndRecord, JobEnds, JobLogText
-from nhc.ports.jobs import JobController, JobName, JobView, LossCause, Phase
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.job_ends import JobEndRecord, JobEnds, JobLogText
+from nhc.marks.ports.jobs import JobController, JobName, JobView, LossCause, Phase
 from nhc.store import jobs
 from nhc.store.jobs import JobEnd, WatchedJob
-from nhc.system.bounded_read import open_file
-from nhc.system.steady_time import SteadyTime
 
 LOG_BYTES = 8 << 20
 """Bytes of a log's end that are read."""

@@ -5,11 +5,11 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Mapping, NamedTuple, Optional, Tuple
 
+from nhc.core.limits import Mode, Rate, read_rate
+from nhc.core.settings import settings_file
+from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.jobs.judge import EvidenceRules
 from nhc.jobs.owner_mail import DOMAIN
-from nhc.policy.limits import Mode, Rate, read_rate
-from nhc.settings import settings_file
-from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
 
 PATH = "/etc/nhc/jobs.toml"
@@ -18,7 +18,7 @@ RESEND = 60.0
 
 
 class JobControllerSettings(NamedTuple):
-    """One job controller: `type` as `nhc.plugins` knows it, and the settings that it alone reads."""
+    """One job controller: `type` as `nhc.marks.plugins` knows it, and the settings that it alone reads."""
 
     name: str
     type: str

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from typing import Dict
 
-from nhc import plugins
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
-from nhc.ports.jobs import JobController
+from nhc.marks import plugins
+from nhc.marks.ports.jobs import JobController
 from nhc.store.database import Store
 from nhc.store.settings import fleet_store, store_to_look_at
 

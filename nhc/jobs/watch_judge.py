@@ -10,11 +10,11 @@ import statistics
 from collections import defaultdict, deque
 from typing import DefaultDict, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
+from nhc.core.units import show_number
 from nhc.jobs.flight_record import Lag
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NETWORK, NODE, PROGRAM, SCHEDULER, STORAGE, TEARDOWN
 from nhc.jobs.log_events import JobLogReader, LogEvent
 from nhc.jobs.watch_log import JobLineKind, LogFact, named_host, root_cause
-from nhc.units import show_number
 
 SPIKE_WINDOW = 50
 """Losses that a new one is compared with."""

@@ -8,20 +8,20 @@ from nhc.jobs.log_catalogue import INITIATING, MEMORY, NETWORK, NODE, PROGRAM, S
 from nhc.jobs.why import CGROUP, CHECKS, KERNEL, Clue
 
 if TYPE_CHECKING:
-    from nhc.facts.job_memory import MemoryEvents
-    from nhc.kernlog.match import Match
+    from nhc.node.facts.job_memory import MemoryEvents
+    from nhc.node.kernlog.match import Match
 
 NETWORK_KINDS = ("mlx5", "efa", "ena", "infiniband", "net")
 STORAGE_KINDS = ("lustre", "nfs", "ceph", "fs")
-"""Families of the kernel log's catalogue (nhc/data/kernel.tsv)."""
+"""Families of the kernel log's catalogue (nhc/core/data/kernel.tsv)."""
 MOST = 200
 """Findings of one kernel log that are kept."""
 
 
 def kernel_clues(node: str, messages: Iterable[Tuple[str, Optional[float]]]) -> List[Clue]:
     """What a kernel log says that may have to do with a job's end: each kind once for a device, the first time."""
-    from nhc.kernlog.catalogue import Matcher
-    from nhc.kernlog.match import APP, DEGRADED, FATAL
+    from nhc.node.kernlog.catalogue import Matcher
+    from nhc.node.kernlog.match import APP, DEGRADED, FATAL
 
     clues: List[Clue] = []
     seen = set()

@@ -8,8 +8,8 @@ from typing import Dict, List
 from nhc.jobs.log_catalogue import DISK, INITIATING, MEMORY, NODE, PROGRAM, SCHEDULER, TIME, UNKNOWN
 from nhc.jobs.why import RECORD, Clue
 from nhc.jobs.why_logs import RankPlace
-from nhc.ports.job_ends import JobEndRecord
-from nhc.ports.jobs import JobLoss, LossCause
+from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.jobs import JobLoss, LossCause
 
 _SIGNAL = re.compile(r"signal (\d+)")
 _STATUS = re.compile(r"exit status (\d+)")

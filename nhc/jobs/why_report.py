@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
+from nhc.core.timestamps import utc
+from nhc.core.units import show_number
 from nhc.jobs.log_catalogue import (
     DISK,
     GPU,
@@ -19,8 +21,6 @@ from nhc.jobs.log_catalogue import (
 )  # fmt: skip
 from nhc.jobs.why import NOT_KNOWN, Clue, JobVerdict
 from nhc.jobs.why_logs import cascades
-from nhc.timestamps import utc
-from nhc.units import show_number
 
 SCHEMA = "nhc.job-why/1"
 ANSWERS = {

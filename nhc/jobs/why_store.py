@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 from typing import List, Optional, Sequence, Tuple
 
+from nhc.core.model import Verdict
+from nhc.core.timestamps import utc
 from nhc.jobs.why import Clue
 from nhc.jobs.why_nodes import check_clue
-from nhc.model import Verdict
 from nhc.store import deep, jobs, problems
 from nhc.store.database import Store
-from nhc.timestamps import utc
 
 LOOK_BACK = 3600.0
 """Seconds before the end within which a problem that has ended again is still looked at."""

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from nhc.model import DeviceId
-from nhc.ports.adapter import Applied, Effect
-from nhc.ports.marks import clears_later
-from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
+from nhc.core.model import DeviceId
+from nhc.marks.ports.adapter import Applied, Effect
+from nhc.marks.ports.marks import clears_later
+from nhc.marks.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.after_repair import bare, borrowed, unmarked
 from nhc.remedy.cases import EpisodeCase, Written, changes

@@ -9,8 +9,8 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from nhc.model import Action, DeviceId, printable
-from nhc.ports.adapter import (
+from nhc.core.model import Action, DeviceId, printable
+from nhc.marks.ports.adapter import (
     AdapterError,
     Applied,
     DeviceState,
@@ -25,7 +25,7 @@ from nhc.ports.adapter import (
     ShowsSteps,
     Tidies,
 )
-from nhc.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
+from nhc.marks.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
 from nhc.remedy.asking import Answered
 from nhc.remedy.cases import EpisodeCase, seen_before
 from nhc.remedy.ladder import first_rung

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import DeviceId
-from nhc.policy.bounds import protected
-from nhc.ports.adapter import DeviceState
+from nhc.core.model import DeviceId
+from nhc.marks.policy.bounds import protected
+from nhc.marks.ports.adapter import DeviceState
 from nhc.remedy import of_device
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import FrozenSet
 
-from nhc.model import Verdict
-from nhc.ports.marks import clears_later
-from nhc.ports.repair import Rung, Stage
+from nhc.core.model import Verdict
+from nhc.marks.ports.marks import clears_later
+from nhc.marks.ports.repair import Rung, Stage
 from nhc.remedy import verify
 from nhc.remedy.last_look import lent, taken
 from nhc.remedy.machine import MARKED_BY_US, EpisodeEvent, EpisodeState

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action
-from nhc.ports.repair import RUNG_OF, Request, Rung
+from nhc.core.model import Action
+from nhc.marks.ports.repair import RUNG_OF, Request, Rung
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.remedy.silence import is_silence

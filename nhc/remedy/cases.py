@@ -9,8 +9,8 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.model import DeviceId
-from nhc.ports.repair import Rung, Sighting
+from nhc.core.model import DeviceId
+from nhc.marks.ports.repair import Rung, Sighting
 from nhc.remedy import detail as details
 from nhc.remedy.admit import NodeEpisode
 from nhc.remedy.detail import Detail

@@ -11,11 +11,11 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.policy.bounds import MARK, BegunAction, may_mark
-from nhc.policy.breaker import opens
-from nhc.policy.limits import Mode
-from nhc.ports.adapter import ConditionReport, NodeStep
+from nhc.core.limits import Mode
+from nhc.core.model import printable
+from nhc.marks.policy.bounds import MARK, BegunAction, may_mark
+from nhc.marks.policy.breaker import opens
+from nhc.marks.ports.adapter import ConditionReport, NodeStep
 from nhc.remedy import reclaim
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.admit import Admission

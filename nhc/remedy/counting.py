@@ -6,12 +6,12 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from sqlalchemy.engine import Connection
 
-from nhc.matching.node_names import Names
-from nhc.model import printable
-from nhc.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, radii_of, sizes
-from nhc.policy.breaker import NAME, BreakerInput, BreakerSettings
-from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
-from nhc.ports.marks import out_by_nhc
+from nhc.core.matching.node_names import Names
+from nhc.core.model import printable
+from nhc.marks.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, radii_of, sizes
+from nhc.marks.policy.breaker import NAME, BreakerInput, BreakerSettings
+from nhc.marks.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
+from nhc.marks.ports.marks import out_by_nhc
 from nhc.remedy import detail as details
 from nhc.remedy import reclaim
 from nhc.remedy.cases import EpisodeCase

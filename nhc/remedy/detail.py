@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action, DeviceId, printable
-from nhc.ports.repair import Rung
+from nhc.core.model import Action, DeviceId, printable
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.ladder import NodeFault, Skipped
 
 FAULTS = 20

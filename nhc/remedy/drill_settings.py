@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nhc.settings.settings_file import Table
+from nhc.core.settings.settings_file import Table
 
 
 class DrillSettings(NamedTuple):

@@ -15,15 +15,15 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tu
 
 from sqlalchemy.engine import Connection
 
-from nhc.hosts import redaction
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
+from nhc.core.model import printable
+from nhc.core.system import kept_owner
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
+from nhc.node.hosts import redaction
 from nhc.remedy.cases import EpisodeCase
 from nhc.store import evidence, evidence_files
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
-from nhc.system import kept_owner
 
 STRAY = 3600.0
 """Seconds beyond the time for which evidence is kept, after which a file without a row is a stray."""

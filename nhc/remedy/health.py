@@ -6,10 +6,10 @@ from typing import Container, Dict, Iterable, List, Mapping, Optional, Sequence,
 
 from sqlalchemy.engine import Connection
 
-from nhc.matching.node_names import Names
-from nhc.model import Action, DeviceId, Scope, Verdict
-from nhc.ports.adapter import REMEDY_OWNER, ConditionReport, NodeState
-from nhc.ports.marks import cause_of, cause_text
+from nhc.core.matching.node_names import Names
+from nhc.core.model import Action, DeviceId, Scope, Verdict
+from nhc.marks.ports.adapter import REMEDY_OWNER, ConditionReport, NodeState
+from nhc.marks.ports.marks import cause_of, cause_text
 from nhc.remedy import reasons, silence
 from nhc.remedy.ladder import MARK, NodeFault
 from nhc.remedy.machine import EpisodeState

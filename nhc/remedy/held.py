@@ -6,7 +6,7 @@ from typing import Dict, List, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.policy.breaker import NAME
+from nhc.marks.policy.breaker import NAME
 from nhc.remedy.counting import FleetGroups
 from nhc.store import holds
 from nhc.store.holds import Hold

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action, DeviceId
-from nhc.policy.limits import Mode
-from nhc.ports.repair import LADDER, RUNG_OF, Rung
+from nhc.core.limits import Mode
+from nhc.core.model import Action, DeviceId
+from nhc.marks.ports.repair import LADDER, RUNG_OF, Rung
 from nhc.store.attempts import AttemptStatus
 
 REQUEST = "request"

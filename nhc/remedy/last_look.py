@@ -10,9 +10,9 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.model import DeviceId, printable
-from nhc.policy.bounds import Bounds, never_now
-from nhc.ports.adapter import OWNER, AdapterError, NodeState
+from nhc.core.model import DeviceId, printable
+from nhc.marks.policy.bounds import Bounds, never_now
+from nhc.marks.ports.adapter import OWNER, AdapterError, NodeState
 from nhc.remedy import of_device
 from nhc.remedy.actuators import Actuators
 from nhc.store import episodes

@@ -6,8 +6,8 @@ from collections import Counter
 from typing import Counter as CounterOf
 from typing import List, Tuple
 
-from nhc.policy.breaker import NAME
-from nhc.prometheus_family import Family, counter, gauge
+from nhc.core.prometheus_family import Family, counter, gauge
+from nhc.marks.policy.breaker import NAME
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.machine import EpisodeState
 from nhc.store import attempts, episodes, holds

@@ -5,11 +5,11 @@ from __future__ import annotations
 import re
 from typing import Optional
 
-from nhc.policy.bounds import Held
+from nhc.core.units import show_seconds
+from nhc.marks.policy.bounds import Held
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
-from nhc.units import show_seconds
 
 LONGEST_PAUSE = 600.0
 """Seconds between two questions at the longest, where the other side asks for no longer pause."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Callable, Iterable, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.policy.bounds import Radius
+from nhc.marks.policy.bounds import Radius
 
 KINDS = ("leaf", "block", "rack", "nvlink_domain")
 """Groups whose nodes lose the network or the power together; the first of these that a node has counts."""

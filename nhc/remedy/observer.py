@@ -10,14 +10,15 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from sqlalchemy.engine import Connection
 
-from nhc.matching.node_names import Names
-from nhc.model import Verdict, printable
-from nhc.policy.bounds import MARK
-from nhc.policy.breaker import NAME, blind
-from nhc.policy.devices import DEVICE
-from nhc.policy.limits import Mode
-from nhc.ports.adapter import AdapterError, ConditionReport, DeviceState, NodeState
-from nhc.ports.suites import PROOF
+from nhc.core.limits import Mode
+from nhc.core.matching.node_names import Names
+from nhc.core.model import Verdict, printable
+from nhc.core.system.steady_time import SteadyTime
+from nhc.marks.policy.bounds import MARK
+from nhc.marks.policy.breaker import NAME, blind
+from nhc.marks.policy.devices import DEVICE
+from nhc.marks.ports.adapter import AdapterError, ConditionReport, DeviceState, NodeState
+from nhc.marks.ports.suites import PROOF
 from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
 from nhc.remedy.admit import Admission, admit
@@ -35,7 +36,6 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.store import episodes, holds, nodes
 from nhc.store.database import Store
-from nhc.system.steady_time import SteadyTime
 
 GROUPS_EVERY = 600.0
 """Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""

@@ -11,9 +11,9 @@ from __future__ import annotations
 from collections import defaultdict
 from typing import DefaultDict, Iterable, List, Mapping, Sequence
 
-from nhc.model import DeviceId, Verdict
-from nhc.policy.devices import DEVICE, DeviceSettings, distinct
-from nhc.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
+from nhc.core.model import DeviceId, Verdict
+from nhc.marks.policy.devices import DEVICE, DeviceSettings, distinct
+from nhc.marks.ports.adapter import REMEDY_OWNER, DeviceState, NodeState
 from nhc.remedy.ladder import NodeFault
 from nhc.remedy.view import Health
 

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
-from nhc.policy.bounds import MARK, BegunAction
-from nhc.policy.breaker import NAME
-from nhc.ports.repair import Sighting
+from nhc.core.system.steady_time import FAR, SteadyTime
+from nhc.marks.policy.bounds import MARK, BegunAction
+from nhc.marks.policy.breaker import NAME
+from nhc.marks.ports.repair import Sighting
 from nhc.remedy import reclaim, steps
 from nhc.remedy.acting import Performer
 from nhc.remedy.actuators import Actuators
@@ -21,7 +22,6 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store import holds
 from nhc.store.clocks import KeptClock
-from nhc.system.steady_time import FAR, SteadyTime
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""

@@ -5,13 +5,13 @@ from __future__ import annotations
 import json
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict, ok
-from nhc.policy.reconcile import BadReports, load_reports
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict, ok
+from nhc.core.system.bounded_read import read_text
+from nhc.core.timestamps import from_utc
+from nhc.marks.policy.reconcile import BadReports, load_reports
 from nhc.store import attempts, nodes, problems
 from nhc.store.attempts import AttemptStatus
 from nhc.store.database import Store
-from nhc.system.bounded_read import read_text
-from nhc.timestamps import from_utc
 
 LIMIT = 1 << 30
 """Bytes of one file of reports or events."""

@@ -11,7 +11,7 @@ from typing import Callable, NamedTuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.policy.breaker import NAME
+from nhc.marks.policy.breaker import NAME
 from nhc.remedy import detail as details
 from nhc.remedy.cases import EpisodeCase, latest
 from nhc.remedy.detail import Detail

@@ -11,13 +11,13 @@ import threading
 import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import DeviceId, Report, Verdict, describe, printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.marks import healthy
-from nhc.ports.repair import HasRights, Machine, Right
-from nhc.ports.suites import PROOF, DeviceProof, ProvesDevices, SuiteOrder, SuiteRunner
+from nhc.core.model import DeviceId, Report, Verdict, describe, printable
+from nhc.core.render.json import parse
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.marks import healthy
+from nhc.marks.ports.repair import HasRights, Machine, Right
+from nhc.marks.ports.suites import PROOF, DeviceProof, ProvesDevices, SuiteOrder, SuiteRunner
 from nhc.remedy.cases import EpisodeCase
-from nhc.render.json import parse
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import StoreError

@@ -5,7 +5,7 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.ports.repair import Rung
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.ladder import RECLAIM, NodeFault
 from nhc.remedy.silence import NOT_READY, SILENT
 

@@ -13,7 +13,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from sqlalchemy.engine import Connection
 
-from nhc.ports.repair import LADDER, Sighting
+from nhc.marks.ports.repair import LADDER, Sighting
 from nhc.remedy import detail as details
 from nhc.remedy.admit import Admission
 from nhc.remedy.cases import EpisodeCase, Written, read_cases

@@ -1,7 +1,7 @@
 """Reads remedy.toml (conf/remedy.toml.example) into `nhc.remedy.settings.RemedySettings`.
 
 Nothing is enabled unless the file says so, action by action. Every mistake is one line with the file, the line and the
-key (`nhc.settings`).
+key (`nhc.core.settings`).
 """
 
 from __future__ import annotations
@@ -9,14 +9,16 @@ from __future__ import annotations
 import os
 from typing import Dict, List, Optional, Tuple
 
-from nhc.plugins import SUITE_RUNNERS
-from nhc.policy import policy_file
-from nhc.policy.bounds import ACTIONS, FLEET, MARK, REPAIRS, Bounds
-from nhc.policy.bounds_file import OWN, read_bounds
-from nhc.policy.breaker import BreakerSettings
-from nhc.policy.devices import read_devices
-from nhc.policy.limits import Mode, read_limit
-from nhc.ports.repair import EvidenceBudget, Rung
+from nhc.core.limits import Mode, read_limit
+from nhc.core.settings import settings_file
+from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.marks.plugins import SUITE_RUNNERS
+from nhc.marks.policy import policy_file
+from nhc.marks.policy.bounds import ACTIONS, FLEET, MARK, REPAIRS, Bounds
+from nhc.marks.policy.bounds_file import OWN, read_bounds
+from nhc.marks.policy.breaker import BreakerSettings
+from nhc.marks.policy.devices import read_devices
+from nhc.marks.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import read as read_drill
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings
 from nhc.remedy.settings import (
@@ -31,8 +33,6 @@ from nhc.remedy.settings import (
     VerifySettings,
 )
 from nhc.remedy.silence import SilenceSettings
-from nhc.settings import settings_file
-from nhc.settings.settings_file import SettingsError, Table
 from nhc.store import where
 
 PATH = "/etc/nhc/remedy.toml"
@@ -43,6 +43,12 @@ IGNORE = "ignore"
 def load(path: str) -> RemedySettings:
     """Read a file. Raises SettingsError."""
     return parse(settings_file.text_of(path), path)
+
+
+def evidence_of_store(url: str) -> str:
+    """The directory of evidence of the loop that uses this store, "" where this machine has no such loop's settings."""
+    settings = load(PATH) if os.path.exists(PATH) else None
+    return settings.evidence_directory if settings is not None and settings.store == url else ""
 
 
 def parse(text: str, path: str = "remedy.toml") -> RemedySettings:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError, SettingError
-from nhc.ports.repair import (
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError, SettingError
+from nhc.marks.ports.repair import (
     AskLater,
     Claim,
     EvidenceSource,
@@ -231,14 +231,15 @@ def open_repairers(
     settings: RemedySettings, others: Sequence[object] = (), environ: Optional[Mapping[str, str]] = None
 ) -> Repairers:
     """The repairers of the settings, constructed; none is reached yet. Raises NoAdapter, AdapterError."""
-    from nhc import plugins
+    from nhc.core.plugins import NoAdapter
+    from nhc.marks import plugins
 
     entries = []
     for repairer in settings.repairers:
         try:
             make = plugins.repairer(repairer.type)
-        except plugins.NoAdapter as error:
-            raise plugins.NoAdapter(f"{repairer.places['type']}repairers.{repairer.name}.type: {error}") from None
+        except NoAdapter as error:
+            raise NoAdapter(f"{repairer.places['type']}repairers.{repairer.name}.type: {error}") from None
         try:
             entries.append(RepairerEntry(repairer, make(repairer.settings, environ, repairer.timeout)))
         except SettingError as error:

@@ -9,10 +9,10 @@ from nhc.remedy import metrics
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.site import RemedySite
-from nhc.rounds.pruner import Pruner
-from nhc.rounds.service import RoundEnd
 from nhc.store import settings as store_settings
 from nhc.store.database import Fence
+from nhc.store.rounds.pruner import Pruner
+from nhc.store.rounds.service import RoundEnd
 
 EXPIRE_EVERY = 3600.0
 AGAIN = 20

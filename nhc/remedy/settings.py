@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
-from nhc.policy.bounds import REPAIRS, Bounds
-from nhc.policy.breaker import BreakerSettings
-from nhc.policy.devices import DeviceSettings
-from nhc.policy.limits import Mode
-from nhc.ports.repair import EvidenceBudget, Rung
+from nhc.core.limits import Mode
+from nhc.marks.policy.bounds import REPAIRS, Bounds
+from nhc.marks.policy.breaker import BreakerSettings
+from nhc.marks.policy.devices import DeviceSettings
+from nhc.marks.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.drill_settings import DrillSettings
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason
 from nhc.remedy.silence import SilenceSettings
@@ -122,7 +122,7 @@ class MachineSettings(NamedTuple):
 
 
 class LeaderSettings(NamedTuple):
-    """What decides which of several processes leads: the store, or what `nhc.plugins.candidate` knows by name."""
+    """What decides which of several processes leads: the store, or what `nhc.marks.plugins.candidate` knows by name."""
 
     by: str = "store"
     settings: Mapping[str, str] = {}

@@ -11,11 +11,11 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action
-from nhc.policy.bounds import FLEET, Radius
-from nhc.policy.limits import Limit
-from nhc.ports.adapter import NodeState
-from nhc.ports.marks import cause_text, unheard
+from nhc.core.limits import Limit
+from nhc.core.model import Action
+from nhc.marks.policy.bounds import FLEET, Radius
+from nhc.marks.ports.adapter import NodeState
+from nhc.marks.ports.marks import cause_text, unheard
 from nhc.remedy.ladder import NodeFault
 
 SOURCE = "cluster"

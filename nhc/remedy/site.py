@@ -9,11 +9,14 @@ from typing import Callable, Dict, Iterable, Iterator, List, Mapping, Optional, 
 
 from sqlalchemy.engine import Connection
 
-from nhc.model import Report, printable
-from nhc.plugins import open_adapter, suite_runner
-from nhc.policy.devices import DEVICE
-from nhc.policy.reconcile import BadReports, load_reports
-from nhc.ports.adapter import (
+from nhc.core.model import Report, printable
+from nhc.core.render.json import to_dict
+from nhc.core.system.answering import answers
+from nhc.core.system.bounded_read import read_text
+from nhc.marks.plugins import open_adapter, suite_runner
+from nhc.marks.policy.devices import DEVICE
+from nhc.marks.policy.reconcile import BadReports, load_reports
+from nhc.marks.ports.adapter import (
     OWNER,
     OWNER_SETTING,
     REMEDY_OWNER,
@@ -23,8 +26,8 @@ from nhc.ports.adapter import (
     Marker,
     SettingError,
 )
-from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
-from nhc.ports.suites import SuiteRunner
+from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
+from nhc.marks.ports.suites import SuiteRunner
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
@@ -33,7 +36,6 @@ from nhc.remedy.gather import Gatherer
 from nhc.remedy.proving import SuiteProver
 from nhc.remedy.repairers import Repairers, open_repairers
 from nhc.remedy.settings import RemedySettings
-from nhc.render.json import to_dict
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.database import Fence, Store
@@ -41,8 +43,6 @@ from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.store.nodes import SILENT, StoredNode
 from nhc.store.settings import fleet_store, store_to_look_at
-from nhc.system.answering import answers
-from nhc.system.bounded_read import read_text
 
 REPORTS = 256 << 20
 """Bytes of one file of reports."""

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from typing import Callable, Dict, Optional
 
-from nhc.model import DeviceId, Verdict
-from nhc.policy import bounds
-from nhc.policy.bounds import MARK, Held
-from nhc.policy.limits import Mode
-from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
-from nhc.ports.marks import may_mark
-from nhc.ports.repair import Rung
+from nhc.core.limits import Mode
+from nhc.core.model import DeviceId, Verdict
+from nhc.core.units import show_number, show_seconds
+from nhc.marks.policy import bounds
+from nhc.marks.policy.bounds import MARK, Held
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
+from nhc.marks.ports.marks import may_mark
+from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import REQUEST, UNREPORTED, NodeFault, missing, named, next_rung
 from nhc.remedy.last_look import REGISTERED_ANEW, taken
@@ -24,7 +25,6 @@ from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Health, Move, Scene
-from nhc.units import show_number, show_seconds
 
 TAKEN_BACK = "the person who asked for it has taken that back"
 

@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from typing import FrozenSet, NamedTuple, Optional
 
-from nhc.model import Verdict
-from nhc.ports.suites import PROOF
+from nhc.core.model import Verdict
+from nhc.core.system.steady_time import SteadyTime
+from nhc.core.timestamps import utc
+from nhc.marks.ports.suites import PROOF
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.moves import fresh
 from nhc.remedy.settings import VerifySettings
 from nhc.remedy.view import EpisodeView, Scene
-from nhc.system.steady_time import SteadyTime
-from nhc.timestamps import utc
 
 
 class Verification(NamedTuple):

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from typing import Callable, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.model import Verdict
-from nhc.policy.bounds import Usage
-from nhc.ports.adapter import NodeState
-from nhc.ports.repair import Progress, Rung, Sighting
+from nhc.core.model import Verdict
+from nhc.core.system.steady_time import SteadyTime
+from nhc.marks.policy.bounds import Usage
+from nhc.marks.ports.adapter import NodeState
+from nhc.marks.ports.repair import Progress, Rung, Sighting
 from nhc.remedy.detail import Detail
 from nhc.remedy.ladder import Ability, NodeFault, Try
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.settings import RemedySettings, Work
 from nhc.store.attempts import AttemptStatus
-from nhc.system.steady_time import SteadyTime
 
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""

@@ -12,9 +12,9 @@ import os
 import threading
 from typing import Iterator, NamedTuple
 
+from nhc.core.system import kept_owner
+from nhc.core.system.bounded_read import open_file
 from nhc.store.errors import StoreError
-from nhc.system import kept_owner
-from nhc.system.bounded_read import open_file
 
 LINE_LIMIT = 1024
 """Characters of a line: an id, a number, a hash and a time have fewer than 200."""

@@ -14,7 +14,7 @@ from typing import Any, Dict, Iterable, List, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT, REPAIR, Episode
 from nhc.store.errors import Conflict

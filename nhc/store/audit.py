@@ -14,7 +14,7 @@ from typing import Iterator, List, Mapping, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection, Row
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc.store.anchor import Head
 from nhc.store.database import HEAD, NEWEST
 from nhc.store.schema import audit

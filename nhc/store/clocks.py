@@ -7,9 +7,9 @@ from typing import Callable, Optional
 
 import sqlalchemy as sa
 
+from nhc.core.system.steady_time import ClockAnchor, SteadyClock, SteadyTime
 from nhc.store.database import Fence, Store
 from nhc.store.schema import clocks
-from nhc.system.steady_time import ClockAnchor, SteadyClock, SteadyTime
 
 KEEP_EVERY = 60.0
 """Seconds between two writes while the clock is steady."""

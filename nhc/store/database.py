@@ -17,11 +17,11 @@ import sqlalchemy as sa
 from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
-from nhc.model import printable
+from nhc.core.model import printable
+from nhc.core.system import kept_owner
 from nhc.store import schema, where
 from nhc.store.anchor import Anchor, Head
 from nhc.store.errors import LeadershipLost, NoStore, StoreError
-from nhc.system import kept_owner
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -135,7 +135,7 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
             engine = sa.create_engine(parsed, pool_size=pool, pool_pre_ping=True, connect_args=_PSYCOPG)
             anchor = anchor or f"{where.DIRECTORY}/{parsed.database or 'nhc'}.anchor"
     except ModuleNotFoundError as error:
-        from nhc.extras import how_to_install
+        from nhc.core.extras import how_to_install
 
         raise StoreError(f"the store needs {error.name}: {how_to_install(str(error.name), 'remedy')}") from None
     except FileNotFoundError as error:

@@ -12,7 +12,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import Report, Verdict, printable
+from nhc.core.model import Report, Verdict, printable
 from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict

@@ -12,7 +12,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc.store import audit, schema
 from nhc.store.errors import Conflict
 from nhc.store.schema import batches, episodes, insert_into, with_end

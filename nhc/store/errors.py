@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE, ExpectedError
 
-class StoreError(Exception):
+
+class StoreError(ExpectedError):
     """The store cannot be used, or not now: not there, another schema, locked, full, its server away.
 
     Nothing of the transaction was written, or (where a connection was lost in its commit) nobody knows: `ambiguous`.
@@ -31,13 +33,17 @@ class LeadershipLost(StoreError):
     """Another leads now: nothing was written, and nothing may be done."""
 
 
-class RequestRefused(Exception):
+class RequestRefused(ExpectedError):
     """What a person asked for cannot be done; one line that says why."""
 
+    status = EXIT_USAGE
 
-class RoundRefused(Exception):
-    """Rounds do not begin: another leads, or the address of the metrics cannot be had. `wrong_use`: it is none."""
+
+class RoundRefused(ExpectedError):
+    """Rounds do not begin: another leads, or the address of the metrics cannot be had (`wrong_use`: it is no
+    address).
+    """
 
     def __init__(self, why: str, wrong_use: bool = False) -> None:
         super().__init__(why)
-        self.wrong_use = wrong_use
+        self.status = EXIT_USAGE if wrong_use else EXIT_UNKNOWN

@@ -7,7 +7,7 @@ from typing import List, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc.store.database import Store
 from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.schema import BATCH, batches, evidence

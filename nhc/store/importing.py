@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, Iterator, List, NamedTuple
 
-from nhc.model import Report
+from nhc.core.model import Report
 from nhc.store.database import Store
 from nhc.store.intake import Incoming, IntakeSettings, Receipt
 from nhc.store.reports import receive

@@ -11,8 +11,8 @@ import json
 from enum import Enum
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
-from nhc.model import NAMELESS, CheckResult, Report, Scope, Verdict, printable
-from nhc.render.json import names_of
+from nhc.core.model import NAMELESS, CheckResult, Report, Scope, Verdict, printable
+from nhc.core.render.json import names_of
 
 NAME_LIMIT = 253
 """Characters of a node's name: what DNS takes."""

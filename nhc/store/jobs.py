@@ -10,8 +10,8 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
-from nhc.ports.jobs import JobName
+from nhc.core.model import printable
+from nhc.marks.ports.jobs import JobName
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict

@@ -64,4 +64,4 @@ drills = sa.Table(
     text_column("by"),
     time_column("began"),
 )
-"""A drill on a real node that has not been undone yet. `injected` is JSON that only nhc.drills reads."""
+"""A drill on a real node that has not been undone yet. `injected` is JSON that only nhc.lab.drills reads."""

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, List
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.core.system.foreign_module import one_line
 from nhc.store import deep_tables, job_tables, maintenance_tables, notice_tables, schema
 from nhc.store.database import VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
 from nhc.store.guards import POSTGRESQL_GUARDS, POSTGRESQL_STORAGE, SQLITE_GUARDS
-from nhc.system.foreign_module import one_line
 
 if TYPE_CHECKING:
     from alembic.script import ScriptDirectory

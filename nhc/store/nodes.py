@@ -10,8 +10,8 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import Report, printable
-from nhc.render.json import from_dict, to_dict
+from nhc.core.model import Report, printable
+from nhc.core.render.json import from_dict, to_dict
 from nhc.store.errors import StoreError
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
 from nhc.store.schema import batches, insert_into, nodes, of_nodes, report_history
@@ -19,7 +19,7 @@ from nhc.store.schema import batches, insert_into, nodes, of_nodes, report_histo
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
 """The labels that say with which others a node shares its fate."""
 IDENTITY = {"machine/uuid": "uuid", "machine/provider-id": "provider_id", "machine/address": "address"}
-"""The columns of the labels that say which machine a node is (nhc.facts.machine_identity)."""
+"""The columns of the labels that say which machine a node is (nhc.node.facts.machine_identity)."""
 REPORT_LIMIT = 64 << 20
 """Bytes of one kept report, unpacked."""
 

@@ -13,7 +13,7 @@ incidents = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     time_column("seen"),
 )
-"""One cause in one group that notices are sent about: `content` is JSON of `nhc.notices.incidents.Incident`."""
+"""One cause in one group that notices are sent about: `content` is JSON of `nhc.console.notices.incidents.Incident`."""
 
 outbox = sa.Table(
     "outbox",

@@ -12,7 +12,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc.store.notice_tables import incidents, outbox
 from nhc.store.schema import batches
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterable, List, NamedTuple, Protocol, Sequence, Tuple, TypeVar
 
-from nhc.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import fold
 
 RANK = {"CRIT": 3, "UNKNOWN": 2, "WARN": 1}
 """Verdicts of problems, the worst the highest."""

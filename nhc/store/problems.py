@@ -9,7 +9,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import DeviceId, Scope, speaks_of
+from nhc.core.model import DeviceId, Scope, speaks_of
 from nhc.store.intake import Findings, ReportedProblem, ends
 from nhc.store.schema import of_nodes, problems, with_end
 

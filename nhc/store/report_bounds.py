@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Mapping
 
-from nhc.model import CheckResult, DeviceId, Metric, Outcome, Report, printable
+from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, printable
 
 KEPT = 4 << 20
 """Bytes of one report as it is kept, before it is packed. One of 500 results with evidence has less than a tenth."""

@@ -7,7 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import Report, Verdict, printable
+from nhc.core.model import Report, Verdict, printable
 from nhc.store import coverage, deep
 from nhc.store.intake import (
     Findings,

@@ -17,6 +17,7 @@ from typing import Dict, List, NamedTuple, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.core.system import kept_owner
 from nhc.store import audit, evidence, where
 from nhc.store.database import Store
 from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
@@ -26,7 +27,6 @@ from nhc.store.maintenance_tables import train_approvals, trains
 from nhc.store.schema import attempts, audit_segments, count, coverage, episodes, problems, report_history, tokens
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import evidence as evidence_table
-from nhc.system import kept_owner
 
 CHUNK = 5000
 """Rows deleted in one transaction."""

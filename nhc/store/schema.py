@@ -1,6 +1,7 @@
 """The tables of the store, the same on SQLite and PostgreSQL.
 
-Times are Unix seconds. Texts that an outsider wrote have passed `nhc.model.printable`. A new store is made of these
+Times are Unix seconds. Texts that an outsider wrote have passed `nhc.core.model.printable`. A new store is made of
+these
 tables (`nhc.store.migrate`). Once nhc is released, each change of them takes a migration with a number of its own.
 """
 
@@ -333,7 +334,7 @@ clocks = sa.Table(
     time_column("since"),
     time_column("looked"),
 )
-"""Of each loop, since when the clock of its host is steady (nhc.system.steady_time)."""
+"""Of each loop, since when the clock of its host is steady (nhc.core.system.steady_time)."""
 
 leader = sa.Table(
     "leader",

@@ -10,8 +10,8 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from nhc.settings import settings_file
-from nhc.settings.settings_file import SettingsError
+from nhc.core.settings import settings_file
+from nhc.core.settings.settings_file import SettingsError
 from nhc.store import where
 from nhc.store.anchor import Anchor
 from nhc.store.connect import open_store, stand_in

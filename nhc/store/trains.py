@@ -11,7 +11,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc.store import audit
 from nhc.store.attempts import Attempt, by_episode
 from nhc.store.episodes import MESSAGE_LIMIT, Episode

@@ -16,12 +16,12 @@ from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.model import printable
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import open_file
 from nhc.store import audit
 from nhc.store.anchor import Anchor
 from nhc.store.audit import Entry
 from nhc.store.schema import audit_segments
-from nhc.system.bounded_read import open_file
 
 MISTAKES = 20
 """Mistakes that are reported one by one. The first already shows that somebody rewrote the log."""

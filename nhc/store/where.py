@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 
-from nhc.settings import settings_file
+from nhc.core.settings import settings_file
 
 DIRECTORY = "/var/lib/nhc-server"
 """What the services keep, as the user nhc. /var/lib/nhc is root's: what a node keeps, by its agent and its gate."""

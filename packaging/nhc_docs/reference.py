@@ -13,20 +13,20 @@ from typing import Any, Dict, Iterator, List, Tuple
 import click
 from click.testing import CliRunner
 
-from nhc.check import find_all
 from nhc.cli.click_app import application
-from nhc.planning.runbooks import reasons
+from nhc.core.check import find_all
+from nhc.node.planning.runbooks import reasons
 from nhc_release.manpages import commands
 
 PUBLIC = (
-    "nhc.check",
-    "nhc.model",
-    "nhc.ports.adapter",
-    "nhc.ports.repair",
-    "nhc.testing.fake_host",
-    "nhc.testing.adapters",
-    "nhc.testing.repairers",
-    "nhc.testing.sinks",
+    "nhc.core.check",
+    "nhc.core.model",
+    "nhc.marks.ports.adapter",
+    "nhc.marks.ports.repair",
+    "nhc.lab.testing.fake_host",
+    "nhc.lab.testing.adapters",
+    "nhc.lab.testing.repairers",
+    "nhc.lab.testing.sinks",
 )
 """What packages of a site may import (docs/extending.md)."""
 SCHEMAS = ("report", "event")

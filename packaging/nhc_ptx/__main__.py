@@ -1,4 +1,4 @@
-"""`python -m nhc_ptx [DIRECTORY]`: write the PTX of the GPU proof into nhc/data, or into DIRECTORY."""
+"""`python -m nhc_ptx [DIRECTORY]`: write the PTX of the GPU proof into nhc/core/data, or into DIRECTORY."""
 
 import sys
 from pathlib import Path

@@ -10,7 +10,7 @@ from typing import Dict, List, NamedTuple
 
 import nhc
 
-DATA = Path(nhc.__file__).parent / "data"
+DATA = Path(nhc.__file__).parent / "core/data"
 SOURCE = DATA / "gpu_proof.cu"
 
 

@@ -37,7 +37,7 @@ def main(directory: str, version: str, epoch: str) -> int:
 
 def _usage(module: str, flag: str) -> str:
     """What a hook prints when it is asked for help."""
-    main = __import__(f"nhc.cli.{module}", fromlist=["main"]).main
+    main = __import__(f"nhc.hooks.commands.{module}", fromlist=["main"]).main
     said = io.StringIO()
     with contextlib.redirect_stdout(said), contextlib.suppress(SystemExit):
         main([flag])

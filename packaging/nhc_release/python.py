@@ -102,8 +102,8 @@ _ARCHIVE = """\
 import runpy, sys
 tree, node, target = sys.argv[1:]
 sys.path[:0] = [tree, tree + "/adapters", node]
-sys.argv = ["nhc.archive.build", target]
-runpy.run_module("nhc.archive.build", run_name="__main__")
+sys.argv = ["nhc.core.archive.build", target]
+runpy.run_module("nhc.core.archive.build", run_name="__main__")
 """
 
 
@@ -113,11 +113,11 @@ def launchers(tree: Path, top: Path, libraries: str, names: tuple[str, ...] = LA
     With the libraries installed, every command but `nhc check local` starts there, by the Python that they are for.
     """
     for name in names:
-        text = (tree / "nhc/launch" / name).read_text(encoding="utf-8")
+        text = (tree / "nhc/core/launch" / name).read_text(encoding="utf-8")
         head, found, tail = text.partition("\nif sys.path[0] == ")
         rest = tail.partition("\ntry:\n")[2]
         if not found or not rest:
-            raise BuildError(f"nhc/launch/{name} has another form than packaging/nhc_release/python.py knows")
+            raise BuildError(f"nhc/core/launch/{name} has another form than packaging/nhc_release/python.py knows")
         hand_over = _HAND_OVER.format(program=f"/{libraries}/nhc") if name == "nhc" else ""
         target = top / "usr/bin" / name
         target.parent.mkdir(parents=True, exist_ok=True)

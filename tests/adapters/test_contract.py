@@ -6,9 +6,9 @@ import threading
 
 import pytest
 
-from nhc.ports.adapter import OWNER_SETTING, WORK_SETTING, AdapterError
-from nhc.system.process import Completed
-from nhc.testing.adapters import AdapterContract, AdapterWorld
+from nhc.core.system.process import Completed
+from nhc.lab.testing.adapters import AdapterContract, AdapterWorld
+from nhc.marks.ports.adapter import OWNER_SETTING, WORK_SETTING, AdapterError
 from nhc_adapters.flux import Flux
 from nhc_adapters.lsf import Lsf
 from nhc_adapters.pbs import Pbs, Torque

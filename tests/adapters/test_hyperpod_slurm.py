@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.ports.repair import Answer, Machine, Order, Rung
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 
 

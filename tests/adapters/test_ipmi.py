@@ -5,11 +5,11 @@ import subprocess
 
 import pytest
 
-from nhc.facts.bmc import parse_lan
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
-from nhc.system.process import Completed
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.core.system.process import Completed
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
+from nhc.node.facts.bmc import parse_lan
 from nhc_adapters._command import run_command
 from nhc_adapters.bmc.access import forms
 from nhc_adapters.bmc.ipmi import Ipmi

@@ -10,7 +10,7 @@ from shutil import which
 
 import pytest
 
-from nhc.render.prometheus import UNITS
+from nhc.core.render.prometheus import UNITS
 from nhc_adapters.prometheus_mixin import __main__ as generator
 from nhc_adapters.prometheus_mixin import alerts, dashboards
 from tests.support.require import need
@@ -56,7 +56,7 @@ def existing():
                 if isinstance(value, str) and re.fullmatch(r"nhc_server_\w+", value):
                     found[value] = "counter" if value.endswith("_total") else "gauge"
     found.update({f"{prefix}{end}": kind for prefix in prefixes for end, kind in of_each.items()})
-    source = (ROOT / "nhc" / "render" / "prometheus.py").read_text()
+    source = (ROOT / "nhc/core/render/prometheus.py").read_text()
     found.update(dict.fromkeys(re.findall(r'^    "(nhc_\w+)":', source, re.MULTILINE), "gauge"))
     found.update({f"nhc_check_value{suffix}": "gauge" for suffix, _ in UNITS.values()})
     return found

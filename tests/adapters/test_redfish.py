@@ -9,9 +9,9 @@ import urllib.request
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc_adapters.bmc.access import differs, forms
 from nhc_adapters.bmc.redfish import Redfish
 from tests.support.ports import free_ports

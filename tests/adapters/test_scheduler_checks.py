@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nhc.host import Host
-from nhc.model import Verdict
+from nhc.core.host import Host
+from nhc.core.model import Verdict
 from tests.support.judge import judge
 
 

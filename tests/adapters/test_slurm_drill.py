@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.drills.real import left_over
+from nhc.lab.drills.real import left_over
 from nhc.store import attempts, episodes, nodes
 from nhc.store.connect import open_store
 from tests.support.new_store import new_store

@@ -18,9 +18,9 @@ from pathlib import Path
 
 import pytest
 
+from nhc.core.state import gate_record as record
+from nhc.core.state.gate_record import GateState
 from nhc.deep import idle
-from nhc.state import gate_record as record
-from nhc.state.gate_record import GateState
 from nhc_adapters.slurm.adapter import Slurm
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
@@ -32,7 +32,8 @@ MINE = "NHC-GATE:"
 KILLS = int(os.environ.get("NHC_KILLS", "5"))
 """50 take some minutes."""
 
-# Prints what nhc/data/triad.c prints. It waits while `hold` is there, is slow where `slow` is, dies where `dies` is.
+# Prints what nhc/core/data/triad.c prints. It waits while `hold` is there, is slow where `slow` is, dies where `dies`
+# is.
 TOOL = """#!/bin/sh
 echo run >> {place}/runs
 while [ -e {place}/hold ]; do sleep 0.05; done

@@ -318,7 +318,7 @@ def test_the_controllers_prolog_requeues_and_drains_nothing(cluster, hooks):
 
 def test_a_closed_gate_and_a_suite_before_the_job_keep_a_job_off_a_node(cluster, hooks, tmp_path):
     """What a node of the cloud needs, which has its job before anything could drain it."""
-    from nhc.state.gate_record import GateRecord, GateState, write
+    from nhc.core.state.gate_record import GateRecord, GateState, write
 
     quiet_health_check(hooks)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
@@ -371,7 +371,7 @@ def test_a_gate_that_is_killed_before_its_drain_lets_no_job_in(cluster, hooks, t
 
 
 def test_a_verdict_that_is_old_keeps_a_node_out_of_large_jobs_alone(cluster, hooks, tmp_path):
-    from nhc.state.gate_record import GateRecord, GateState, write
+    from nhc.core.state.gate_record import GateRecord, GateState, write
 
     quiet_health_check(hooks)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()

@@ -7,16 +7,16 @@ from pathlib import Path
 
 import pytest
 
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.system.process import Completed
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import parse
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError, Mark
-from nhc.ports.jobs import JobName, LossCause, Phase
+from nhc.marks.ports.adapter import AdapterError, Mark
+from nhc.marks.ports.jobs import JobName, LossCause, Phase
 from nhc.store import audit, jobs
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
-from nhc.system.process import Completed
 from nhc_adapters._command import run_command
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.job_states import new_note, parse_jobs

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.host import Completed
-from nhc.ports.group_launch import GroupOrder
+from nhc.core.host import Completed
+from nhc.marks.ports.group_launch import GroupOrder
 from nhc_adapters.slurm import deep_launch
 from nhc_adapters.slurm.deep_launch import SlurmLauncher
 

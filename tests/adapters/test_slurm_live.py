@@ -13,20 +13,20 @@ from operator import itemgetter
 import pytest
 from click.testing import CliRunner
 
-from nhc.cli.slurm import sync_command
 from nhc.console.cluster_source import ClusterSource
 from nhc.console.scheduler import Scheduler
+from nhc.core.limits import Limit
+from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
+from nhc.core.render.json import to_dict
+from nhc.core.state.store import State
+from nhc.core.system.process import Completed
 from nhc.hooks.healthcheck import healthcheck
-from nhc.model import Action, CheckResult, Report, crit, ok, unknown
-from nhc.policy.decide import Policy
-from nhc.policy.ledger import Ledger
-from nhc.policy.limits import Limit
-from nhc.policy.reconcile import sync
-from nhc.ports.adapter import AdapterError, Effect, Mark, Operation
-from nhc.ports.marks import mark_of
-from nhc.render.json import to_dict
-from nhc.state.store import State
-from nhc.system.process import Completed
+from nhc.marks.commands.slurm import sync_command
+from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.ledger import Ledger
+from nhc.marks.policy.reconcile import sync
+from nhc.marks.ports.adapter import AdapterError, Effect, Mark, Operation
+from nhc.marks.ports.marks import mark_of
 from nhc_adapters._command import run_command
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
@@ -265,7 +265,7 @@ def test_the_command_says_in_one_line_that_the_controller_does_not_answer(tmp_pa
     def run(argv, timeout, env):
         return Completed(0, "slurm 22.05.8\n") if "--version" in argv else Completed(1, "", said)
 
-    monkeypatch.setattr("nhc.cli.slurm.controller", lambda options: Slurm({}, {}, run=run))
+    monkeypatch.setattr("nhc.marks.commands.slurm.controller", lambda options: Slurm({}, {}, run=run))
     file = tmp_path / "reports.json"
     file.write_text(json.dumps(to_dict(report("n1", crit("X", "bad")))))
     done = CliRunner().invoke(sync_command, ["--report", str(file), "--ledger", str(tmp_path), "--apply"])

@@ -8,9 +8,9 @@ import tempfile
 import pytest
 
 from nhc.agent.nvhcd_settings import read_settings
-from nhc.model import Report
-from nhc.ports.sinks import Delivery
-from nhc.settings.settings_file import parse
+from nhc.core.model import Report
+from nhc.core.settings.settings_file import parse
+from nhc.marks.ports.sinks import Delivery
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.model import Action
+from nhc.core.model import Action
 from nhc.remedy.remedy_file import parse
 from nhc_adapters.slurm.power import SlurmPower
 from tests.support.require import need

@@ -6,10 +6,10 @@ import time
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Order, Rung, Sent, Sighting, Stage
-from nhc.system.process import Completed
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.core.system.process import Completed
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Sent, Sighting, Stage
 from nhc_adapters._command import run_command
 from nhc_adapters.slurm.power import SlurmPower
 from tests.support.waiting import until
@@ -217,7 +217,7 @@ def test_evidence_has_the_node_as_slurm_shows_it(cluster):
 
 
 def budget():
-    from nhc.ports.repair import EvidenceBudget
+    from nhc.marks.ports.repair import EvidenceBudget
 
     return EvidenceBudget()
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nhc.model import Action
+from nhc.core.model import Action
 from tests.support.slurm_remedy import Service, served
 from tests.support.waiting import until
 

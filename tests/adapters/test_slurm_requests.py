@@ -2,15 +2,15 @@
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.adapter import AdapterError, Mark
-from nhc.ports.marks import mark_text
-from nhc.ports.repair import NodeRequests, Request, Rung
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import AdapterError, Mark
+from nhc.marks.ports.marks import mark_text
+from nhc.marks.ports.repair import NodeRequests, Request, Rung
 from nhc.remedy.asking import fault_of
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.site import open_site
-from nhc.rounds.leader import Leader
 from nhc.store import attempts, episodes
+from nhc.store.rounds.leader import Leader
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.requests import SlurmHyperpod, read
 from nhc_adapters.slurm.states import node_state

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError, Effect
-from nhc.render.json import to_dict
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.render.json import to_dict
+from nhc.marks.ports.adapter import AdapterError, Effect
 from nhc.store import audit, episodes, spares
 from nhc.store.connect import open_store
 from nhc_adapters.slurm.spares import SlurmSpares

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.model import Action
-from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
-from nhc.ports.marks import may_clear, may_mark
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
+from nhc.marks.ports.marks import may_clear, may_mark
 from nhc_adapters.slurm import states
 from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
 

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING
+from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.work import parse_topology
 from tests.support.require import need

@@ -11,8 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.render.json import to_dict
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.render.json import to_dict
 from nhc.store import audit, nodes, trains
 from nhc.store.connect import open_store
 from tests.support.new_store import new_store

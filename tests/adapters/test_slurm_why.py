@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.ports.jobs import LossCause
-from nhc.system.process import Completed
+from nhc.core.system.process import Completed
+from nhc.marks.ports.jobs import LossCause
 from nhc_adapters.slurm.jobs import SlurmJobs
 from tests.support.waiting import until
 

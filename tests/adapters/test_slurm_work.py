@@ -4,9 +4,9 @@ import time
 
 import pytest
 
-from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING, Effect, Mark
-from nhc.ports.marks import may_mark
-from nhc.ports.repair import Machine, Rung
+from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING, Effect, Mark
+from nhc.marks.ports.marks import may_mark
+from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.power import SlurmPower
 from nhc_adapters.slurm.states import node_state

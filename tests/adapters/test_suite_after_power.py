@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from nhc.ports.repair import Machine, Rung
+from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.bmc.redfish import Redfish
 from tests.adapters.test_ipmi import IpmiWorld, simulator  # noqa: F401 (a fixture)
 from tests.adapters.test_redfish import RedfishWorld, emulator  # noqa: F401 (a fixture)

@@ -15,8 +15,8 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nhc.state.mutes import Mute, render
-from nhc.system import kernel_ring
+from nhc.core.state.mutes import Mute, render
+from nhc.core.system import kernel_ring
 from tests.agent.conftest import ROOT
 from tests.support.require import need
 from tests.support.waiting import until

@@ -1,7 +1,7 @@
 """Faults of applications in the kernel log: each one event, however many lines it takes."""
 
 from nhc.agent.app_faults import AGAIN, KEPT, AppFaults
-from nhc.kernlog.catalogue import Matcher
+from nhc.node.kernlog.catalogue import Matcher
 
 
 def matches(*lines):

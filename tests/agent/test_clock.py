@@ -8,8 +8,8 @@ from nhc.agent import check_round, latest_report
 from nhc.agent.event_loop import Loop
 from nhc.agent.service import Agent
 from nhc.agent.settings import AgentSettings
-from nhc.state.store import State
-from nhc.testing.fake_host import FakeHost
+from nhc.core.state.store import State
+from nhc.lab.testing.fake_host import FakeHost
 
 pytestmark = pytest.mark.thorough
 

@@ -11,8 +11,8 @@ from nhc.agent.control_socket import Control, _Waiter
 from nhc.agent.event_loop import Loop
 from nhc.agent.problems import Board
 from nhc.agent.schedule import CheckTimes, Schedule
-from nhc.model import CheckResult, ok
-from nhc.testing.fake_host import FakeHost
+from nhc.core.model import CheckResult, ok
+from nhc.lab.testing.fake_host import FakeHost
 
 
 @pytest.mark.parametrize("question", [b"[" * 60000, b'{"do": "pause", "seconds": 1%s}' % (b"0" * 400)],

@@ -9,8 +9,8 @@ from nhc.agent import events
 from nhc.agent.events import EventStream, LocalSink, of_change, shape
 from nhc.agent.history import EventHistory, read
 from nhc.agent.problems import Board, too_early
-from nhc.model import Action, CheckResult, Report, crit, ok, unknown
-from nhc.ports.sinks import Delivery, NotYetDelivered
+from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
+from nhc.marks.ports.sinks import Delivery, NotYetDelivered
 
 
 def event(kind, when, host, boot_id, **details):

@@ -5,11 +5,11 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import ALIKE, Follower
-from nhc.host import Host
-from nhc.kernlog.read import followed, read_log
-from nhc.kernlog.source import STORE, LogSource
-from nhc.state.store import State
-from nhc.testing.fake_host import FakeHost
+from nhc.core.host import Host
+from nhc.core.state.store import State
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.kernlog.read import followed, read_log
+from nhc.node.kernlog.source import STORE, LogSource
 
 BOOT = "11111111-2222-3333-4444-555555555555"
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=77, GPU has fallen off the bus."

@@ -7,7 +7,7 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.journal_follower import APART, LINE, Journalctl, KernelJournal
-from nhc.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost
 
 XID = "NVRM: Xid (PCI:0000:3b:00): 79, pid=77, GPU has fallen off the bus."
 

@@ -9,12 +9,12 @@ from nhc.agent.check_round import key_of
 from nhc.agent.kernel_findings import ASKED, KernelLog, Listener
 from nhc.agent.problems import Board
 from nhc.agent.schedule import CheckTimes, Schedule
-from nhc.kernlog.findings import current
-from nhc.kernlog.judge import take_in
-from nhc.model import CheckResult, Verdict, ok, unknown
-from nhc.plan import BUILT_IN, Item
-from nhc.state.store import State
-from nhc.testing.fake_host import FakeHost
+from nhc.core.model import CheckResult, Verdict, ok, unknown
+from nhc.core.plan import BUILT_IN, Item
+from nhc.core.state.store import State
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.kernlog.findings import current
+from nhc.node.kernlog.judge import take_in
 
 ITEM = Item(BUILT_IN, "check_kmsg", "check_kmsg", "nhc.conf:1", ("check_kmsg",))
 KEY = key_of(ITEM)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from nhc.agent.event_loop import Loop
-from nhc.render import json as wire
+from nhc.core.render import json as wire
 
 REPORT = Path(__file__).parents[1] / "nodes" / "h100-xid79" / "report.json"
 

@@ -11,11 +11,11 @@ from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import Default, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, LogReader
 from nhc.agent.npd_stats import Stats
-from nhc.facts.kernel_lines import Record
-from nhc.kernlog.npd_rules import go_duration
-from nhc.model import Verdict
-from nhc.settings.settings_file import SettingsError
-from nhc.testing.fake_host import FakeHost
+from nhc.core.model import Verdict
+from nhc.core.settings.settings_file import SettingsError
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.facts.kernel_lines import Record
+from nhc.node.kernlog.npd_rules import go_duration
 from tests.support.judge import judge
 from tests.support.run import nhc
 from tests.support.waiting import until
@@ -249,7 +249,7 @@ def test_a_plugin_s_defaults_and_its_rules_own_times(tmp_path):
     ],
 )
 def test_the_plugin_protocol(tmp_path, body, verdict, message):
-    from nhc.host import Host
+    from nhc.core.host import Host
 
     script = tmp_path / "plugin.sh"
     script.write_text(f"#!/bin/sh\n{body}\n")
@@ -372,7 +372,7 @@ def test_stats_keep_the_names_and_labels_of_the_dashboards(tmp_path):
         "/proc/cmdline": "quiet csm.enabled=1\n",
         "/proc/modules": "nvidia 1 0 - Live 0x0 (POE)\nzfs 1 0 - Live 0x0 (POE)\nfoo 1 0 - Live 0x0 (O)\n",
     })  # fmt: skip
-    from nhc.host import Filesystem
+    from nhc.core.host import Filesystem
 
     host.system.filesystems["/"] = Filesystem(1000, 400, 300, 1, 1, 1, False)
     stats = Stats(write(tmp_path, raw))

@@ -21,8 +21,8 @@ from hypothesis import strategies as st
 
 from nhc.agent.nvhcd_answer import answer, asked_for, read_request
 from nhc.agent.nvhcd_settings import read_settings
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.settings.settings_file import SettingsError, parse
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.settings.settings_file import SettingsError, parse
 from nhc.store import deep
 from tests.support.new_store import new_store
 from tests.support.require import need
@@ -253,10 +253,10 @@ def threads_of(pid):
 @pytest.mark.thorough
 def test_one_look_at_the_scheduler_serves_all_who_ask(tmp_path, monkeypatch):
     pytest.importorskip("grpc")
-    from nhc import plugins
     from nhc.agent.nvhcd import NvhcdServer
     from nhc.agent.nvhcd_settings import NvhcdSettings
-    from nhc.ports.adapter import NodeState
+    from nhc.marks import plugins
+    from nhc.marks.ports.adapter import NodeState
 
     looked = []
 
@@ -386,7 +386,7 @@ def test_without_a_suite_nothing_is_proved(tmp_path):
 def serving(tmp_path, words=(), **settings):
     """The answer of a service that has a healthy verdict."""
     from nhc.agent.nvhcd import NvhcdServer
-    from nhc.ports.sinks import Delivery
+    from nhc.marks.ports.sinks import Delivery
 
     table = "\n".join(f'{name} = "{value}"' for name, value in settings.items())
     log = []

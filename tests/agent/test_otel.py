@@ -7,10 +7,10 @@ import pytest
 from nhc import __version__
 from nhc.agent import events
 from nhc.agent.otel import Otel
-from nhc.model import CheckResult, Metric, Report, crit, ok
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery
-from nhc.system import protobuf
+from nhc.core.model import CheckResult, Metric, Report, crit, ok
+from nhc.core.system import protobuf
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Delivery
 from tests.support.http_server import Reply, answering, serving
 from tests.support.ports import free_ports
 from tests.support.require import need

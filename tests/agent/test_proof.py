@@ -7,7 +7,7 @@ import shlex
 import pytest
 
 from nhc.agent.settings import parse
-from nhc.settings.settings_file import SettingsError
+from nhc.core.settings.settings_file import SettingsError
 from tests.support.cuda.build import build
 from tests.support.nvml.fake import Nvml, pci_tree
 from tests.support.require import need

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from nhc.agent.server_push import PushSettings
 from nhc.agent.server_sink import ServerSink
 from nhc.agent.spool import Spool
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery
-from nhc.server import push
+from nhc.marks import push
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Delivery
 from nhc.store import nodes
 from tests.support.http_server import Reply, answering, serving
 from tests.support.intake import XID, Server, report

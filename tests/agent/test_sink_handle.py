@@ -14,10 +14,10 @@ from nhc.agent import sink_handle, sink_process
 from nhc.agent.event_loop import Loop
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import MOST_EVENTS
-from nhc.model import CheckResult, Report, ok
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import NotYetDelivered, Standing
-from nhc.render.json import to_dict
+from nhc.core.model import CheckResult, Report, ok
+from nhc.core.render.json import to_dict
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import NotYetDelivered, Standing
 from tests.support.require import need
 
 REPORT = Report("n1", "b", 1.7e9, 0.1, (CheckResult("check_x", ok()),))

@@ -2,7 +2,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.agent.problems import BEGAN, CHANGED, ENDED, Board, too_early
-from nhc.model import CheckResult, Verdict, crit, ok, skip, unknown, warn
+from nhc.core.model import CheckResult, Verdict, crit, ok, skip, unknown, warn
 
 FULL = crit("DiskFull", "/ is full", target="/")
 

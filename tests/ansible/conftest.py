@@ -100,7 +100,9 @@ def archive(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One archive for all tests, whatever becomes of the checkout while they run."""
     path = tmp_path_factory.mktemp("archive") / "nhc.pyz"
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}
-    subprocess.run([sys.executable, "-m", "nhc.archive.build", str(path)], env=environ, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "nhc.core.archive.build", str(path)], env=environ, check=True, capture_output=True
+    )
     return path
 
 

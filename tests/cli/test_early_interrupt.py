@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
-LAUNCHERS = sorted(path.name for path in (ROOT / "nhc/launch").iterdir() if path.is_file())
+LAUNCHERS = sorted(path.name for path in (ROOT / "nhc/core/launch").iterdir() if path.is_file())
 SITE = """\
 import os, signal, sys
 
@@ -44,17 +44,17 @@ def orderly(run):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("moment", ["site", "nhc.cli.main", "nhc.light", "nhc.model"])
+@pytest.mark.parametrize("moment", ["site", "nhc.cli.main", "nhc.core.light", "nhc.core.model"])
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_is_interrupted_while_it_loads(tmp_path, launcher, moment):
-    path = ROOT / "nhc/launch" / launcher
+    path = ROOT / "nhc/core/launch" / launcher
     flags = path.read_text().partition("\n")[0].split()[1:]  # of its first line, as the kernel passes them
     words = ["check", "local", "-c", "/dev/null"] if launcher == "nhc" else ["-D", str(tmp_path)]
     orderly(interrupted(tmp_path, [sys.executable, *flags, str(path), *words], moment))
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("moment", ["nhc.cli.main", "nhc.light", "nhc.cli.check_local"])
+@pytest.mark.parametrize("moment", ["nhc.cli.main", "nhc.core.light", "nhc.node.commands.check_local"])
 def test_the_module_is_interrupted_while_it_loads(tmp_path, moment):
     argv = [sys.executable, "-m", "nhc", "check", "local", "-c", "/dev/null"]
     orderly(interrupted(tmp_path, argv, moment))

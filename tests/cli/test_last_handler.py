@@ -12,17 +12,17 @@ import pytest
 from tests.support.run import ROOT
 
 DOORS = {
-    "check local": (["nhc", "check", "local", "--profile", "none", "-c", "{conf}"], "run/engine.py", 3),
-    "fleet": (["nhc", "fleet", "check", "-w", "n1"], "cli/fleet.py", 3),
-    "log": (["nhc", "log", "classify", "/dev/null"], "cli/kernel.py", 3),
-    "list": (["nhc", "list"], "cli/catalogue.py", 3),
+    "check local": (["nhc", "check", "local", "--profile", "none", "-c", "{conf}"], "node/run/engine.py", 3),
+    "fleet": (["nhc", "fleet", "check", "-w", "n1"], "fleet/commands/fleet.py", 3),
+    "log": (["nhc", "log", "classify", "/dev/null"], "node/commands/kernel.py", 3),
+    "list": (["nhc", "list"], "node/commands/catalogue.py", 3),
     "agent": (["nhc", "agent", "run"], "agent/main.py", 3),
-    "controller": (["nhc", "kubernetes", "controller"], "cli/kubernetes.py", 3),
-    "healthcheck": (["nhc-healthcheck", "-D", "{etc}", "-l", "-"], "run/engine.py", 3),
-    "healthcheck, its module": (["nhc-healthcheck", "-D", "{etc}", "-l", "-"], "cli/healthcheck.py", 3),
-    "prolog": (["nhc-prolog", "-D", "{etc}", "MARK_OFFLINE=0"], "run/engine.py", 0),
+    "controller": (["nhc", "kubernetes", "controller"], "marks/commands/kubernetes.py", 3),
+    "healthcheck": (["nhc-healthcheck", "-D", "{etc}", "-l", "-"], "node/run/engine.py", 3),
+    "healthcheck, its module": (["nhc-healthcheck", "-D", "{etc}", "-l", "-"], "hooks/commands/healthcheck.py", 3),
+    "prolog": (["nhc-prolog", "-D", "{etc}", "MARK_OFFLINE=0"], "node/run/engine.py", 0),
     "epilog": (["nhc-epilog", "-D", "{etc}", "MARK_OFFLINE=0"], "hooks/epilog.py", 0),
-    "prolog, its module": (["nhc-prolog", "-D", "{etc}"], "cli/hook.py", 0),
+    "prolog, its module": (["nhc-prolog", "-D", "{etc}"], "hooks/commands/hook.py", 0),
     "nothing loads": (["nhc", "check", "local"], "cli/main.py", 3),
     "nothing loads for a prolog": (["nhc-prolog"], "cli/main.py", 0),
     "nothing loads for a health check": (["nhc-healthcheck"], "cli/main.py", 3),
@@ -46,7 +46,7 @@ def launch(tmp_path, installation):
 
     def run(words, line="exec {words}", place=installation, **env):
         name, *rest = [word.format(conf=conf, etc=conf.parent) for word in words]
-        argv = [sys.executable, str(ROOT / "nhc/launch" / name), *rest]
+        argv = [sys.executable, str(ROOT / "nhc/core/launch" / name), *rest]
         environ = {"PATH": os.environ["PATH"], "HOME": "/", "PYTHONPATH": str(place), "PYTHONDONTWRITEBYTECODE": "1",
                    "NHC_STATE_DIR": str(tmp_path / "state"), **env}  # fmt: skip
         return subprocess.run(["bash", "-c", line.format(words='"$@"'), "x", *argv], env=environ, capture_output=True,
@@ -84,7 +84,7 @@ def test_an_error_that_nobody_foresaw_is_a_line_and_a_status(door, installation,
 
 
 def test_a_crash_file_is_bounded(tmp_path, monkeypatch):
-    from nhc.run.crash_report import LARGEST, content
+    from nhc.node.run.crash_report import LARGEST, content
 
     def deep(number):
         return deep(number - 1) if number else int("x" * 100_000)
@@ -101,7 +101,7 @@ def test_a_crash_file_is_bounded(tmp_path, monkeypatch):
 
 @pytest.mark.thorough
 def test_the_file_is_not_written_where_it_cannot_be(launch, installation, tmp_path):
-    path = installation / "nhc" / "run" / "engine.py"
+    path = installation / "nhc/node/run/engine.py"
     whole = path.read_text()
     path.write_text(whole.replace("import time\n", "import time\nraise RuntimeError('x')\n", 1))
     try:

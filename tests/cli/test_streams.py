@@ -7,9 +7,9 @@ import sys
 
 import pytest
 
-from nhc.cli.options import UsageError
-from nhc.cli.report_output import write_atomically
-from nhc.system.output_file import replace
+from nhc.core.command_line.options import UsageError
+from nhc.core.command_line.report_output import write_atomically
+from nhc.core.system.output_file import replace
 from tests.support.run import ROOT
 
 HEALTHY = "* || check_fs_mount -f /\n"

@@ -15,7 +15,7 @@ import pytest
 from nhc.console.server import Server, serve
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.store import episodes, nodes
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive

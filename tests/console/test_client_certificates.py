@@ -8,10 +8,10 @@ import pytest
 
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import CertificateRefused, HttpClient, HttpError, NotSent, Tls
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import CertificateRefused, HttpClient, HttpError, NotSent, Tls
 from tests.console.conftest import Running
-from tests.server.test_tls import keys, make  # noqa: F401 (a fixture)
+from tests.store.server.test_tls import keys, make  # noqa: F401 (a fixture)
 from tests.support.ports import free_ports
 
 pytestmark = pytest.mark.thorough

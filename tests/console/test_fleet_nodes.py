@@ -12,7 +12,7 @@ from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.hub import NAMED, Hub
 from nhc.console.snapshot import changes, layout_change, take
 from nhc.console.sources import StoreSource
-from nhc.model import Verdict
+from nhc.core.model import Verdict
 from nhc.store import nodes
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.console import needs, screens, standing
 from nhc.console.sources import StoreSource
-from nhc.model import Verdict
+from nhc.core.model import Verdict
 from nhc.remedy.detail import Detail
 from nhc.store import episodes, holds, trains
 from nhc.store.coverage import ReportSpan

@@ -13,8 +13,8 @@ from nhc.console.scheduler import Scheduler
 from nhc.console.settings import parse
 from nhc.console.snapshot import take
 from nhc.console.sources import StoreSource
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.ports.node_work import WorkItem, WorkList
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.marks.ports.node_work import WorkItem, WorkList
 from nhc.store import attempts, audit, deep, episodes, holds, jobs, nodes, schema, trains
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings

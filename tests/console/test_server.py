@@ -22,9 +22,9 @@ from nhc.console.routes import ROUTES
 from nhc.console.scheduler import Scheduler
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
-from nhc.model import Verdict
-from nhc.ports.adapter import AdapterError, Mark, NodeState
-from nhc.ports.node_work import WorkItem, WorkList
+from nhc.core.model import Verdict
+from nhc.marks.ports.adapter import AdapterError, Mark, NodeState
+from nhc.marks.ports.node_work import WorkItem, WorkList
 from nhc.store import attempts, audit, episodes, holds, jobs, trains
 from nhc.store.errors import StoreError
 from tests.console.conftest import ROLES, Running, report, settings
@@ -758,7 +758,7 @@ def test_a_user_without_a_name_is_the_same_person_at_the_socket_and_at_a_command
         "c.sendall(b'GET /api/me HTTP/1.1\\r\\nHost: x\\r\\nConnection: close\\r\\n\\r\\n');"
         "print(b''.join(iter(lambda: c.recv(65536), b'')).decode())"
     )
-    tell = "from nhc.cli.common_options import person; print(person())"
+    tell = "from nhc.core.command_line.common_options import person; print(person())"
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(Path(__file__).resolve().parents[2])}
 
     def nameless(*words):

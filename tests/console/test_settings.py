@@ -6,7 +6,7 @@ import pytest
 
 from nhc.console.access import Role
 from nhc.console.settings import load, parse
-from nhc.settings.settings_file import SettingsError
+from nhc.core.settings.settings_file import SettingsError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "conf/console.toml.example"
 TOKEN = '[[people.anna.tokens]]\nsha256 = "' + "0" * 64 + '"\n'

@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.console.sources import StoreSource
-from nhc.ports.repair import Rung
+from nhc.marks.ports.repair import Rung
 from nhc.remedy import persons
 from nhc.store import attempts, audit, episodes
 from tests.console.conftest import Running, settings

@@ -13,11 +13,11 @@ from nhc.deep.group_test import Rules
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan
-from nhc.ports.adapter import AdapterError
-from nhc.rounds.leader import Leader
+from nhc.marks.ports.adapter import AdapterError
 from nhc.store import deep
 from nhc.store.deep import DeepResult, LastVerdict
 from nhc.store.deep_tables import sweeps
+from nhc.store.rounds.leader import Leader
 from tests.deep.test_sweep import ASKED, World
 from tests.support.new_store import new_store
 

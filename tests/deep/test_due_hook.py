@@ -97,7 +97,7 @@ def test_a_store_that_does_not_answer_goes_by_the_choice(tmp_path, choice, statu
 def test_a_small_job_does_not_even_load_the_library_of_the_store():
     done = nhc("deep", "due", "-n", "n[1-8]", "--more-than", "8", env={"PYTHONVERBOSE": "1"})
     assert (done.returncode, done.stdout) == (0, "")
-    assert "import 'nhc.cli.deep_due'" in done.stderr
+    assert "import 'nhc.deep.commands.deep_due'" in done.stderr
     assert "import 'sqlalchemy" not in done.stderr
 
 

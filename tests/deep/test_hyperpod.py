@@ -3,8 +3,8 @@
 
 import json
 
+from nhc.core.model import Action, CheckResult, Metric, Report, crit, ok, unknown
 from nhc.deep import hyperpod
-from nhc.model import Action, CheckResult, Metric, Report, crit, ok, unknown
 
 WHEN = 1724190838.0  # 2024-08-20T21:53:58Z
 

@@ -12,13 +12,14 @@ from pathlib import Path
 
 import pytest
 
-from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers, suites
+from nhc.core.host import Host
+from nhc.core.model import Action, CheckResult, Metric, Outcome, Verdict
+from nhc.core.system.process_identity import KERNEL_THREAD
+from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers
 from nhc.deep.gpu_settings import GpuSettings
-from nhc.host import Host
-from nhc.model import Action, CheckResult, Metric, Outcome, Verdict
-from nhc.ports.adapter import Mark, NodeState
-from nhc.system.process_identity import KERNEL_THREAD
-from nhc.testing.fake_host import FakeHost, Symlink
+from nhc.lab.testing.fake_host import FakeHost, Symlink
+from nhc.marks.ports.adapter import Mark, NodeState
+from nhc.node.planning import suites
 from tests.support.require import need
 from tests.support.run import ROOT, nhc
 
@@ -272,7 +273,9 @@ def test_a_deep_line_is_run_by_nothing_else(place):
 @pytest.mark.thorough
 def test_suites_that_come_with_nhc():
     fragments = {path.stem: path.read_text() for path in (ROOT / "conf" / "suites").glob("*.conf")}
-    assert suites.join(fragments) == (ROOT / "nhc/data/suites.conf").read_text(), "run python -m nhc.deep.suites"
+    assert suites.join(fragments) == (ROOT / "nhc/core/data/suites.conf").read_text(), (
+        "run python -m nhc.node.planning.suites"
+    )
     for name in fragments:
         done = nhc("deep", "list", name, "-f", "json")
         assert json.loads(done.stdout)[0]["count"] > 1, done.stderr
@@ -438,7 +441,7 @@ def test_where_there_is_no_device_nobody_holds_one():
 @pytest.mark.skipif(os.geteuid() != 0 or not shutil.which("setpriv"), reason="root and setpriv are needed")
 def test_the_kernel_refuses_a_process_without_the_capability_and_that_is_seen():
     code = (
-        "import sys; from nhc.deep import idle; from nhc.host import Host\n"
+        "import sys; from nhc.deep import idle; from nhc.core.host import Host\n"
         "try: print(idle._held(Host(), sys.argv[1]))\n"
         "except PermissionError: print('refused')"
     )

@@ -5,7 +5,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from nhc.cli.deep_simulate import command
+from nhc.deep.commands.deep_simulate import command
 
 
 def simulate(*words):

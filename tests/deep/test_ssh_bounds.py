@@ -13,8 +13,8 @@ from nhc.deep.ssh_guard import GuardSession, read_settings
 from nhc.deep.ssh_launch import OUTPUT_LIMIT, SshLauncher
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Trouble
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import GroupOrder
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import GroupOrder
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough

@@ -16,8 +16,8 @@ import pytest
 from nhc.deep.rails import held
 from nhc.deep.ssh_guard import read_settings
 from nhc.deep.ssh_launch import SshLauncher
-from nhc.ports.adapter import AdapterError, SettingError
-from nhc.ports.group_launch import GroupOrder
+from nhc.marks.ports.adapter import AdapterError, SettingError
+from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep
 from nhc.store.connect import open_store
 from tests.support.node_namespaces import nodes

@@ -15,11 +15,11 @@ from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
 from nhc.deep.sweep_plan import read as read_plan
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import GroupJob, GroupOutput
-from nhc.rounds.leader import Leader
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import GroupJob, GroupOutput
 from nhc.store import deep
 from nhc.store.errors import Conflict, LeadershipLost
+from nhc.store.rounds.leader import Leader
 from tests.support.new_store import new_store
 
 HALF = "time  algbw  busbw #wrong"

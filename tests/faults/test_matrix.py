@@ -81,7 +81,7 @@ def world():
         argv = [sys.executable, "-m", module, *map(str, words)]
         subprocess.run(argv, env=environment(place), check=True, capture_output=True, timeout=300, cwd=ROOT)
 
-    nhc(base / "nhc.pyz", module="nhc.archive.build")
+    nhc(base / "nhc.pyz", module="nhc.core.archive.build")
     for _twice in range(2):
         nhc(*[word if word != base / "node" else base / "sent" for word in DOORS["fleet check"].words(place)])
     nhc("mute", "check_fs_mount", "--until", "3d", "--why", "a drill")

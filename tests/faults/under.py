@@ -10,7 +10,7 @@ import sys
 import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
-LAUNCHERS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "nhc", "launch")
+LAUNCHERS = os.path.join(os.path.dirname(os.path.dirname(HERE)), "nhc", "core", "launch")
 SPINNING = 10
 """Seconds of processor after which SIGXCPU ends a process without memory. CPython 3.11 goes round for ever where it has
 none for the number that it keeps while it looks for an exception's handler (Python/ceval.c, exception_unwind)."""

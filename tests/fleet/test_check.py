@@ -86,7 +86,7 @@ def test_json_lines_come_one_a_node_and_each_is_a_report(fleet, few, fine):
 
 
 def test_json_holds_the_fold_and_reports_that_the_scheduler_sync_reads(fleet, few, fine, tmp_path):
-    from nhc.policy.reconcile import load_reports
+    from nhc.marks.policy.reconcile import load_reports
 
     done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", fine, "-f", "json", "--json", tmp_path / "copy.json")
     value = json.loads(done.stdout)

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.core.model import CheckResult, Metric, Report, crit, ok
+from nhc.core.render.json import render, to_dict
 from nhc.fleet.clean_report import clean_report
 from nhc.fleet.node_result import NodeResult, findings, line, metrics, read_report
 from nhc.fleet.transport import Node
-from nhc.model import CheckResult, Metric, Report, crit, ok
-from nhc.render.json import render, to_dict
 
 NODE = Node("gpu01")
 GOOD = to_dict(Report("gpu01", "b", time.time(), 0.1, (CheckResult("check_x", ok("fine")),)))

@@ -11,10 +11,10 @@ from contextlib import closing
 
 import pytest
 
+from nhc.core.model import CheckResult, Report, crit, ok
 from nhc.fleet import history
 from nhc.fleet.node_result import NodeResult, line
 from nhc.fleet.transport import Node
-from nhc.model import CheckResult, Report, crit, ok
 from tests.fleet.test_hostile_names import quiet
 from tests.support.run import nhc
 

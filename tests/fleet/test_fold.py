@@ -11,14 +11,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.cli.fleet_check import exit_status
+from nhc.core.matching.node_ranges import expand
+from nhc.core.model import Action, CheckResult, Metric, Report, Verdict, crit, ok, skip, unknown, warn
 from nhc.fleet import diff, fold, history
+from nhc.fleet.commands.fleet_check import exit_status
 from nhc.fleet.node_result import NodeResult, findings, line, metrics
 from nhc.fleet.outliers import Numbers, outliers, show_value
 from nhc.fleet.summary import Picture, picture_of
 from nhc.fleet.transport import Node
-from nhc.matching.node_ranges import expand
-from nhc.model import Action, CheckResult, Metric, Report, Verdict, crit, ok, skip, unknown, warn
 
 
 def report(name, *outcomes):

@@ -13,15 +13,15 @@ from importlib import resources
 
 import pytest
 
+from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
+from nhc.core.render.page_parts import one_script, part
+from nhc.core.system.output_file import replace
 from nhc.fleet import history
 from nhc.fleet.fold import show_by_check
 from nhc.fleet.html import write_html
 from nhc.fleet.node_result import NodeResult, line
 from nhc.fleet.summary import picture_of
 from nhc.fleet.transport import Node
-from nhc.model import Action, CheckResult, Report, crit, ok, unknown
-from nhc.render.page_parts import one_script, part
-from nhc.system.output_file import replace
 from tests.support import browser as browsers
 from tests.support.require import need
 
@@ -104,7 +104,7 @@ def test_nothing_that_a_node_says_runs(dom, page):
 def test_the_screenshot_shows_the_colours_of_the_verdicts(page, browser, tmp_path):
     browser(f"--screenshot={tmp_path / 'page.png'}", page.as_uri(), profile=tmp_path / "profile")
     colours = pixels(tmp_path / "page.png")
-    red, green, purple = (179, 20, 29), (37, 105, 106), (116, 67, 176)  # nhc/render/page/palette.css
+    red, green, purple = (179, 20, 29), (37, 105, 106), (116, 67, 176)  # nhc/core/render/page/palette.css
     assert colours.get(green, 0) > 9 * 200  # ten cells of 18 by 18 less their corners
     assert colours.get(red, 0) > 150
     assert colours.get(purple, 0) > 150

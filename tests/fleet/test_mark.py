@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.core.model import CheckResult, Report, crit, ok
+from nhc.core.render.json import to_dict
 from nhc.fleet import mark
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import NodeResult, line, read_report, unreached
 from nhc.fleet.transport import Node, Trouble
-from nhc.model import CheckResult, Report, crit, ok
-from nhc.ports.adapter import Applied, Effect, NodeState
-from nhc.render.json import to_dict
+from nhc.marks.ports.adapter import Applied, Effect, NodeState
 
 
 class Scheduler:

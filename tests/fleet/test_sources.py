@@ -64,8 +64,8 @@ def test_what_cannot_be_read_is_one_line(wanted, said):
 
 
 def test_nodes_from_a_scheduler_bring_its_partitions(monkeypatch):
-    from nhc import plugins
-    from nhc.ports.adapter import NodeState
+    from nhc.marks import plugins
+    from nhc.marks.ports.adapter import NodeState
 
     class Scheduler:
         def nodes(self, names=None):

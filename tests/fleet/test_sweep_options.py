@@ -4,7 +4,7 @@ from typing import get_args, get_type_hints
 
 import pytest
 
-from nhc.cli import fleet
+from nhc.fleet.commands import fleet
 from nhc.fleet.sweep_options import DiffOptions, ReportOptions, SweepOptions
 
 COMMANDS = [(fleet.check, SweepOptions), (fleet.report, ReportOptions), (fleet.diff, DiffOptions)]

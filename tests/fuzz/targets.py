@@ -13,26 +13,26 @@ from typing import Any, Callable, NamedTuple
 
 from hypothesis import strategies as st
 
-from nhc import units
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_config import load_log_monitor, load_plugin_monitor
-from nhc.checks.kmsg import outcome
-from nhc.cli.log import LineFolder, as_object, as_text
-from nhc.cli.record import judge
-from nhc.facts import kernel_lines
-from nhc.kernlog import findings
-from nhc.kernlog.catalogue import Matcher
-from nhc.kernlog.judge import take_in
-from nhc.kernlog.npd_rules import RuleReader, go_duration, parse
-from nhc.kernlog.source import BadRules
-from nhc.language import loader
-from nhc.language.loader import ConfigError
-from nhc.matching import node_ranges, nodeset
-from nhc.model import Action, CheckResult, Metric, Outcome, Report, Verdict
-from nhc.policy.policy_file import parse as parse_policy
-from nhc.render import json as wire
-from nhc.render import nagios, npd, prometheus, text
-from nhc.settings.settings_file import SettingsError
+from nhc.core import units
+from nhc.core.language import loader
+from nhc.core.language.loader import ConfigError
+from nhc.core.matching import node_ranges, nodeset
+from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict
+from nhc.core.render import json as wire
+from nhc.core.render import nagios, npd, prometheus, text
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.policy.policy_file import parse as parse_policy
+from nhc.node.checks.kmsg import outcome
+from nhc.node.commands.log import LineFolder, as_object, as_text
+from nhc.node.commands.record import judge
+from nhc.node.facts import kernel_lines
+from nhc.node.kernlog import findings
+from nhc.node.kernlog.catalogue import Matcher
+from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.npd_rules import RuleReader, go_duration, parse
+from nhc.node.kernlog.source import BadRules
 
 TESTS = Path(__file__).resolve().parents[1]
 KEPT = TESTS / "nodes" / "h100-xid79"
@@ -113,7 +113,7 @@ def a_unit_is_a_number_or_one_line(given: str) -> None:
 
 # Kernel lines.
 
-REAL = [row.split("\t")[-1] for row in (TESTS / "kernlog" / "lines.tsv").read_text().splitlines() if "\t" in row]
+REAL = [row.split("\t")[-1] for row in (TESTS / "node/kernlog/lines.tsv").read_text().splitlines() if "\t" in row]
 LINES = st.lists(
     pieces(
         "NVRM: Xid (PCI:0000:3b:00): ",

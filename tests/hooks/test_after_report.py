@@ -10,19 +10,19 @@ import types
 
 import pytest
 
-from nhc import plugins
+from nhc.core.language.setting_words import INSTEAD
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import CheckResult, Report, crit, ok, unknown, warn
+from nhc.core.plan import Item, Plan
+from nhc.core.state.store import State
 from nhc.hooks import marking
 from nhc.hooks.after_report import after_report
 from nhc.hooks.internal_error import QUIET, broken
 from nhc.hooks.job_environment import NOTES, watch_only
 from nhc.hooks.outcome import UNHEALTHY
 from nhc.hooks.recent import fresh_report, remember
-from nhc.language.setting_words import INSTEAD
-from nhc.matching.node_ranges import fold
-from nhc.model import CheckResult, Report, crit, ok, unknown, warn
-from nhc.plan import Item, Plan
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
-from nhc.state.store import State
+from nhc.marks import plugins
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
 
 
 class Scheduler:
@@ -401,7 +401,7 @@ def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, ca
 
 
 def test_every_adapter_of_ours_can_be_named_in_a_hook(state):
-    """Each marks from a hook, or `nhc.language.setting_words` says what to use instead."""
+    """Each marks from a hook, or `nhc.core.language.setting_words` says what to use instead."""
     settings = {"NHC_SLURMREST": "unix:/none"}
     for name in plugins.ADAPTERS.ours:
         found = marking.scheduler({}, {**settings, "NHC_RM": name})

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from nhc.language.loader import load
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.planning.kept_verdict import FILE, SETTLED, keep
-from nhc.state.store import State
+from nhc.core.language.loader import load
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.state.store import State
+from nhc.node.planning.kept_verdict import FILE, SETTLED, keep
 from tests.support.require import need
 from tests.support.run import ROOT
 
@@ -32,7 +32,7 @@ class Node:
         program = place / "nhc-prolog"
         program.write_text(
             f"#!/bin/sh\necho x >> {self.calls}\n"
-            f"exec {sys.executable} {ROOT}/nhc/launch/nhc-prolog -D {place}/etc MARK_OFFLINE=0\n"
+            f"exec {sys.executable} {ROOT}/nhc/core/launch/nhc-prolog -D {place}/etc MARK_OFFLINE=0\n"
         )
         program.chmod(0o755)
         self.wrapper = place / "prolog.sh"
@@ -63,7 +63,7 @@ class Node:
         return (self.calls.read_text() if self.calls.exists() else "") != before
 
     def healthcheck(self, *words):
-        argv = [sys.executable, str(ROOT / "nhc/launch/nhc-healthcheck"), "-D", str(self.place / "etc"), "-l",
+        argv = [sys.executable, str(ROOT / "nhc/core/launch/nhc-healthcheck"), "-D", str(self.place / "etc"), "-l",
                 str(self.place / "log"), *words, "MARK_OFFLINE=0"]  # fmt: skip
         return subprocess.run(argv, env=self.env, timeout=60, capture_output=True, text=True).returncode
 

@@ -12,13 +12,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.core.host import Completed, Host, Stat
+from nhc.core.model import Verdict
 from nhc.hooks import leftovers
 from nhc.hooks.cleaning import clean, end_processes, remove
 from nhc.hooks.epilog import after_job
 from nhc.hooks.tell_why import tell_why
-from nhc.host import Completed, Host, Stat
-from nhc.model import Verdict
-from nhc.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost
 from tests.support.require import need
 
 ENVIRON = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "1001", "SLURM_JOB_USER": "ann"}

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.facts.resource_manager import detect
+from nhc.core.model import CheckResult, Report, Verdict, crit, ok
+from nhc.core.resource_manager import detect
 from nhc.hooks.job_environment import concerns, context_of, deadline, job_devices, node_name, skipped, target_name
 from nhc.hooks.outcome import only_relevant
-from nhc.model import CheckResult, Report, Verdict, crit, ok
-from nhc.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost
 
 
 @pytest.mark.parametrize(

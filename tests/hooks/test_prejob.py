@@ -4,11 +4,11 @@ import time
 
 import pytest
 
+from nhc.core.model import CheckResult, Report, Verdict, crit, ok
+from nhc.core.render.json import parse
+from nhc.core.state import kept_suite
+from nhc.core.state.store import State
 from nhc.hooks import prejob
-from nhc.model import CheckResult, Report, Verdict, crit, ok
-from nhc.render.json import parse
-from nhc.state import kept_suite
-from nhc.state.store import State
 from tests.adapters.test_slurm_gate import TOOL
 
 GOOD = Report("n1", "b", 1.0, 0.1, (CheckResult("check_x", ok("fine")),))

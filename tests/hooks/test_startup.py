@@ -17,10 +17,10 @@ BANNED = {
     "yaml", "click",
 }  # fmt: skip
 ONLY_WHEN_SICK = {
-    "nhc.ports.adapter",
-    "nhc.policy.decide",
-    "nhc.policy.ledger",
-    "nhc.plugins",
+    "nhc.marks.ports.adapter",
+    "nhc.marks.policy.decide",
+    "nhc.marks.policy.ledger",
+    "nhc.core.plugins",
     "nhc_adapters",
     "json",
     "syslog",
@@ -29,19 +29,21 @@ ONLY_WHEN_SICK = {
 #: All that a healthy prolog loads of ours while it waits for its checks. A module more is 60 to 300 us before each job:
 #: what only a failure, a profile or a deadline needs is imported there.
 PROLOG = {
-    "nhc", "nhc.checks", "nhc.cli", "nhc.cli.hook", "nhc.cli.prolog", "nhc.hooks", "nhc.hooks.after_report",
-    "nhc.hooks.job_environment", "nhc.hooks.job_hook", "nhc.host", "nhc.language", "nhc.language.site_settings",
-    "nhc.language.trust", "nhc.light", "nhc.memory", "nhc.model", "nhc.plan", "nhc.planning",
-    "nhc.planning.cache", "nhc.planning.node_plan", "nhc.render", "nhc.render.plain", "nhc.run",
-    "nhc.run.call_check", "nhc.run.deadlines", "nhc.run.engine", "nhc.run.supervisor", "nhc.run.task_queue",
-    "nhc.run.worker", "nhc.run.worker_handle", "nhc.state", "nhc.state.store", "nhc.state.strikes",
-    "nhc.state.stuck", "nhc.system", "nhc.system.children", "nhc.system.ending_signals", "nhc.system.machine",
-    "nhc.system.process", "nhc.system.whole_file",
+    "nhc", "nhc.core", "nhc.core.host", "nhc.core.language", "nhc.core.language.site_settings",
+    "nhc.core.language.trust", "nhc.core.light", "nhc.core.memory", "nhc.core.model", "nhc.core.plan",
+    "nhc.core.render", "nhc.core.render.plain", "nhc.core.state", "nhc.core.state.store", "nhc.core.state.strikes",
+    "nhc.core.state.stuck", "nhc.core.system", "nhc.core.system.children", "nhc.core.system.ending_signals",
+    "nhc.core.system.machine", "nhc.core.system.process", "nhc.core.system.whole_file", "nhc.hooks",
+    "nhc.hooks.after_report", "nhc.hooks.commands", "nhc.hooks.commands.hook", "nhc.hooks.commands.prolog",
+    "nhc.hooks.job_environment", "nhc.hooks.job_hook", "nhc.node", "nhc.node.checks", "nhc.node.planning",
+    "nhc.node.planning.cache", "nhc.node.planning.node_plan", "nhc.node.run", "nhc.node.run.call_check",
+    "nhc.node.run.deadlines", "nhc.node.run.engine", "nhc.node.run.supervisor", "nhc.node.run.task_queue",
+    "nhc.node.run.worker", "nhc.node.run.worker_handle",
 }  # fmt: skip
 
 LOAD = """
 import sys
-from nhc.cli.prolog import main
+from nhc.hooks.commands.prolog import main
 status = main(["-D", sys.argv[1]])
 sys.__stdout__.write(" ".join([str(status), *sys.modules]))
 """
@@ -72,7 +74,7 @@ def test_a_healthy_prolog_loads_nothing_that_acts(tmp_path):
 @pytest.mark.thorough
 def test_a_prolog_that_fails_says_which_machine_the_node_is(tmp_path):
     (tmp_path / "nhc.conf").write_text("* || check_file_test -d /no/such/directory\n")
-    assert "nhc.facts.machine_identity" in prolog(tmp_path)[1]
+    assert "nhc.node.facts.machine_identity" in prolog(tmp_path)[1]
 
 
 @pytest.mark.parametrize("name", ["slurm", "pbs", "lsf", "sge", "flux"])

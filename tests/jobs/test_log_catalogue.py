@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.data import reader
+from nhc.core.data import reader
 from nhc.jobs import log_catalogue
 from nhc.jobs.log_catalogue import ADVICE, CASCADE, INITIATING, TEARDOWN
 

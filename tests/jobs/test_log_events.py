@@ -8,9 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.core.timestamps import from_iso
 from nhc.jobs.log_events import JobLogReader, stamp, survived
 from nhc.jobs.watch_judge import JobWatch
-from nhc.timestamps import from_iso
 
 LOGS = Path(__file__).parent / "logs"
 

@@ -4,10 +4,10 @@ import json
 
 import pytest
 
+from nhc.core.model import Verdict
+from nhc.core.settings.settings_file import SettingsError
 from nhc.jobs.settings import RESEND, parse
-from nhc.model import Verdict
-from nhc.ports.jobs import LossCause, Phase
-from nhc.settings.settings_file import SettingsError
+from nhc.marks.ports.jobs import LossCause, Phase
 from nhc.store import audit, holds, jobs
 from tests.support.job_world import SETTINGS, World
 

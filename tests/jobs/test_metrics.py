@@ -5,7 +5,7 @@ from collections import Counter
 import pytest
 
 from nhc.jobs import metrics
-from nhc.ports.jobs import LossCause
+from nhc.marks.ports.jobs import LossCause
 from nhc.store import jobs
 
 

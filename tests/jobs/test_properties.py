@@ -10,10 +10,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs.judge import EvidenceRules, JobNodeFault, JobRun, RunFinding, judge
-from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase
+from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase
 from nhc.store import jobs
-from nhc.system.steady_time import SteadyTime
 from tests.support.job_world import World
 from tests.support.new_store import new_store
 

@@ -7,13 +7,13 @@ from collections import Counter
 
 import pytest
 
+from nhc.core.timestamps import utc
 from nhc.jobs import metrics
 from nhc.jobs.owner_mail import address, is_due
-from nhc.ports.adapter import AdapterError
-from nhc.ports.job_ends import JobEndRecord, JobLogText
-from nhc.ports.jobs import LossCause, Phase
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
+from nhc.marks.ports.jobs import LossCause, Phase
 from nhc.store import jobs, outbox
-from nhc.timestamps import utc
 from tests.support.job_world import SETTINGS, World
 
 TRACEBACK = """Traceback (most recent call last):

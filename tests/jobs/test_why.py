@@ -12,19 +12,19 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.facts.job_memory import MemoryEvents
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.timestamps import utc
 from nhc.jobs.log_catalogue import CASCADE, INITIATING
 from nhc.jobs.why import CGROUP, CHECKS, KERNEL, LOG, RECORD, Clue, decide
 from nhc.jobs.why_logs import JobLogs, RankPlace
 from nhc.jobs.why_nodes import kernel_clues, memory_clues, shared
 from nhc.jobs.why_record import places, record_clues
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports.job_ends import JobEndRecord
-from nhc.ports.jobs import JobLoss, JobName, LossCause
+from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.jobs import JobLoss, JobName, LossCause
+from nhc.node.facts.job_memory import MemoryEvents
 from nhc.store import deep, reports
 from nhc.store.deep import DeepResult
 from nhc.store.intake import Incoming
-from nhc.timestamps import utc
 from tests.support.new_store import new_store
 from tests.support.run import nhc
 

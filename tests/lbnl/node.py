@@ -7,8 +7,8 @@ that judge files or run commands see a real directory, `@D@` in the table.
 import os
 from pathlib import Path
 
-from nhc.host import Filesystem, Host
-from nhc.testing.fake_host import FakeHost
+from nhc.core.host import Filesystem, Host
+from nhc.lab.testing.fake_host import FakeHost
 from tests.support.processes import Process, node
 
 HOSTNAME = "n0042.cluster"

@@ -9,13 +9,13 @@ from typing import Callable, List, NamedTuple, Tuple
 
 import pytest
 
-from nhc.check import BadArguments, find
-from nhc.host import Host
-from nhc.language import shell_words
-from nhc.language.lines import parse_text
-from nhc.matching.nodeset import mcheck
-from nhc.model import Outcome, Verdict, unknown
-from nhc.run.call_check import call
+from nhc.core.check import BadArguments, find
+from nhc.core.host import Host
+from nhc.core.language import shell_words
+from nhc.core.language.lines import parse_text
+from nhc.core.matching.nodeset import mcheck
+from nhc.core.model import Outcome, Verdict, unknown
+from nhc.node.run.call_check import call
 from tests.lbnl import node
 
 TABLE = Path(__file__).parents[1] / "data" / "lbnl-1.4.3.tsv"

@@ -43,13 +43,13 @@ def healthy(directory: str) -> bool:
 
 def record(directory: str) -> None:
     """In the process that has the fake library: run the checks and keep everything."""
-    from nhc.cli.record import judge
-    from nhc.hosts.recording import RecordingHost, finish
-    from nhc.language import loader
-    from nhc.render import json
-    from nhc.run.engine import run
-    from nhc.state.store import State
-    from nhc.testing.fake_host import FakeHost
+    from nhc.core.language import loader
+    from nhc.core.render import json
+    from nhc.core.state.store import State
+    from nhc.lab.testing.fake_host import FakeHost
+    from nhc.node.commands.record import judge
+    from nhc.node.hosts.recording import RecordingHost, finish
+    from nhc.node.run.engine import run
     from tests.support.nvml.fake import pci_tree
 
     fake = FakeHost(

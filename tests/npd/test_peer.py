@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator
 
 import pytest
 
-from nhc.system import kernel_ring
+from nhc.core.system import kernel_ring
 from tests.agent.conftest import ROOT, Running
 from tests.npd.conftest import Detector, series
 from tests.support.require import need

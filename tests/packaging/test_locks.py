@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from nhc.settings import toml_text
+from nhc.core.settings import toml_text
 from nhc_release import stage
 from nhc_release.source import ROOT
 

@@ -12,8 +12,8 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 
-from nhc.check import find_all
 from nhc.cli.click_app import application
+from nhc.core.check import find_all
 from nhc_docs import reference, staging
 from nhc_release.manpages import commands
 from tests.support.run import ROOT

@@ -2,8 +2,8 @@
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.repair import Rung
+from nhc.core.model import Action
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.persons import decide
 from nhc.store import audit, episodes
 from nhc.store.errors import Conflict

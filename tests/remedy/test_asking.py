@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.model import Action
-from nhc.policy.limits import Mode
-from nhc.ports.repair import LADDER, Request, Rung
+from nhc.core.limits import Mode
+from nhc.core.model import Action
+from nhc.marks.ports.repair import LADDER, Request, Rung
 from nhc.remedy.admit import NodeEpisode, admit
 from nhc.remedy.asking import answers, cause_of, fault_of, kept, taken_back
 from nhc.remedy.ladder import Ability, NodeFault, Try, next_rung

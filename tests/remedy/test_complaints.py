@@ -2,9 +2,9 @@
 
 import pytest
 
-from nhc.model import Action
-from nhc.policy.limits import Limit
-from nhc.ports.repair import Rung
+from nhc.core.limits import Limit
+from nhc.core.model import Action
+from nhc.marks.ports.repair import Rung
 from nhc.store import audit, holds, reports
 from nhc.store.intake import Incoming
 from tests.remedy.test_controller import all_episodes, last, tried

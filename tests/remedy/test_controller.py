@@ -2,9 +2,9 @@
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.adapter import REMEDY_OWNER, Mark
-from nhc.ports.repair import Rung
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import REMEDY_OWNER, Mark
+from nhc.marks.ports.repair import Rung
 from nhc.store import attempts, audit, ended_episodes, episodes
 from tests.support.remedy_world import Sickness
 

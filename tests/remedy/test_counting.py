@@ -2,9 +2,9 @@
 
 import pytest
 
-from nhc.model import Action
-from nhc.policy.breaker import NAME
-from nhc.ports.repair import Rung
+from nhc.core.model import Action
+from nhc.marks.policy.breaker import NAME
+from nhc.marks.ports.repair import Rung
 from nhc.remedy import persons
 from nhc.store import holds, nodes, reports
 from nhc.store.intake import Incoming

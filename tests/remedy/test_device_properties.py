@@ -14,9 +14,9 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nhc.model import Action
-from nhc.ports.adapter import DeviceState, Mark
-from nhc.ports.repair import Rung
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import DeviceState, Mark
+from nhc.marks.ports.repair import Rung
 from nhc.remedy import cases
 from nhc.store import episodes
 from tests.remedy.test_of_device import GPUS, Proofs, broken, loop

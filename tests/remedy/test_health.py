@@ -1,8 +1,8 @@
 """How nodes are, as the store's reports and an adapter's together say."""
 
-from nhc.matching.node_names import Names
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import ConditionReport
+from nhc.core.matching.node_names import Names
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.marks.ports.adapter import ConditionReport
 from nhc.remedy import health
 from nhc.store import reports
 from nhc.store.intake import Incoming

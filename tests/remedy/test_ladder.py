@@ -3,9 +3,9 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.model import Action
-from nhc.policy.limits import Mode
-from nhc.ports.repair import LADDER, Rung
+from nhc.core.limits import Mode
+from nhc.core.model import Action
+from nhc.marks.ports.repair import LADDER, Rung
 from nhc.remedy.ladder import REFUSALS, Ability, NodeFault, Try, first_rung, next_rung
 from nhc.store.attempts import AttemptStatus
 

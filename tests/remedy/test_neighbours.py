@@ -5,11 +5,11 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nhc.ports.repair import Rung
+from nhc.core.system.answering import answers
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.neighbours import GROUPS, witnesses
 from nhc.remedy.site import ANSWER
 from nhc.store import nodes as store_nodes
-from nhc.system.answering import answers
 from tests.support.leaves import PORT, leaves
 from tests.support.remedy_world import World
 

@@ -4,8 +4,8 @@ harder. And a repair needs a report that is young at that moment.
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.repair import AskLater, Machine, RightMissing, Rung
+from nhc.core.model import Action
+from nhc.marks.ports.repair import AskLater, Machine, RightMissing, Rung
 from nhc.remedy.persons import decide
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
@@ -170,7 +170,7 @@ def test_a_report_that_has_grown_old_by_then_repairs_nothing(world):
 @pytest.mark.thorough
 def test_a_device_that_stays_in_use_is_reached_by_a_reboot(world):
     """The machine itself stands in the way: that is a fact about it, from which the harder repair follows."""
-    from nhc.ports.repair import Answer, Sent
+    from nhc.marks.ports.repair import Answer, Sent
 
     world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, target="gpu1"))
     controller = world.controller()

@@ -6,9 +6,9 @@ import contextlib
 
 import pytest
 
-from nhc.model import Action, DeviceId
-from nhc.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, DeviceState, Mark
-from nhc.ports.repair import Rung
+from nhc.core.model import Action, DeviceId
+from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, DeviceState, Mark
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.persons import abort, release
 from nhc.store import audit, episodes, holds
 from tests.support.remedy_world import FakeCluster, FakeMarker, Killed, Sickness

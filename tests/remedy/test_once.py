@@ -3,9 +3,9 @@
 import pytest
 import sqlalchemy as sa
 
-from nhc.model import Action
-from nhc.ports.adapter import OWNER, REMEDY_OWNER, Applied, Effect, Mark
-from nhc.ports.repair import Answer, Progress, Rung, Sent, Stage
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Applied, Effect, Mark
+from nhc.marks.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.persons import close_breaker
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RepairerSettings

@@ -15,13 +15,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from nhc.model import Action
-from nhc.ports.repair import LADDER, Rung
+from nhc.core.model import Action
+from nhc.marks.ports.repair import LADDER, Rung
 from nhc.remedy.machine import ENDS, EpisodeState
+from nhc.remedy.trains import persons
+from nhc.remedy.trains.machine import TrainState
 from nhc.store import audit, episodes, holds, trains
 from nhc.store.errors import RequestRefused, StoreError
-from nhc.trains import persons
-from nhc.trains.machine import TrainState
 from tests.support.new_store import new_store
 from tests.support.remedy_world import Killed, Sickness, World
 from tests.support.train_world import Line, plan_of

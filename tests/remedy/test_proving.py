@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from nhc.model import Action, CheckResult, DeviceId, Report, crit, ok, unknown, warn
-from nhc.ports.adapter import AdapterError, DeviceState
-from nhc.ports.repair import Machine, Rung
-from nhc.ports.suites import DeviceProof, SuiteOrder
+from nhc.core.model import Action, CheckResult, DeviceId, Report, crit, ok, unknown, warn
+from nhc.core.render.json import render
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.ports.adapter import AdapterError, DeviceState
+from nhc.marks.ports.repair import Machine, Rung
+from nhc.marks.ports.suites import DeviceProof, SuiteOrder
 from nhc.remedy.persons import abort
 from nhc.remedy.proving import SuiteProver, read, read_proof
 from nhc.remedy.remedy_file import parse
-from nhc.render.json import render
-from nhc.settings.settings_file import SettingsError
 from nhc.store import deep, episodes
 from nhc_adapters.node.suite import NodeSuite
 from tests.adapters.test_slurm_gate import TOOL

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.model import Action
-from nhc.policy.breaker import NAME
-from nhc.ports.repair import Rung
+from nhc.core.model import Action
+from nhc.marks.policy.breaker import NAME
+from nhc.marks.ports.repair import Rung
 from nhc.store import holds as store_holds
 from tests.remedy.test_controller import all_episodes, last
 from tests.support.new_store import store  # noqa: F401 (a fixture)

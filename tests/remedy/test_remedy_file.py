@@ -4,12 +4,12 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy.bounds import FLEET, REPAIRS, Bounds
-from nhc.policy.limits import Limit, Mode, Rate
-from nhc.ports.repair import Rung
+from nhc.core.limits import Limit, Mode, Rate
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.policy.bounds import FLEET, REPAIRS, Bounds
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.remedy_file import load, parse
 from nhc.remedy.settings import RemedySettings
-from nhc.settings.settings_file import SettingsError
 
 EXAMPLE = Path(__file__).resolve().parents[2] / "conf/remedy.toml.example"
 

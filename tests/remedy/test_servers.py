@@ -5,14 +5,14 @@ import urllib.request
 
 import pytest
 
-from nhc.ports.repair import Rung
+from nhc.core.system.metrics_server import Pages, serve
+from nhc.marks.ports.repair import Rung
 from nhc.remedy import metrics
 from nhc.remedy.metrics import Totals
-from nhc.rounds.leader import Leader
 from nhc.store import episodes
 from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost
-from nhc.system.metrics_server import Pages, serve
+from nhc.store.rounds.leader import Leader
 from tests.support.postgresql import postgresql  # noqa: F401 (a fixture)
 from tests.support.remedy_world import World
 from tests.support.waiting import until

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.ports.repair import Rung
+from nhc.marks.ports.repair import Rung
 from nhc.store import episodes, nodes
 from tests.remedy.test_controller import last
 from tests.support.remedy_world import World

@@ -4,14 +4,14 @@ import json
 
 import pytest
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.render.json import to_dict
+from nhc.core.timestamps import utc_milliseconds
+from nhc.lab.simulate import Assumed, differences, play
 from nhc.remedy.past import BadHistory, FleetHistory, of_events, of_files, of_store
 from nhc.remedy.remedy_file import parse
-from nhc.remedy.simulate import Assumed, differences, play
-from nhc.render.json import to_dict
 from nhc.store import reports
 from nhc.store.intake import Incoming
-from nhc.timestamps import utc_milliseconds
 
 BEGAN = 1_700_000_000.0
 HOUR = 3600.0

@@ -6,9 +6,9 @@ import time
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.remedy import detail as details
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.persons import abort, close_breaker, decide, release
@@ -417,7 +417,7 @@ def test_a_machine_is_described_by_the_store_and_the_settings(world):
 
 @pytest.mark.thorough
 def test_a_mark_of_a_hook_is_repaired_too(world):
-    from nhc.ports.adapter import Mark
+    from nhc.marks.ports.adapter import Mark
 
     world.nodes["n2"].silent = True
     world.nodes["n2"].mark, world.nodes["n2"].available = Mark("gpu lost", Action.REBOOT, world.now), False

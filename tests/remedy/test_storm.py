@@ -8,10 +8,10 @@ import tempfile
 import pytest
 import sqlalchemy as sa
 
-from nhc.matching.node_names import Names
-from nhc.model import Action
-from nhc.policy.breaker import NAME
-from nhc.ports.adapter import Mark
+from nhc.core.matching.node_names import Names
+from nhc.core.model import Action
+from nhc.marks.policy.breaker import NAME
+from nhc.marks.ports.adapter import Mark
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.held import ENDED, held_now
 from nhc.remedy.machine import EpisodeEvent

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.model import CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict
+from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict
 from nhc.store import deep
 from nhc.store.deep import DeepResult, SweepTest
 from nhc.store.deep_rates import rates

@@ -5,7 +5,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from nhc.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
+from nhc.core.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
 from nhc.store import coverage, deep_tables, nodes, problems, report_bounds, schema
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings, Receipt

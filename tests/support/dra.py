@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Iterable, Mapping, Sequence
 
-from nhc.model import DeviceId
+from nhc.core.model import DeviceId
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.devices.rules import SELECTOR, DeviceApi, find_api
 from tests.support.kube import Kube

@@ -17,7 +17,9 @@ ARCHIVE = "/opt/nhc/nhc.pyz"
 def archive(path: Path) -> Path:
     """nhc.pyz of this checkout."""
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT}/adapters"}
-    subprocess.run([sys.executable, "-m", "nhc.archive.build", str(path)], env=environ, check=True, capture_output=True)
+    subprocess.run(
+        [sys.executable, "-m", "nhc.core.archive.build", str(path)], env=environ, check=True, capture_output=True
+    )
     return path
 
 

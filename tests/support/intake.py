@@ -10,8 +10,8 @@ import time
 
 import urllib3
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.server import push
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.marks import push
 from nhc.store import tokens
 from nhc.store.connect import open_store
 from tests.support.new_store import new_store

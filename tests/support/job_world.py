@@ -1,4 +1,4 @@
-"""A small world of jobs and nodes at the boundary `nhc.ports.jobs.JobController`; the store is the real one.
+"""A small world of jobs and nodes at the boundary `nhc.marks.ports.jobs.JobController`; the store is the real one.
 
 A run ends when its world says so. Every call can lose its answer, before or after it took effect, and every call and
 commit is a boundary at which the loop can be killed.
@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.jobs.job_round import JobRound
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import RestartSettings, parse
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Wish
-from nhc.ports.repair import Answer, Sent
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Wish
+from nhc.marks.ports.repair import Answer, Sent
 from nhc.store import reports as store_reports
 from nhc.store.intake import Incoming
 
@@ -155,7 +155,7 @@ class World:
                 connection, [Incoming(Report(node, "b", self.now, 1.0, (result,)), "agent", self.now)]
             )
 
-    # nhc.ports.jobs.JobController.
+    # nhc.marks.ports.jobs.JobController.
 
     def jobs(self) -> Sequence[JobView]:
         self._ask()

@@ -5,10 +5,10 @@ from __future__ import annotations
 import shlex
 from typing import List
 
-from nhc.check import find
-from nhc.host import Host
-from nhc.model import Outcome, worst
-from nhc.run.call_check import call
+from nhc.core.check import find
+from nhc.core.host import Host
+from nhc.core.model import Outcome, worst
+from nhc.node.run.call_check import call
 
 
 def judge_all(host: Host, line: str) -> List[Outcome]:

@@ -7,10 +7,10 @@ import pytest
 
 from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
-from nhc.host import BOOT_ID
-from nhc.model import Verdict
-from nhc.state.store import State
-from nhc.testing.fake_host import FakeHost, Symlink
+from nhc.core.host import BOOT_ID
+from nhc.core.model import Verdict
+from nhc.core.state.store import State
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge_all
 
 HOUR = 3600

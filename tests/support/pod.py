@@ -165,7 +165,7 @@ def container(
         "/etc/hostname": "container\n",
         "/etc/hosts": "127.0.0.1 localhost\n",
         "/etc/only-in-the-container": "",
-        "/image/nhc": f"#!{sys.executable}\n" + (REPOSITORY / "nhc/launch/nhc").read_text().split("\n", 1)[1],
+        "/image/nhc": f"#!{sys.executable}\n" + (REPOSITORY / "nhc/core/launch/nhc").read_text().split("\n", 1)[1],
         **files,
     }
     for place, text in content.items():

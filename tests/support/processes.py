@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nhc.host import Stat
-from nhc.testing.fake_host import FakeHost
+from nhc.core.host import Stat
+from nhc.lab.testing.fake_host import FakeHost
 
 TICKS, PAGE = 100, 4096
 UPTIME = 100_000

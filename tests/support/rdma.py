@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import MappingProxyType
 from typing import Dict, Mapping, Union
 
-from nhc.testing.fake_host import Symlink
+from nhc.lab.testing.fake_host import Symlink
 
 Files = Dict[str, Union[str, bytes, Symlink]]
 

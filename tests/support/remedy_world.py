@@ -1,6 +1,6 @@
 """A small world for the remedy loop: nodes that fall sick, a scheduler that marks them, a repairer that repairs them.
 
-The fakes stand at the Protocol boundary (`Marker`, `Repairer` of nhc.ports); the store is the real one. Time is
+The fakes stand at the Protocol boundary (`Marker`, `Repairer` of nhc.marks.ports); the store is the real one. Time is
 the world's own. Every call and every commit is a boundary at which the controller can be killed, and everything that
 changes a machine is counted, so that a test can say what was done how often.
 """
@@ -10,9 +10,10 @@ from __future__ import annotations
 import contextlib
 from typing import Any, Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
-from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Applied, DeviceState, Effect, Mark, NodeState, Silence
-from nhc.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.core.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
+from nhc.lab.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler
+from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Applied, DeviceState, Effect, Mark, NodeState, Silence
+from nhc.marks.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController, RemedyRound
 from nhc.remedy.remedy_file import parse
@@ -21,7 +22,6 @@ from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
 from nhc.store.intake import Incoming
-from nhc.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler
 
 EVERYTHING = """
 [actions]

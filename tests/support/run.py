@@ -15,7 +15,7 @@ def nhc(
     *words: object, state: Optional[Path] = None, env: Optional[Mapping[str, str]] = None, stdin: str = "",
     module: str = "nhc", timeout: float = 60,
 ) -> subprocess.CompletedProcess[str]:  # fmt: skip
-    """`nhc WORDS`; `module` runs another entry point (`nhc.cli.healthcheck`)."""
+    """`nhc WORDS`; `module` runs another entry point (`nhc.hooks.commands.healthcheck`)."""
     environ = {
         "PATH": os.environ["PATH"],
         "PYTHONPATH": f"{ROOT}{os.pathsep}{ROOT / 'adapters'}",

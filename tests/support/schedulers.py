@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import Callable, Dict, List, Mapping, Sequence
 from xml.sax.saxutils import escape, quoteattr
 
-from nhc.matching.node_ranges import expand, fold
-from nhc.system.process import Completed
+from nhc.core.matching.node_ranges import expand, fold
+from nhc.core.system.process import Completed
 
 
 @dataclass

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 from typing import Any, Iterator, List, Optional, Tuple
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.render.json import to_dict
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.render.json import to_dict
 from nhc.store import attempts, audit, episodes, evidence
 from nhc.store.connect import open_store
 from tests.support.new_store import new_store

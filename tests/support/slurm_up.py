@@ -18,8 +18,8 @@ import time
 from pathlib import Path
 from typing import Dict
 
-from nhc.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.render.json import to_dict
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.render.json import to_dict
 from tests.support.slurm import Cluster, missing
 from tests.support.slurmhooks import Hooks
 

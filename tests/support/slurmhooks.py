@@ -49,7 +49,8 @@ class Hooks:
             # slurmd tells its prolog where a slurm.conf in an odd place is, and its HealthCheckProgram not.
             f"export SLURM_CONF={self.conf}\n"
             f"export PYTHONPATH={ROOT}:{ROOT}/adapters\n"
-            f'exec {sys.executable} -S -c "import sys; from nhc.cli.{hook} import main; sys.exit(main())" {options}\n'
+            f'exec {sys.executable} -S -c "import sys; from nhc.hooks.commands.{hook} import main; sys.exit(main())"'
+            f" {options}\n"
         )
         self.write(f"bin/nhc-{hook}", f"#!/bin/sh\nexec 2>>{self.directory}/run/{hook}.err\n{run}")
 

@@ -12,7 +12,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any, Dict, List, Sequence
 from urllib.parse import unquote
 
-from nhc.matching.node_ranges import expand
+from nhc.core.matching.node_ranges import expand
 
 
 class FakeSlurmRest(ThreadingHTTPServer):

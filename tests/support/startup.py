@@ -2,7 +2,7 @@
 
 import time
 
-from nhc.planning.cache import _RACY
+from nhc.node.planning.cache import _RACY
 
 #: What costs too much before a job.
 LOCAL_PATH_BANNED = {
@@ -13,8 +13,8 @@ LOCAL_PATH_BANNED = {
 
 #: Not in the process that waits: the second run has its plan, and the checks are the workers'.
 SUPERVISOR_BANNED = LOCAL_PATH_BANNED | {
-    "contextlib", "fnmatch", "glob", "json", "re", "signal", "warnings", "nhc.check", "nhc.language.loader",
-    "nhc.language.shell_words", "nhc.matching.nodeset",
+    "contextlib", "fnmatch", "glob", "json", "re", "signal", "warnings", "nhc.core.check", "nhc.core.language.loader",
+    "nhc.core.language.shell_words", "nhc.core.matching.nodeset",
 }  # fmt: skip
 
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from nhc.model import Action
-from nhc.ports.repair import Rung
+from nhc.core.model import Action
+from nhc.marks.ports.repair import Rung
 from nhc.remedy.settings import MachineSettings, RepairerSettings
 from nhc.store import attempts, episodes
 from nhc.store import nodes as store_nodes

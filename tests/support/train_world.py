@@ -8,12 +8,12 @@ from nhc.remedy import counting
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
+from nhc.remedy.trains import persons
+from nhc.remedy.trains.engine import Engine, TrainRound
+from nhc.remedy.trains.settings import TrainPlan, parse
+from nhc.remedy.trains.waves import take
 from nhc.store import trains
 from nhc.store.database import Fence
-from nhc.trains import persons
-from nhc.trains.engine import Engine, TrainRound
-from nhc.trains.settings import TrainPlan, parse
-from nhc.trains.waves import take
 from tests.support.remedy_world import FakeMarker, FakeRepairer, World, settings_of
 
 PLAN = """

@@ -14,16 +14,16 @@ import ipaddress
 import re
 from typing import FrozenSet, NamedTuple, Tuple, Union
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Machine
-from nhc.system.bounded_read import cause, read_text
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import cause, read_text
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Machine
 from nhc_adapters.repair.settings import AdapterSettings
 
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
 REPORTED = "machine/bmc"
-"""The label of a report that names the controller's address (nhc.facts.machine_identity)."""
+"""The label of a report that names the controller's address (nhc.node.facts.machine_identity)."""
 
 
 class BmcAccess(NamedTuple):

@@ -17,9 +17,9 @@ import re
 import time
 from typing import Iterator, Sequence
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import (
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
     Exhibit,

@@ -16,9 +16,10 @@ import time
 from contextlib import ExitStack
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import (
+from nhc.core.model import printable
+from nhc.core.system.http_client import Tls
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
     Exhibit,
@@ -31,7 +32,6 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc.system.http_client import Tls
 from nhc_adapters.bmc.access import ACCESS, differs, forms, read_access
 from nhc_adapters.bmc.redfish_session import RedfishSession, link, text
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, send_once, untouched

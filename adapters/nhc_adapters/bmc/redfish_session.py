@@ -12,10 +12,10 @@ from types import TracebackType
 from typing import Dict, List, Mapping, NamedTuple, Optional, Type
 from urllib.parse import urljoin, urlsplit
 
-from nhc.model import printable
-from nhc.ports.repair import Answer
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import CertificateRefused, HttpAnswer, HttpClient, HttpError, NotSent, Tls
+from nhc.core.model import printable
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import CertificateRefused, HttpAnswer, HttpClient, HttpError, NotSent, Tls
+from nhc.marks.ports.repair import Answer
 from nhc_adapters.repair.calls import LATER, CallFailed
 
 BODY_LIMIT = 8 << 20

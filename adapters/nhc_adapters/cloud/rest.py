@@ -6,11 +6,11 @@ import json
 from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc import __version__
-from nhc.model import printable
-from nhc.ports.repair import Answer
-from nhc.system.bounded_read import parse_json
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import HttpAnswer, HttpClient, HttpError, NotSent
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError, NotSent
+from nhc.marks.ports.repair import Answer
 from nhc_adapters.repair.calls import LATER, CallFailed
 
 LARGEST = 16 << 20

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Mapping, NamedTuple, Optional
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import Rest
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.settings import AdapterSettings

@@ -12,10 +12,10 @@ import time
 from dataclasses import replace
 from typing import Any, Callable, Dict, Optional, Sequence
 
-from nhc.model import Report, printable
-from nhc.ports.adapter import AdapterError, Effect, Operation
-from nhc.settings.settings_file import SettingsError
-from nhc.timestamps import utc
+from nhc.core.model import Report, printable
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError

@@ -7,8 +7,8 @@ import re
 import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.model import DeviceId, Verdict, printable
-from nhc.ports.adapter import (
+from nhc.core.model import DeviceId, Verdict, printable
+from nhc.marks.ports.adapter import (
     OWNER,
     OWNER_SETTING,
     AdapterError,
@@ -20,8 +20,8 @@ from nhc.ports.adapter import (
     NodeState,
     NodeStep,
 )
-from nhc.ports.marks import cause_of
-from nhc.ports.repair import Claim, Machine, Request, Right
+from nhc.marks.ports.marks import cause_of
+from nhc.marks.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
@@ -198,7 +198,7 @@ class Adapter(Kubernetes):
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
-        ended, as `nhc kubernetes controller` does; as `nhc.ports.adapter`.
+        ended, as `nhc kubernetes controller` does; as `nhc.marks.ports.adapter`.
         """
         back = [name for name, kept in self._kept.items() if kept.put_back]
         ended = {name: kept.ended for name, kept in self._kept.items() if kept.ended and not kept.put_back}
@@ -210,20 +210,20 @@ class Adapter(Kubernetes):
             self._events.say(NORMAL, name, "NhcRemedyDeviceRule", line, self._kept[name].uid)
         return done
 
-    # Single devices (nhc.ports.adapter: MarksDevices).
+    # Single devices (nhc.marks.ports.adapter: MarksDevices).
 
     def device_states(self, nodes: Optional[Sequence[str]] = None) -> Sequence[DeviceState]:
-        """The devices that ResourceSlices name, of the nodes that were read last; as `nhc.ports.adapter`."""
+        """The devices that ResourceSlices name, of the nodes that were read last; as `nhc.marks.ports.adapter`."""
         known = [name for name in self._kept if nodes is None or name in nodes]
         plugins = [name for name in known if self._kept[name].plugin]
         return self._marker().states(known, plugins, anew=nodes is not None)
 
     def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
-        """Take one device out by DeviceTaintRules; as `nhc.ports.adapter`."""
+        """Take one device out by DeviceTaintRules; as `nhc.marks.ports.adapter`."""
         return self._marker().mark(node, device, mark)
 
     def clear_device(self, node: str, device: DeviceId) -> Applied:
-        """Delete our rules about one device; as `nhc.ports.adapter`."""
+        """Delete our rules about one device; as `nhc.marks.ports.adapter`."""
         return self._marker().clear(node, device)
 
     def _marker(self) -> DeviceMarker:
@@ -231,7 +231,7 @@ class Adapter(Kubernetes):
             self._devices = DeviceMarker(self.client, self.owner)
         return self._devices
 
-    # What the remedy loop asks (nhc.ports.repair: KnowsMachines, NodeRequests, OtherActors).
+    # What the remedy loop asks (nhc.marks.ports.repair: KnowsMachines, NodeRequests, OtherActors).
 
     def machines(self) -> Mapping[str, Machine]:
         """The machines of the nodes that were read last."""
@@ -260,7 +260,9 @@ class Adapter(Kubernetes):
         return self._others.rights()
 
     def condition_reports(self) -> List[ConditionReport]:
-        """What the conditions of the spoken vocabularies say of each node that has any; as `nhc.ports.adapter`."""
+        """What the conditions of the spoken vocabularies say of each node that has any; as
+        `nhc.marks.ports.adapter`.
+        """
         faults = tuple(dict.fromkeys(fault for entry in self.treatment.vocabularies for fault in entry.faults))
         reports, now = [], time.time()
         for node in self._all():
@@ -285,7 +287,7 @@ class Adapter(Kubernetes):
         return reports
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
-        """One step of the drain of each node, through the Eviction API; as `nhc.ports.adapter`."""
+        """One step of the drain of each node, through the Eviction API; as `nhc.marks.ports.adapter`."""
         self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
         return dict(zip(self._drains, self.each(list(self._drains), self._evict)))
 

@@ -15,7 +15,7 @@ import os
 import re
 from typing import List
 
-from nhc.ports.adapter import AdapterError, Applied, Effect
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch, Plan, apply

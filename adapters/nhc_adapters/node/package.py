@@ -10,7 +10,8 @@ from importlib import import_module
 from typing import Sequence
 
 MODULES = (
-    "nhc", "nhc.light", "nhc.system", "nhc.system.bounded_read", "nhc.system.process", "nhc.system.whole_file",
+    "nhc", "nhc.core", "nhc.core.light", "nhc.core.system", "nhc.core.system.bounded_read", "nhc.core.system.process",
+    "nhc.core.system.whole_file",
     "nhc_adapters", "nhc_adapters.node", "nhc_adapters.node.hand",
     *(f"nhc_adapters.node.hand.{name}" for name in
       ("amd", "carry_out", "evidence", "journal", "look", "nvidia", "plan", "program", "values")),

@@ -1,8 +1,8 @@
 """How the program gets to the node and is run there: over SSH, or on this very machine.
 
 OpenSSH's client is used with the user's own configuration, keys and known hosts; the node gets no agent and no
-forwarding of the user's (`nhc.system.ssh_client`). A login that asks for anything is a refusal. If ssh reports that it
-has not logged in, nothing has begun. Any other answer that is not the program's proves nothing.
+forwarding of the user's (`nhc.core.system.ssh_client`). A login that asks for anything is a refusal. If ssh reports
+that it has not logged in, nothing has begun. Any other answer that is not the program's proves nothing.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import os
 import re
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Sent
-from nhc.system import process, ssh_client
-from nhc.system.bounded_read import parse_json
-from nhc.system.process import Completed
+from nhc.core.model import printable
+from nhc.core.system import process, ssh_client
+from nhc.core.system.bounded_read import parse_json
+from nhc.core.system.process import Completed
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Sent
 from nhc_adapters._command import Runner, complaint, plain
 from nhc_adapters.node.package import archive, command
 from nhc_adapters.repair.settings import AdapterSettings

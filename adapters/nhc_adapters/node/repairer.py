@@ -19,9 +19,9 @@ import shlex
 import time
 from typing import Iterator, List, Mapping, Optional, Sequence
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import (
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
     Exhibit,

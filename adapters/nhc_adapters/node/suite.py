@@ -15,11 +15,11 @@ import re
 import shlex
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Machine
-from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
-from nhc.system.process import Completed
+from nhc.core.model import printable
+from nhc.core.system.process import Completed
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Machine
+from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters._command import Runner, complaint, run_command
 from nhc_adapters.node.reach import LOGIN, read_login
 from nhc_adapters.repair.settings import AdapterSettings

@@ -5,8 +5,8 @@ from __future__ import annotations
 import os
 from typing import Dict, List, NamedTuple, Sequence, Tuple
 
-from nhc.settings import settings_file
-from nhc.settings.settings_file import Table
+from nhc.core.settings import settings_file
+from nhc.core.settings.settings_file import Table
 
 Value = Dict[str, object]
 

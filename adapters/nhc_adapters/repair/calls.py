@@ -9,9 +9,9 @@ from __future__ import annotations
 import time
 from typing import Callable, TypeVar
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, AskLater, Machine, Progress, RightMissing, Rung, Sent, Sighting, Stage
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, AskLater, Machine, Progress, RightMissing, Rung, Sent, Sighting, Stage
 
 LATER = 30.0
 """Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
@@ -101,7 +101,8 @@ def send_once(prepare: Callable[[], Target], act: Callable[[Target], Sent]) -> S
 
 
 def possible(look: Callable[[], object]) -> str:
-    """The answer of `nhc.ports.repair.Repairer.can` where `look` finds the machine that a repair is for: "", or what
+    """The answer of `nhc.marks.ports.repair.Repairer.can` where `look` finds the machine that a repair is for: "", or
+    what
     RepairRefused says. Raises RightMissing and AskLater where the look itself failed: that says nothing of the machine.
     """
     try:

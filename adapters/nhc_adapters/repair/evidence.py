@@ -5,8 +5,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Iterable, Iterator, List, Tuple
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import EvidenceBudget, Exhibit
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import EvidenceBudget, Exhibit
 from nhc_adapters.repair.calls import CallFailed
 
 Piece = Tuple[str, str, Callable[[], bytes]]

@@ -6,9 +6,9 @@ import re
 from difflib import get_close_matches
 from typing import Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import SettingError
-from nhc.units import seconds
+from nhc.core.model import printable
+from nhc.core.units import seconds
+from nhc.marks.ports.adapter import SettingError
 
 Given = Optional[Mapping[str, str]]
 """Settings, or an environment, that an adapter is made with; None: none, or the process's own."""

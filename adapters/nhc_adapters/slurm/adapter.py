@@ -13,9 +13,9 @@ import re
 import time
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import Action
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
-from nhc.ports.marks import TAG, mark_text
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.marks.ports.marks import TAG, mark_text
 from nhc_adapters._command import Failures, complaint, plain, understood
 from nhc_adapters.slurm.marker import SlurmMarker
 from nhc_adapters.slurm.states import (
@@ -32,8 +32,8 @@ from nhc_adapters.slurm.states import (
 from nhc_adapters.slurm.work import SQUEUE, TOPOLOGY, Places, Work, parse_squeue, parse_topology
 
 if TYPE_CHECKING:
-    from nhc.ports.node_work import WorkList
-    from nhc.ports.repair import Machine
+    from nhc.marks.ports.node_work import WorkList
+    from nhc.marks.ports.repair import Machine
 
 FEW = 8
 """Up to this many nodes are asked for by name. scontrol fetches every node all the same (scontrol_print_node_list,
@@ -107,7 +107,7 @@ class Slurm(SlurmMarker):
 
     def machines(self) -> Mapping[str, Machine]:
         """Which machines stand behind the nodes that were read last, by InstanceId and NodeAddr."""
-        from nhc.ports.repair import Machine  # not on the path of a hook
+        from nhc.marks.ports.repair import Machine  # not on the path of a hook
 
         return {
             name: Machine(name, provider_id=instance, shown_address=address)
@@ -182,8 +182,8 @@ class Slurm(SlurmMarker):
         return [number for number in output.split() if number != job]
 
     def work_on(self, node: str) -> WorkList:
-        """The jobs on a node; as `nhc.ports.node_work.ListsWork`."""
-        from nhc.ports import node_work  # not on the path of a hook
+        """The jobs on a node; as `nhc.marks.ports.node_work.ListsWork`."""
+        from nhc.marks.ports import node_work  # not on the path of a hook
         from nhc_adapters.slurm import node_jobs
 
         before = os.urandom(8).hex()

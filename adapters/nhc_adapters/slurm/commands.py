@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Dict, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Sent
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters._command import Commands, NotEnded, complaint
 from nhc_adapters.repair.settings import AdapterSettings
 

@@ -17,9 +17,9 @@ import os
 import shlex
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
-from nhc.system.bounded_read import read_head, read_text
+from nhc.core.system.bounded_read import read_head, read_text
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc_adapters._command import Runner, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm

@@ -15,10 +15,10 @@ from __future__ import annotations
 import re
 from typing import List, Mapping, Optional
 
-from nhc.model import printable
-from nhc.ports.adapter import Applied, Effect, NodeState
-from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
-from nhc.ports.marks import GATE_TAG
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import Applied, Effect, NodeState
+from nhc.marks.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
+from nhc.marks.ports.marks import GATE_TAG
 from nhc_adapters._command import Runner, complaint, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm

@@ -10,11 +10,11 @@ import re
 import time
 from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.matching.node_ranges import expand
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.job_ends import JobEndRecord, JobLogText
-from nhc.ports.jobs import JobLoss, JobName, LossCause, Phase, Wish
+from nhc.core.matching.node_ranges import expand
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
+from nhc.marks.ports.jobs import JobLoss, JobName, LossCause, Phase, Wish
 from nhc_adapters._command import Commands, complaint, understood
 from nhc_adapters.slurm.job_states import CAUSES, KIND, SlurmJob, exit_text, gpus_of, job_of, moment, parse_jobs
 

@@ -1,4 +1,4 @@
-"""Slurm's jobs: from what `scontrol show job` prints to `nhc.ports.jobs.JobView`. Pure, standard library only.
+"""Slurm's jobs: from what `scontrol show job` prints to `nhc.marks.ports.jobs.JobView`. Pure, standard library only.
 
 The names and comments of jobs are their users' texts. Each field is taken at the place where scontrol prints it (the
 begin of a line, or after the field before it), and whoever acts on a job reads it anew by its number: the first block
@@ -10,9 +10,9 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from nhc.matching.node_ranges import expand
-from nhc.model import printable
-from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc.core.matching.node_ranges import expand
+from nhc.core.model import printable
+from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
 
 KIND = "batch"
 NOTE = re.compile(r"nhc: restart (\d+)(?: of \d+)?(?:; avoids ([^;|]*))?(?:;[^|]*)?")
@@ -235,7 +235,7 @@ def moment(text: str) -> Optional[float]:
 
 def new_note(before: str, number: int, avoids: Sequence[str], why: str) -> str:
     """The AdminComment with our note in it; what others wrote there stays."""
-    from nhc.matching.node_ranges import fold
+    from nhc.core.matching.node_ranges import fold
 
     text = f"nhc: restart {number}"
     if avoids:

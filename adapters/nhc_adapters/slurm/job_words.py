@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 from typing import List, Sequence, Tuple
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import Wish
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import Wish
 
 
 def wished_words(words: Sequence[str], wish: Wish, spares: int) -> List[str]:

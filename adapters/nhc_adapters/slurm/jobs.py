@@ -18,12 +18,12 @@ import re
 from collections import Counter
 from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
-from nhc.matching.node_ranges import fold
-from nhc.ports.adapter import AdapterError, NodeState
-from nhc.ports.job_ends import JobEndRecord
-from nhc.ports.jobs import JobName, JobOrder, JobView, LossCause, Phase, Submission, Submitted, Wish
-from nhc.ports.repair import Answer, Sent
-from nhc.system.process import Completed
+from nhc.core.matching.node_ranges import fold
+from nhc.core.system.process import Completed
+from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.jobs import JobName, JobOrder, JobView, LossCause, Phase, Submission, Submitted, Wish
+from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters._command import NotEnded, Runner, complaint, run_command, understood
 from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm

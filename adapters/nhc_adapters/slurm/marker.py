@@ -9,8 +9,8 @@ import time
 from abc import abstractmethod
 from typing import List, Optional, Sequence
 
-from nhc.model import Action
-from nhc.ports.adapter import WORK_SETTING, Mark, NodeState
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import WORK_SETTING, Mark, NodeState
 from nhc_adapters._command import CommandMarker, Failures
 from nhc_adapters.slurm.states import HYPERPOD_OWNER
 from nhc_adapters.slurm.work import Silences, Work, drained, with_work

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional, Tuple
 
-from nhc.matching.node_ranges import expand
-from nhc.model import printable
-from nhc.ports.node_work import WorkItem
+from nhc.core.matching.node_ranges import expand
+from nhc.core.model import printable
+from nhc.marks.ports.node_work import WorkItem
 from nhc_adapters.slurm.job_states import KIND, moment
 from nhc_adapters.slurm.work import ON_NODES, json_jobs
 

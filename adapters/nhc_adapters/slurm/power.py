@@ -16,10 +16,11 @@ import time
 from contextlib import suppress
 from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
 
-from nhc.model import Action, printable
-from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Mark
-from nhc.ports.marks import TAGS, mark_text
-from nhc.ports.repair import (
+from nhc.core.model import Action, printable
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Mark
+from nhc.marks.ports.marks import TAGS, mark_text
+from nhc.marks.ports.repair import (
     Answer,
     Claim,
     EvidenceBudget,
@@ -33,7 +34,6 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc.timestamps import utc
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.evidence import EvidenceCollector
 from nhc_adapters.repair.settings import AdapterSettings, Given
@@ -53,7 +53,7 @@ LAST_COMMAND = 30.0
 
 SOON = 10.0
 """Seconds after which an order is not sent any more: a process that was stopped for longer may lead no more
-(`nhc.rounds.leader.LEASE`), and another has repaired the node.
+(`nhc.store.rounds.leader.LEASE`), and another has repaired the node.
 """
 
 STUCK = ("reboot timed out", "node unexpectedly rebooted", "node not responding", "failed to")

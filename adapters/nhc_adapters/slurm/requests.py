@@ -11,11 +11,11 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action
-from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState
-from nhc.ports.marks import mark_text
-from nhc.ports.repair import RUNG_OF, Request
-from nhc.timestamps import utc
+from nhc.core.model import Action
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.marks.ports.marks import mark_text
+from nhc.marks.ports.repair import RUNG_OF, Request
 from nhc_adapters._command import plain
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.states import HYPERPOD, HYPERPOD_OWNER
@@ -76,7 +76,7 @@ class SlurmHyperpod(Slurm):
         return [entry.state for entry in entries]
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        """As `nhc.ports.adapter`. A request that nobody has begun with is not ours to clear."""
+        """As `nhc.marks.ports.adapter`. A request that nobody has begun with is not ours to clear."""
         states = self._states(names, seen)
         waits = {name for name, state in states.items() if state.mark is not None and state.mark.why.startswith(_WAITS)}
         done = super().clear([name for name in names if name not in waits], states.values())

@@ -17,18 +17,18 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError, NodeState
-from nhc.system.bounded_read import parse_json, read_bytes
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import HttpClient, HttpError
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json, read_bytes
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import HttpClient, HttpError
+from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc_adapters._command import Failures, chunks, understood
 from nhc_adapters.slurm.marker import SlurmMarker
 from nhc_adapters.slurm.states import parse_json_nodes
 from nhc_adapters.slurm.work import Work, parse_json_jobs
 
 if TYPE_CHECKING:
-    from nhc.ports.node_work import WorkList
+    from nhc.marks.ports.node_work import WorkList
 
 LARGEST = 1 << 30
 """Bytes of an answer: the nodes of the largest clusters."""
@@ -129,8 +129,8 @@ class SlurmRest(SlurmMarker):
             raise
 
     def work_on(self, node: str) -> WorkList:
-        """The jobs on a node that the token's user may see; as `nhc.ports.node_work.ListsWork`."""
-        from nhc.ports import node_work  # not on the path of a hook
+        """The jobs on a node that the token's user may see; as `nhc.marks.ports.node_work.ListsWork`."""
+        from nhc.marks.ports import node_work  # not on the path of a hook
         from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 
         return node_work.WorkList(tuple(understood("slurmrestd's", parse_json_node_jobs, self._jobs(), node)))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import re
 from typing import List
 
-from nhc.ports.adapter import AdapterError, Applied, Effect, SettingError
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect, SettingError
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.commands import PLACE, place_of

@@ -10,10 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
-from nhc.model import Action
-from nhc.ports.adapter import SCHEDULER, Mark, NodeState
-from nhc.ports.marks import read_mark_text
-from nhc.system.process import Completed
+from nhc.core.model import Action
+from nhc.core.system.process import Completed
+from nhc.marks.ports.adapter import SCHEDULER, Mark, NodeState
+from nhc.marks.ports.marks import read_mark_text
 
 # Names that changed between releases, or that differ between scontrol's text and its JSON.
 SAME = {

@@ -9,8 +9,8 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
 
-from nhc.matching.node_ranges import expand
-from nhc.ports.adapter import SCHEDULER, NodeState, Silence
+from nhc.core.matching.node_ranges import expand
+from nhc.marks.ports.adapter import SCHEDULER, NodeState, Silence
 from nhc_adapters.slurm.states import KEPT
 
 ON_NODES = (

@@ -8,8 +8,19 @@ from __future__ import annotations
 import os
 from typing import Iterable, List, Mapping, Optional, Sequence
 
-from nhc.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
-from nhc.ports.marks import mark_text, may_clear, may_mark, read_mark_text
+from nhc.api import (
+    OWNER,
+    OWNER_SETTING,
+    AdapterError,
+    Applied,
+    Effect,
+    Mark,
+    NodeState,
+    mark_text,
+    may_clear,
+    may_mark,
+    read_mark_text,
+)
 
 
 class OutFiles:

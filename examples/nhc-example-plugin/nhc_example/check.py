@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.check import arg, check
-from nhc.host import Host
-from nhc.model import Outcome, crit, ok, skip, unknown
-from nhc.units import number
+from nhc.api import Host, Outcome, arg, check, crit, number, ok, skip, unknown
 from nhc_example.fact import pressure
 
 

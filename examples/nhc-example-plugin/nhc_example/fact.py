@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.host import Host
+from nhc.api import Host
 
 
 def parse_pressure(text: str) -> dict[str, float]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from nhc.model import Report, printable
+from nhc.api import Report, printable
 
 
 def tsv(report: Report) -> str:

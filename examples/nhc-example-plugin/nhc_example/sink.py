@@ -9,10 +9,7 @@ from __future__ import annotations
 import os
 from typing import Any, Callable, List, Mapping
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery, Standing
-from nhc.settings import settings_file
+from nhc.api import AdapterError, Delivery, Standing, printable, settings_file
 
 
 class StatusFile:

@@ -5,10 +5,10 @@ from nhc_example.adapter import OutFiles
 from nhc_example.check import check_pressure
 from nhc_example.sink import StatusFile
 
-from nhc.ports.adapter import OWNER_SETTING
-from nhc.testing.adapters import AdapterContract, AdapterWorld
-from nhc.testing.fake_host import FakeHost
-from nhc.testing.sinks import SinkContract, SinkWorld
+from nhc.api import OWNER_SETTING
+from nhc.lab.testing.adapters import AdapterContract, AdapterWorld
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.sinks import SinkContract, SinkWorld
 
 IDLE = "some avg10=0.00 avg60=0.00 avg300=0.00 total=0\nfull avg10=0.00 avg60={} avg300=0.00 total=0\n"
 

@@ -12,9 +12,9 @@ import os
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.system.bounded_read import read_text
 from nhc.fleet.ssh.paramiko_import import paramiko_config
 from nhc.fleet.transport import Node, Trouble
-from nhc.system.bounded_read import read_text
 
 USER_FILE = "~/.ssh/config"
 SYSTEM_FILE = "/etc/ssh/ssh_config"

@@ -12,9 +12,9 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     SSHException,
 )
 
+from nhc.core.system.bounded_read import read_text
 from nhc.fleet.ssh.config import Route
 from nhc.fleet.transport import OutOfResources, is_scarce
-from nhc.system.bounded_read import read_text
 
 TRIES = 6
 """Keys offered at most: sshd's MaxAuthTries."""

@@ -14,8 +14,8 @@ import os
 import threading
 from typing import Dict, List, NamedTuple, Sequence, Set, Tuple
 
+from nhc.core.system.bounded_read import read_text
 from nhc.fleet.transport import OutOfResources, is_scarce
-from nhc.system.bounded_read import read_text
 
 Key = Tuple[str, str]
 """A key's type and its base64."""

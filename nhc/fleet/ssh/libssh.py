@@ -26,12 +26,12 @@ from ssh.exceptions import (  # type: ignore[import-not-found,import-untyped,unu
 from ssh.key import SSHKey  # type: ignore[import-not-found,import-untyped,unused-ignore]
 from ssh.session import Session  # type: ignore[import-not-found,import-untyped,unused-ignore]
 
+from nhc.core.model import printable
 from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.known_hosts import Key
 from nhc.fleet.transport import Trouble, left
-from nhc.model import printable
 
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,aes192-ctr,aes128-ctr"
 """The cheapest safe cipher first, as with paramiko: processors have instructions for it."""

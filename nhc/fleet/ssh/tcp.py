@@ -6,8 +6,8 @@ import errno
 import os
 import socket
 
+from nhc.core.model import printable
 from nhc.fleet.transport import OutOfResources, Trouble, is_scarce, left, no_descriptors
-from nhc.model import printable
 
 
 def connect(host: str, port: int, deadline: float) -> socket.socket:

@@ -9,10 +9,10 @@ import re
 import time
 from typing import List, Sequence, Tuple
 
+from nhc.core.model import printable
+from nhc.core.system import ssh_client
 from nhc.fleet.transport import Node, Trouble
 from nhc.fleet.transport_local import ProcessStream
-from nhc.model import printable
-from nhc.system import ssh_client
 
 # What ssh says on standard error, the reason for it, and whether it may pass.
 _COMPLAINTS: Tuple[Tuple[str, str, bool], ...] = (

@@ -19,13 +19,13 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     SSHException,
 )
 
+from nhc.core.model import printable
 from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route, SshConfig
 from nhc.fleet.ssh.connection import Buffered, ParamikoSession, QuietTransport, close, proxy
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.keys import Keys
 from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left
-from nhc.model import printable
 
 
 class Paramiko:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nhc.ports.repair import Answer, AskLater, Order, RightMissing, Rung, Sent, Stage
+from nhc.marks.ports.repair import Answer, AskLater, Order, RightMissing, Rung, Sent, Stage
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts
 from nhc.store import nodes as store_nodes

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc_adapters.cloud.aws.identity import identity
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from tests.adapters.cloud.test_aws_contract import ENVIRON

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.ports.repair import Machine, Rung
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from tests.support.clouds.aws import FakeAws
 

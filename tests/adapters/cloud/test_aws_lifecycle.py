@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.state import gate_record as record
-from nhc.state.gate_record import GateState
+from nhc.core.state import gate_record as record
+from nhc.core.state.gate_record import GateState
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.lifecycle import AwsLifecycleHook
 from nhc_adapters.repair.settings import AdapterSettings

@@ -7,10 +7,10 @@ import time
 
 import pytest
 
-from nhc.model import Action, CheckResult, Report, crit, ok
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
-from nhc.ports.sinks import Delivery
+from nhc.core.model import Action, CheckResult, Report, crit, ok
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Stage
+from nhc.marks.ports.sinks import Delivery
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchMetric, CloudWatchSink, metrics, sink
 from nhc_adapters.cloud.aws.imds import OwnInstance

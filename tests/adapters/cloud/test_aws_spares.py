@@ -8,11 +8,11 @@ from types import SimpleNamespace
 
 import pytest
 
-from nhc.ports.adapter import Effect, Mark, SettingError
+from nhc.marks.ports.adapter import Effect, Mark, SettingError
 from nhc.remedy.repairers import Repairers
 from nhc.remedy.site import RemedySite
-from nhc.spares.settings import PoolSettings
-from nhc.spares.swap import round_of
+from nhc.remedy.spares.settings import PoolSettings
+from nhc.remedy.spares.swap import round_of
 from nhc.store import audit, episodes, spares
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING
 from nhc_adapters.cloud.aws.capacity import HyperPodCapacity

@@ -12,12 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from nhc.model import CheckResult, DeviceId, Report, crit, ok
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Machine
-from nhc.ports.suites import DeviceProof, SuiteOrder
+from nhc.core.model import CheckResult, DeviceId, Report, crit, ok
+from nhc.core.render.json import render
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Machine
+from nhc.marks.ports.suites import DeviceProof, SuiteOrder
 from nhc.remedy.proving import read
-from nhc.render.json import render
 from nhc_adapters.cloud.aws.suite_runner import DELIVERY, SsmSuite
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.aws import FakeAws

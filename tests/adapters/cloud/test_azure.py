@@ -9,8 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc_adapters.cloud.azure.identity import vm
 from nhc_adapters.cloud.azure.repairer import ACTIONS, AzureRepairer
 from nhc_adapters.cloud.azure.reports import category

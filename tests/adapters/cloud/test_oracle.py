@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
 from nhc_adapters.cloud.oracle import instances
 from nhc_adapters.cloud.oracle.api import PERMISSIONS
 from nhc_adapters.cloud.oracle.instances import ocid

@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from nhc.ports.repair import Answer
+from nhc.marks.ports.repair import Answer
 from nhc_adapters.cloud import rest
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.cloud.tokens import AccessToken, Bearer

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.ports.repair import Machine, Rung
+from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.cloud.aws.suite_runner import SsmSuite

@@ -17,7 +17,7 @@ from typing import Any, Iterator, Sequence
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.access import SERVICE_ACCOUNT, find, from_kubeconfig, in_cluster
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.credentials import TOKEN_AGE, TokenFile

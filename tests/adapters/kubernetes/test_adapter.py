@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from nhc.model import Action
-from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark, Marker, Operation
-from nhc.testing.adapters import AdapterContract, AdapterWorld
+from nhc.core.model import Action
+from nhc.lab.testing.adapters import AdapterContract, AdapterWorld
+from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark, Marker, Operation
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes

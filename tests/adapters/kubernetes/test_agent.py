@@ -11,8 +11,8 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.system import kernel_ring
+from nhc.core.system import kernel_ring
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.sink.sink import sink
 from tests.agent.conftest import Running
 from tests.support.kube import Kube

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.cloud.google.repairer import GoogleRepairer
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster

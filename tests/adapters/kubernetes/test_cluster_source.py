@@ -11,7 +11,7 @@ import pytest
 from nhc.console.cluster_source import ClusterSource
 from nhc.console.snapshot import fold_causes
 from nhc.console.sources import SourceError
-from nhc.ports.adapter import Mark, NodeState
+from nhc.marks.ports.adapter import Mark, NodeState
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
 from tests.support.run import nhc
@@ -53,7 +53,7 @@ class Gone:
     """An adapter that cannot be asked."""
 
     def nodes(self, names: Any = None) -> Any:
-        from nhc.ports.adapter import AdapterError
+        from nhc.marks.ports.adapter import AdapterError
 
         raise AdapterError("the API server does not answer")
 

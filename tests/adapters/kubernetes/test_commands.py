@@ -12,9 +12,9 @@ from typing import Any
 
 import pytest
 
-from nhc.model import Action, CheckResult, Report, crit, ok
-from nhc.render.json import render
-from nhc.timestamps import utc
+from nhc.core.model import Action, CheckResult, Report, crit, ok
+from nhc.core.render.json import render
+from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC
 from tests.support.kube import Kube, environment
 from tests.support.waiting import until

@@ -11,11 +11,11 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.policy.bounds import FLEET, Bounds, RadiusBounds
-from nhc.policy.decide import Policy
-from nhc.policy.limits import Limit, Rate
-from nhc.ports.adapter import Effect, Mark, Operation
-from nhc.timestamps import utc
+from nhc.core.limits import Limit, Rate
+from nhc.core.timestamps import utc
+from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds
+from nhc.marks.policy.decide import Policy
+from nhc.marks.ports.adapter import Effect, Mark, Operation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -459,7 +459,7 @@ def test_an_adapter_of_the_same_cluster_sees_the_controllers_marks_as_ours(kube:
 
 @pytest.mark.parametrize("listen", ["nonsense", "127.0.0.1:99999"])
 def test_an_address_that_makes_no_sense_is_said_in_one_line(kube: Kube, listen: str) -> None:
-    from nhc.ports.adapter import AdapterError
+    from nhc.marks.ports.adapter import AdapterError
 
     with pytest.raises(AdapterError, match="host:port"):
         ControllerServer(listen, Running(kube, settings(kube)))

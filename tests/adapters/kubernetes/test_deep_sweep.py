@@ -17,9 +17,9 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.cli.deep_sweep_job import suspicion
-from nhc.ports.adapter import SettingError
-from nhc.ports.group_launch import GroupOrder
+from nhc.deep.commands.deep_sweep_job import suspicion
+from nhc.marks.ports.adapter import SettingError
+from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep
 from nhc.store import jobs as store_jobs
 from nhc.store.connect import open_store

@@ -11,7 +11,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.timestamps import utc
+from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, read_answer

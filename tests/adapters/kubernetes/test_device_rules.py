@@ -12,9 +12,9 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.policy.decide import Policy
-from nhc.policy.devices import DEVICE, DeviceSettings
-from nhc.policy.limits import Limit
+from nhc.core.limits import Limit
+from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.devices import DEVICE, DeviceSettings
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import metrics

@@ -8,12 +8,12 @@ from typing import Any, Iterator, Mapping
 
 import pytest
 
-from nhc.model import Action, CheckResult, DeviceId, Report, Scope, crit
-from nhc.policy.decide import Decision, Policy
-from nhc.policy.devices import DeviceFault
-from nhc.policy.limits import Limit
-from nhc.ports.adapter import Mark, NodeState, Operation
-from nhc.ports.marks import TAG, read_mark_text
+from nhc.core.limits import Limit
+from nhc.core.model import Action, CheckResult, DeviceId, Report, Scope, crit
+from nhc.marks.policy.decide import Decision, Policy
+from nhc.marks.policy.devices import DeviceFault
+from nhc.marks.ports.adapter import Mark, NodeState, Operation
+from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices

@@ -10,7 +10,7 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc.timestamps import from_utc, utc
+from nhc.core.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.settings import make

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from nhc.ports.adapter import REMEDY_OWNER, Effect, Mark
-from nhc.timestamps import utc
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, sort_pods

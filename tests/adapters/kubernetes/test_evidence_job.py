@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Rung
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Rung
 from nhc.remedy.cases import EpisodeCase
 from nhc.remedy.detail import Detail
 from nhc.remedy.gather import Gatherer

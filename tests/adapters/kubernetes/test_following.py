@@ -10,9 +10,9 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nhc.model import DeviceId
-from nhc.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
-from nhc.ports.marks import mark_text
+from nhc.core.model import DeviceId
+from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
+from nhc.marks.ports.marks import mark_text
 from nhc_adapters.kubernetes.devices.rules import DeviceApi, rule_body
 from nhc_adapters.kubernetes.devices.slices import SliceDevice
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch

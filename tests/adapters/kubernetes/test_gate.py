@@ -16,10 +16,10 @@ from typing import Any
 import pytest
 import yaml
 
-from nhc.ports.gates import GateNews, GroupOfNodes
-from nhc.ports.marks import out_by_nhc
-from nhc.state import gate_record as record
-from nhc.timestamps import utc
+from nhc.core.state import gate_record as record
+from nhc.core.timestamps import utc
+from nhc.marks.ports.gates import GateNews, GroupOfNodes
+from nhc.marks.ports.marks import out_by_nhc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.gates import autoscalers
 from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, GateMarks, condition_of, plan

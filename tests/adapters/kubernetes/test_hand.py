@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nhc.timestamps import from_utc
+from nhc.core.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from tests.adapters.kubernetes.test_commands import nhc, scope

@@ -9,9 +9,9 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
-from nhc.testing.repairers import KEY, RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import KEY, RepairerContract, RepairerWorld
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.repair.cluster import JOBS

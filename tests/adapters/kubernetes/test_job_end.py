@@ -8,8 +8,8 @@ import pytest
 from nhc.jobs.why import decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import record_clues
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import JobName, LossCause
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import JobName, LossCause
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.jobs.end_events import event_selectors

@@ -6,12 +6,12 @@ import time
 import pytest
 import yaml
 
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.jobs.loop import JobLoop
 from nhc.jobs.settings import parse
-from nhc.model import CheckResult, Outcome, Report, Verdict
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import JobName, JobOrder, JobView, Phase, Submission, Wish
-from nhc.ports.repair import Answer
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import JobName, JobOrder, JobView, Phase, Submission, Wish
+from nhc.marks.ports.repair import Answer
 from nhc.store import jobs as store_jobs
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store

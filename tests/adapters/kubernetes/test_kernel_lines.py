@@ -10,10 +10,10 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.checks.kmsg import check_kmsg, source
-from nhc.model import CheckResult, Outcome, Report
-from nhc.system import kernel_ring
-from nhc.testing.fake_host import FakeHost
+from nhc.core.model import CheckResult, Outcome, Report
+from nhc.core.system import kernel_ring
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.checks.kmsg import check_kmsg, source
 from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.agent.conftest import Running

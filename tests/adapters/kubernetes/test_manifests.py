@@ -22,10 +22,10 @@ from hypothesis import strategies as st
 
 from nhc import __version__
 from nhc.agent import settings as agent_settings
-from nhc.language import loader
-from nhc.policy.devices import DEVICE, DeviceSettings
-from nhc.policy.limits import read_limit, read_rate
-from nhc.settings import settings_file
+from nhc.core.language import loader
+from nhc.core.limits import read_limit, read_rate
+from nhc.core.settings import settings_file
+from nhc.marks.policy.devices import DEVICE, DeviceSettings
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.judge import parse_fault
@@ -743,7 +743,7 @@ def test_what_the_containerfile_copies_is_what_the_package_needs(tmp_path: Path)
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
         (metadata,) = [content.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
-    assert {"nhc/hosts/container.py", "nhc_adapters/kubernetes/sink/reporter.py"} <= set(names)
+    assert {"nhc/node/hosts/container.py", "nhc_adapters/kubernetes/sink/reporter.py"} <= set(names)
     assert any(name.endswith(".data/scripts/nhc") for name in names)
     assert all(f"Provides-Extra: {extra}" in metadata for extra in ("console", "kubernetes", "remedy"))
     assert 'ENTRYPOINT ["nhc"]' in steps

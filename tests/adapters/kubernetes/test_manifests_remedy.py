@@ -12,11 +12,11 @@ from typing import Any, Dict, List
 import pytest
 import yaml
 
-from nhc import plugins
 from nhc.console import settings as console_settings
-from nhc.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark
+from nhc.marks import plugins
+from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark
 from nhc.remedy import remedy_file
-from nhc.server.settings import load as load_server
+from nhc.store.server.settings import load as load_server
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
 from nhc_adapters.kubernetes.plugin import Adapter

@@ -8,8 +8,8 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import HasRights, KnowsMachines, Machine, OtherActors
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import HasRights, KnowsMachines, Machine, OtherActors
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.cluster import machine_of

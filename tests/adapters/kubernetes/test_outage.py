@@ -9,7 +9,7 @@ from typing import Iterator
 import pytest
 import urllib3
 
-from nhc.timestamps import from_utc
+from nhc.core.timestamps import from_utc
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import Unreachable, plain

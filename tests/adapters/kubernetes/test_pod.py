@@ -19,7 +19,7 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc.system import kernel_ring
+from nhc.core.system import kernel_ring
 from tests.adapters.kubernetes.test_manifests import MANIFESTS, SYSTEM, chart
 from tests.support import pod
 from tests.support.kube import Kube

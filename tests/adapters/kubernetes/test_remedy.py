@@ -8,10 +8,10 @@ from typing import Any, Sequence
 
 import pytest
 
-from nhc.policy.decide import Policy
-from nhc.policy.limits import Limit
-from nhc.ports.adapter import ConditionReports, Evicts, Mark
-from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.core.limits import Limit
+from nhc.marks.policy.decide import Policy
+from nhc.marks.ports.adapter import ConditionReports, Evicts, Mark
+from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.repairers import RepairerEntry, Repairers

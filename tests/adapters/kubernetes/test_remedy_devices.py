@@ -11,12 +11,12 @@ from urllib.parse import unquote
 import pytest
 import urllib3
 
-from nhc.model import DeviceId
-from nhc.policy.decide import Policy
-from nhc.policy.limits import Limit
-from nhc.ports.adapter import OWNER, OWNER_SETTING, REMEDY_OWNER, AdapterError, Effect, Mark, MarksDevices
-from nhc.ports.marks import read_mark_text
-from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.core.limits import Limit
+from nhc.core.model import DeviceId
+from nhc.marks.policy.decide import Policy
+from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, REMEDY_OWNER, AdapterError, Effect, Mark, MarksDevices
+from nhc.marks.ports.marks import read_mark_text
+from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.repairers import RepairerEntry, Repairers

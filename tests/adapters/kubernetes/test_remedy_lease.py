@@ -10,12 +10,12 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.ports.adapter import AdapterError
 from nhc.remedy.remedy_file import parse
-from nhc.rounds.leader import Leader
-from nhc.settings.settings_file import SettingsError
 from nhc.store import holds
 from nhc.store.errors import LeadershipLost
+from nhc.store.rounds.leader import Leader
 from nhc_adapters.kubernetes.api.candidate import LeaseCandidate
 from tests.support.kube import Kube, environment
 from tests.support.new_store import new_store

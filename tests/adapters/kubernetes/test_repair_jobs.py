@@ -9,9 +9,9 @@ from typing import Any, Iterator, List
 
 import pytest
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Order, Rung, Sent, Stage
-from nhc.testing.repairers import KEY, RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import KEY, RepairerContract, RepairerWorld
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Sent, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.repair.cluster import JOBS

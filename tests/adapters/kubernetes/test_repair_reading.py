@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.ports.repair import Rung
+from nhc.marks.ports.repair import Rung
 from nhc_adapters.kubernetes.repair.cluster import machine_of, read_node
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import label_of

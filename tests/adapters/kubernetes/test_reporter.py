@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from nhc.model import CheckResult, Report, crit, ok
-from nhc.timestamps import utc
+from nhc.core.model import CheckResult, Report, crit, ok
+from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, EventRecorder
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, NodeConditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load

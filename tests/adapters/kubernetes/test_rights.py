@@ -10,9 +10,9 @@ from typing import Any, Iterator
 import pytest
 import yaml
 
-from nhc.policy.bounds import FLEET, Bounds, RadiusBounds
-from nhc.policy.decide import Policy
-from nhc.policy.limits import Limit, Rate
+from nhc.core.limits import Limit, Rate
+from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds
+from nhc.marks.policy.decide import Policy
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.rights import ClusterRight, denied

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from nhc.policy.limits import Limit
-from nhc.settings.settings_file import SettingsError
+from nhc.core.limits import Limit
+from nhc.core.settings.settings_file import SettingsError
 from nhc_adapters.kubernetes.controller.settings import make, read
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG
 from tests.support.kube import REPOSITORY

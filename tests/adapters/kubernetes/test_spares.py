@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from nhc.ports.adapter import AdapterError, Effect, SettingError
+from nhc.marks.ports.adapter import AdapterError, Effect, SettingError
 from nhc.store import audit, episodes, spares
 from nhc.store.connect import open_store
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced

@@ -15,17 +15,17 @@ from typing import Any, Dict, Iterator, List, Sequence
 
 import pytest
 
-from nhc.model import DeviceId
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.ports.suites import DeviceProof, ProvesDevices, SuiteOrder
+from nhc.core.model import DeviceId
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
+from nhc.marks.ports.suites import DeviceProof, ProvesDevices, SuiteOrder
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.proving import SuiteProver, read_proof
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
-from nhc.settings.settings_file import SettingsError
 from nhc.store import attempts, deep, episodes
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.plugin import Adapter

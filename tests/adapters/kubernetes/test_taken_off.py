@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from nhc.ports.adapter import REMEDY_OWNER, Mark
+from nhc.marks.ports.adapter import REMEDY_OWNER, Mark
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses

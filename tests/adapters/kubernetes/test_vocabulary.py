@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.check import find_all
-from nhc.model import Action, CheckResult, Outcome, Report, crit, ok, skip, unknown, warn
-from nhc.ports.adapter import Mark
+from nhc.core.check import find_all
+from nhc.core.model import Action, CheckResult, Outcome, Report, crit, ok, skip, unknown, warn
+from nhc.marks.ports.adapter import Mark
 from nhc_adapters.kubernetes.nodes.conditions import Condition
 from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, conditions_of, label_value, parse_taint

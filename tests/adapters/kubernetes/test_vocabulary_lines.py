@@ -8,14 +8,14 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.checks.kmsg import reason_of
-from nhc.host import BOOT_ID
-from nhc.kernlog.catalogue import rows
-from nhc.kernlog.match import DEGRADED, FATAL
-from nhc.kernlog.volumes import MOUNTINFO
-from nhc.model import CheckResult, Outcome, Report, ok
-from nhc.ports.sinks import Delivery
-from nhc.testing.fake_host import FakeHost
+from nhc.core.host import BOOT_ID
+from nhc.core.model import CheckResult, Outcome, Report, ok
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.marks.ports.sinks import Delivery
+from nhc.node.checks.kmsg import reason_of
+from nhc.node.kernlog.catalogue import rows
+from nhc.node.kernlog.match import DEGRADED, FATAL
+from nhc.node.kernlog.volumes import MOUNTINFO
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
 from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load

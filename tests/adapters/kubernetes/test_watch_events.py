@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable
 from nhc_adapters.kubernetes.api.watch_events import WatchEvent, read_events
 

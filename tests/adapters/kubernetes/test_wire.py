@@ -8,7 +8,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.ports.adapter import Effect, Mark
+from nhc.marks.ports.adapter import Effect, Mark
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.events import WARNING, EventRecorder

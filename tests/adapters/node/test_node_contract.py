@@ -4,8 +4,8 @@ import time
 
 import pytest
 
-from nhc.ports.repair import Machine, Rung
-from nhc.testing.repairers import RepairerContract, RepairerWorld
+from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
+from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import UUID, GpuNode, remove

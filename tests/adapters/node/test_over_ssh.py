@@ -4,7 +4,7 @@ import socket
 
 import pytest
 
-from nhc.ports.repair import Answer, Machine, Order, Rung, Stage
+from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc_adapters.node.hand.journal import ENDED, RepairJournal
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import UUID, GpuNode, remove

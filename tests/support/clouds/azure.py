@@ -1,8 +1,8 @@
 """Azure's Resource Manager on loopback, with its metadata service and its blob store.
 
 Paths, verbs, query parameters and the names in answers are checked against what its libraries ship
-(tests/data/clouds/azure.json). Upload tokens, permissions and node pools are in no library that was cut, and stand here
-as Azure's documents have them.
+(tests/data/clouds/azure.json). Upload tokens, permissions and node pools are in no library that was cut, and
+stand here as Azure's documents have them.
 """
 
 from __future__ import annotations

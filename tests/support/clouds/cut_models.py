@@ -2,8 +2,8 @@
 
     python tests/support/clouds/cut_models.py google .../googleapiclient/discovery_cache/documents/compute.v1.json
 
-writes tests/data/clouds/google-compute-v1.json anew; so does `azure` with the folder azure/mgmt of azure-mgmt-compute
-and azure-mgmt-impactreporting, and `oracle` with the folder of the package oci.
+writes tests/data/clouds/google-compute-v1.json anew; so does `azure` with the folder azure/mgmt of
+azure-mgmt-compute and azure-mgmt-impactreporting, and `oracle` with the folder of the package oci.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-/* A libcuda.so.1 without a GPU: it carries out what the kernels of nhc/data/gpu_proof.cu mean, on the processor.
+/* A libcuda.so.1 without a GPU: it carries out what the kernels of nhc/core/data/gpu_proof.cu mean, on the processor.
  *
  * Tensor products are computed from the registers of 32 lanes, laid out as NVIDIA's PTX ISA says for each shape: what the
  * host packed wrongly does not come out right here either. FAKE_CUDA says what the GPUs are and what is wrong with them:

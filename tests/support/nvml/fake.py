@@ -125,7 +125,7 @@ class Nvml:
         return self.judge(base, [check], *faults, **more)[0]
 
     def _ask(self, question: Mapping[str, Any]) -> List[List[Any]]:
-        from nhc.render.plain import decode
+        from nhc.core.render.plain import decode
 
         assert self._process.stdin
         assert self._process.stdout

@@ -5,11 +5,11 @@ import os
 import shlex
 import sys
 
-from nhc.check import find
-from nhc.host import Completed, Stat
-from nhc.render.plain import encode
-from nhc.run.call_check import call
-from nhc.testing.fake_host import FakeHost
+from nhc.core.check import find
+from nhc.core.host import Completed, Stat
+from nhc.core.render.plain import encode
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.run.call_check import call
 
 
 def outcomes(question, host):

@@ -19,9 +19,9 @@ import re
 from datetime import datetime
 from typing import Any, List, Mapping
 
-from nhc.ports.adapter import Applied, Effect
-from nhc.ports.repair import Answer
-from nhc.ports.spares import AddedNode, AddedPhase, AddFailed
+from nhc.marks.ports.adapter import Applied, Effect
+from nhc.marks.ports.repair import Answer
+from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.hyperpod import GONE
 from nhc_adapters.repair.calls import CallFailed
@@ -37,7 +37,7 @@ _PHASES = {
 
 
 class HyperPodCapacity:
-    """One instance group of one cluster; as `nhc.ports.spares.CapacityPool`."""
+    """One instance group of one cluster; as `nhc.marks.ports.spares.CapacityPool`."""
 
     token_valid = 8 * 3600.0
 

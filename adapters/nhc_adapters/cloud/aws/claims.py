@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import List, Mapping
 
-from nhc.model import printable
-from nhc.ports.repair import Claim, Machine
+from nhc.core.model import printable
+from nhc.marks.ports.repair import Claim, Machine
 from nhc_adapters.cloud.aws import ec2, groups, hyperpod
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity

@@ -13,7 +13,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 import botocore
 
 from nhc import __version__
-from nhc.ports.repair import Answer
+from nhc.marks.ports.repair import Answer
 from nhc_adapters.repair.calls import LATER, CallFailed
 from nhc_adapters.repair.settings import AdapterSettings
 

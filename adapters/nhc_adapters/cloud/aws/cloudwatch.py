@@ -16,9 +16,9 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.model import Report, Verdict
-from nhc.ports.marks import healthy
-from nhc.ports.sinks import Delivery, Standing
+from nhc.core.model import Report, Verdict
+from nhc.marks.ports.marks import healthy
+from nhc.marks.ports.sinks import Delivery, Standing
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.imds import OwnInstance
 from nhc_adapters.repair.settings import AdapterSettings
@@ -69,7 +69,7 @@ def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Cloud
 
 
 class CloudWatchSink:
-    """As `nhc.ports.sinks.Sink`."""
+    """As `nhc.marks.ports.sinks.Sink`."""
 
     def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]] = None) -> None:
         self.period = table.seconds("period", PERIOD)

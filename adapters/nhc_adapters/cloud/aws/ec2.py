@@ -12,8 +12,8 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.model import printable
-from nhc.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
+from nhc.core.model import printable
+from nhc.marks.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted

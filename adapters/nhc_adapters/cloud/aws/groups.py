@@ -6,9 +6,9 @@ import re
 from datetime import datetime
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.model import printable
-from nhc.ports.repair import Answer, Progress, Sent, Sighting, Stage
-from nhc.timestamps import from_iso
+from nhc.core.model import printable
+from nhc.core.timestamps import from_iso
+from nhc.marks.ports.repair import Answer, Progress, Sent, Sighting, Stage
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ec2 import GONE, Ec2Instance
 from nhc_adapters.repair.calls import accepted, untouched

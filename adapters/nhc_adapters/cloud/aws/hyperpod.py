@@ -10,7 +10,7 @@ import time
 from datetime import datetime, timezone
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import RUNG_OF, Answer, Progress, Rung, Sent, Sighting, Stage
+from nhc.marks.ports.repair import RUNG_OF, Answer, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HYPERPOD as ASKED_BY_LABEL

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import NamedTuple
 
-from nhc.ports.repair import Machine
+from nhc.marks.ports.repair import Machine
 
 _INSTANCE = re.compile(r"(?:^|[/-])(i-[0-9a-f]{8}(?:[0-9a-f]{9})?)$")
 """At the end of every form: `i-…` (Slurm's InstanceId), `aws:///us-east-1a/i-…`, and HyperPod's

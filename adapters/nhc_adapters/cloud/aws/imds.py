@@ -5,7 +5,7 @@ A hop limit of 1 on the instance hides it from pods without the host's network; 
 
 from __future__ import annotations
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.repair.calls import CallFailed

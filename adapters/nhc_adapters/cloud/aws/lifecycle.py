@@ -16,8 +16,8 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.gates import GateLimit
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.gates import GateLimit
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.groups import Member, member
 from nhc_adapters.cloud.aws.imds import OwnInstance

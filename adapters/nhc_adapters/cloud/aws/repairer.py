@@ -16,9 +16,9 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError, Effect, Operation
-from nhc.ports.repair import (
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError, Effect, Operation
+from nhc.marks.ports.repair import (
     Answer,
     Claim,
     EvidenceBudget,
@@ -55,7 +55,7 @@ class AwsTarget(NamedTuple):
 
 
 class AwsRepairer:
-    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
+    """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, FrozenSet, List, Optional, Tuple
 
-from nhc.ports.repair import Right
+from nhc.marks.ports.repair import Right
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ways import AwsRepairPolicy
 from nhc_adapters.repair.calls import CallFailed

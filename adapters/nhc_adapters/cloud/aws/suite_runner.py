@@ -24,12 +24,12 @@ import time
 import zlib
 from typing import Any, Callable, Mapping, Sequence
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Machine, Right
-from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
-from nhc.system.process import Completed
-from nhc.timestamps import utc
+from nhc.core.model import printable
+from nhc.core.system.process import Completed
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Machine, Right
+from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.cloud.aws import ec2, rights
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
@@ -66,7 +66,7 @@ MEANING: Mapping[str, str] = {
 
 
 class SsmSuite:
-    """As `nhc.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
+    """As `nhc.marks.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
 
     def __init__(
         self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, every: float = EVERY,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import NamedTuple, Tuple
 
-from nhc.ports.repair import Rung
+from nhc.marks.ports.repair import Rung
 from nhc_adapters.repair.settings import AdapterSettings
 
 KNOWN: Tuple[str, ...] = (

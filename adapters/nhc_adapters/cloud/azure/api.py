@@ -12,8 +12,8 @@ import time
 from typing import Any, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode, urlsplit
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, json_at, plain_message
 from nhc_adapters.cloud.tokens import AccessToken, Bearer, by_library, of_machine
 from nhc_adapters.repair.calls import CallFailed

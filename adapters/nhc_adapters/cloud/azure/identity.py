@@ -6,7 +6,7 @@ import re
 import uuid
 from typing import NamedTuple, Optional
 
-from nhc.ports.repair import Machine
+from nhc.marks.ports.repair import Machine
 
 _ID = re.compile(
     r"^(?:azure://)?/subscriptions/([^/]+)/resourceGroups/([^/]+)/providers/Microsoft\.Compute/"

@@ -8,9 +8,9 @@ import time
 from functools import partial
 from typing import Any, Iterator, Mapping, NamedTuple, Optional
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
 from nhc_adapters.cloud.azure.api import Azure
 from nhc_adapters.cloud.azure.identity import Vm, same
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import Machine, Sent
+from nhc.marks.ports.repair import Machine, Sent
 from nhc_adapters.cloud.azure.api import AKS, Azure
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, sized
 

@@ -14,8 +14,9 @@ import fnmatch
 import os
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import (
+from nhc.core.system.bounded_read import read_bytes
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import (
     Claim,
     EvidenceBudget,
     Exhibit,
@@ -28,7 +29,6 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc.system.bounded_read import read_bytes
 from nhc_adapters.cloud.azure import machines, pools, reports
 from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
@@ -84,7 +84,7 @@ class AzureTarget(NamedTuple):
 
 
 class AzureRepairer:
-    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+    """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)

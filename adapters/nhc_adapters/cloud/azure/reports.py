@@ -13,9 +13,9 @@ import uuid
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit, urlunsplit
 
-from nhc.model import printable
-from nhc.ports.repair import Machine, Order, Sent
-from nhc.timestamps import utc
+from nhc.core.model import printable
+from nhc.core.timestamps import utc
+from nhc.marks.ports.repair import Machine, Order, Sent
 from nhc_adapters.cloud.azure.api import IMPACT, Azure
 from nhc_adapters.cloud.azure.identity import Vm
 from nhc_adapters.cloud.azure.machines import AzureMachine

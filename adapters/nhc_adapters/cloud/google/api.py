@@ -10,11 +10,11 @@ import os
 from typing import Any, Dict, Mapping, Optional
 from urllib.parse import quote, urlencode
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import HttpAnswer, HttpClient, HttpError
+from nhc.core.model import printable
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.cloud.tokens import AccessToken, Bearer, by_library, of_machine
 from nhc_adapters.repair.calls import CallFailed

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple
 
-from nhc.model import printable
-from nhc.ports.repair import Order, Sent
+from nhc.core.model import printable
+from nhc.marks.ports.repair import Order, Sent
 from nhc_adapters.cloud.google.api import Google
 from nhc_adapters.cloud.google.identity import InstanceName
 from nhc_adapters.cloud.google.instances import InstanceGroup

@@ -13,7 +13,8 @@ from __future__ import annotations
 import uuid
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
-from nhc.ports.repair import (
+from nhc.core.timestamps import from_iso
+from nhc.marks.ports.repair import (
     Claim,
     EvidenceBudget,
     Exhibit,
@@ -26,7 +27,6 @@ from nhc.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc.timestamps import from_iso
 from nhc_adapters.cloud.google import groups, instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
@@ -61,7 +61,7 @@ class GoogleTarget(NamedTuple):
 
 
 class GoogleRepairer:
-    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+    """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)

@@ -7,9 +7,9 @@ import re
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer
-from nhc.system.bounded_read import parse_json
+from nhc.core.system.bounded_read import parse_json
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer
 from nhc_adapters.cloud.oracle.signing import find, signed
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.repair.calls import CallFailed

@@ -8,8 +8,8 @@ import re
 import time
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Claim, EvidenceBudget, Exhibit, Machine, Order, Sent, Sighting
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Claim, EvidenceBudget, Exhibit, Machine, Order, Sent, Sighting
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 from nhc_adapters.repair.evidence import EvidenceCollector

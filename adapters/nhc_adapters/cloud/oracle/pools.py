@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import Order, Progress, Sent, Sighting, Stage
-from nhc.timestamps import from_iso
+from nhc.core.timestamps import from_iso
+from nhc.marks.ports.repair import Order, Progress, Sent, Sighting, Stage
 from nhc_adapters.cloud.oracle.api import Oracle, objects
 from nhc_adapters.cloud.oracle.instances import OracleInstance, terminate
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted, sized, untouched

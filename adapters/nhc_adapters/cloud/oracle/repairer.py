@@ -13,7 +13,7 @@ from __future__ import annotations
 import uuid
 from typing import Iterator, List, NamedTuple, Optional, Sequence
 
-from nhc.ports.repair import (
+from nhc.marks.ports.repair import (
     Claim,
     EvidenceBudget,
     Exhibit,
@@ -59,7 +59,7 @@ class OracleTarget(NamedTuple):
 
 
 class OracleRepairer:
-    """As `nhc.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
+    """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         self.table = AdapterSettings(settings, KNOWN)

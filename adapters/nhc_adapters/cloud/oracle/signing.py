@@ -15,9 +15,9 @@ from functools import cache, partial
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import urlsplit
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import read_bytes
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import read_bytes
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.repair.settings import AdapterSettings
 
 CONFIG = "~/.oci/config"

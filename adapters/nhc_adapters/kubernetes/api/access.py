@@ -16,8 +16,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Dict, List, Mapping, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import read_text
+from nhc.core.system.bounded_read import read_text
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.credentials import Credentials, Program, TokenFile
 from nhc_adapters.repair.settings import AdapterSettings, Given
 

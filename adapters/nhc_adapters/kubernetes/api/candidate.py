@@ -1,4 +1,4 @@
-"""A Lease of Kubernetes as what decides who leads a store (`nhc.rounds.leader.Candidate`).
+"""A Lease of Kubernetes as what decides who leads a store (`nhc.store.rounds.leader.Candidate`).
 
 A round of the loop takes longer than a Lease lasts, so a thread of its own renews it. A process that has lost the
 Lease writes nothing more once another has begun: each write carries the leader's number in the store.
@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from typing import Optional, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Right
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Right
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -62,7 +62,7 @@ class LeaseCandidate:
         self._client.close()
 
     def rights(self) -> Sequence[Right]:
-        """What it takes to lead; as `nhc.ports.repair.HasRights`. Raises AdapterError."""
+        """What it takes to lead; as `nhc.marks.ports.repair.HasRights`. Raises AdapterError."""
         return tried(self._client, of_lease(self.lease.namespace, self.lease.name, "this loop"))
 
     def _renew(self) -> None:

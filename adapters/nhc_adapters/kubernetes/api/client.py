@@ -21,9 +21,9 @@ import urllib3
 from urllib3.connection import HTTPConnection
 
 from nhc import __version__
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import parse_json
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable, api_error, plain
 from nhc_adapters.kubernetes.api.watch_events import JsonObject, WatchEvent, read_events

@@ -11,9 +11,9 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import read_bytes
-from nhc.timestamps import from_utc
+from nhc.core.system.bounded_read import read_bytes
+from nhc.core.timestamps import from_utc
+from nhc.marks.ports.adapter import AdapterError
 
 TOKEN_AGE = 60.0
 """Seconds after which a token file is read again. The kubelet rotates a token of at least 600 s after 80 % of them."""

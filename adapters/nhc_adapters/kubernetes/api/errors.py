@@ -7,9 +7,9 @@ from typing import Any, Mapping, Optional
 
 import urllib3
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.system.http_client import network_problem
+from nhc.core.model import printable
+from nhc.core.system.http_client import network_problem
+from nhc.marks.ports.adapter import AdapterError
 
 
 class ApiError(AdapterError):

@@ -14,9 +14,9 @@ from collections import OrderedDict, deque
 from dataclasses import dataclass, field
 from typing import Any, Callable, Deque, Dict, Optional, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.timestamps import utc
+from nhc.core.model import printable
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 

@@ -14,8 +14,8 @@ import time
 import uuid
 from typing import Any, Callable, Dict, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.timestamps import utc_microseconds
+from nhc.core.timestamps import utc_microseconds
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from nhc.timestamps import from_iso
+from nhc.core.timestamps import from_iso
 
 Object = Mapping[str, Any]
 

@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Callable, Dict, Set
 
-from nhc.units import show_seconds
+from nhc.core.units import show_seconds
 
 Log = Callable[[str], None]
 

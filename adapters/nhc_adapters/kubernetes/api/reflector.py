@@ -10,7 +10,7 @@ import threading
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client
 from nhc_adapters.kubernetes.api.errors import Gone, Unreachable
 from nhc_adapters.kubernetes.api.watch_events import JsonObject

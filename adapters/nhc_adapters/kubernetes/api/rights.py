@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, NamedTuple, Sequence, Tuple
 
-from nhc.ports.repair import Right
+from nhc.marks.ports.repair import Right
 from nhc_adapters.kubernetes.api.client import Client
 
 REVIEW = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"

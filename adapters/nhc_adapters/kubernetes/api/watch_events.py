@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, Iterable, Iterator, NamedTuple
 
-from nhc.system.bounded_read import parse_json
+from nhc.core.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable
 
 LARGEST_EVENT = 64 << 20

@@ -12,7 +12,7 @@ import time
 from collections import Counter
 from typing import Callable, Dict, List, Optional, Tuple
 
-from nhc.ports.adapter import AdapterError, Effect, Operation
+from nhc.marks.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.lease import Lease

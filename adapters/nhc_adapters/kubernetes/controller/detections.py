@@ -9,7 +9,7 @@ import threading
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
 from nhc_adapters.kubernetes.controller.podlogs import Reader

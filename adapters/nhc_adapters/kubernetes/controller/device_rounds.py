@@ -11,11 +11,11 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.model import DeviceId, Report, Verdict
-from nhc.policy.decide import Decision, Policy, Withheld, decide
-from nhc.policy.devices import DeviceFault
-from nhc.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
-from nhc.ports.marks import most_drastic
+from nhc.core.model import DeviceId, Report, Verdict
+from nhc.marks.policy.decide import Decision, Policy, Withheld, decide
+from nhc.marks.policy.devices import DeviceFault
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.marks.ports.marks import most_drastic
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping
 
-from nhc.ports.adapter import AdapterError, NodeState
-from nhc.timestamps import from_utc, utc
-from nhc.units import show_seconds
+from nhc.core.timestamps import from_utc, utc
+from nhc.core.units import show_seconds
+from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import NodeDevices
 

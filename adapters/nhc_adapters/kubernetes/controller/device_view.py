@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import CheckResult, DeviceId, Report, Verdict, ok, unknown
-from nhc.policy.devices import DeviceFault, split
-from nhc.ports.adapter import REMEDY_OWNER
+from nhc.core.model import CheckResult, DeviceId, Report, Verdict, ok, unknown
+from nhc.marks.policy.devices import DeviceFault, split
+from nhc.marks.ports.adapter import REMEDY_OWNER
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.devices.rules import DeviceRule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings

@@ -6,9 +6,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.prometheus_family import Family, counter, gauge
-from nhc.system import server_name
+from nhc.core.prometheus_family import Family, counter, gauge
+from nhc.core.system import server_name
+from nhc.marks.ports.adapter import AdapterError
 
 if TYPE_CHECKING:
     from nhc_adapters.kubernetes.controller.controller import Controller

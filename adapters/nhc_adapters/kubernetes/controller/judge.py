@@ -11,9 +11,9 @@ import re
 from dataclasses import dataclass, field
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Report, Scope, crit, named, ok, unknown, warn
-from nhc.ports.marks import TAG, read_mark_text
-from nhc.units import seconds
+from nhc.core.model import Action, CheckResult, Report, Scope, crit, named, ok, unknown, warn
+from nhc.core.units import seconds
+from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes import accelerators
 from nhc_adapters.kubernetes.nodes.accelerators import DeviceOffer
 from nhc_adapters.kubernetes.nodes.boots import boot_id

@@ -9,17 +9,17 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Sequence
 
-from nhc.kernlog import findings, node_context, xid
-from nhc.kernlog.catalogue import Matcher, rows
-from nhc.kernlog.collect import add
-from nhc.kernlog.match import FATAL, Match
-from nhc.model import Action, printable
+from nhc.core.model import Action, printable
+from nhc.node.kernlog import findings, node_context, xid
+from nhc.node.kernlog.catalogue import Matcher, rows
+from nhc.node.kernlog.collect import add
+from nhc.node.kernlog.match import FATAL, Match
 from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.controller.loki import LogLine
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, KERNEL_LOG, TRUE, Condition
 
 if TYPE_CHECKING:
-    from nhc.kernlog.state_types import Finding, LogState
+    from nhc.node.kernlog.state_types import Finding, LogState
 
 NODES = 20_000
 """Nodes remembered, those heard from last."""

@@ -2,7 +2,7 @@
 
 The ceilings need no memory, since the nodes themselves show what is out. A rate ("at most 20 nodes an hour")
 and the count of repairs do: each operation that one of them counts is written here before it is done, as
-`nhc.policy.ledger` does in a file on a head node.
+`nhc.marks.policy.ledger` does in a file on a head node.
 """
 
 from __future__ import annotations
@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
-from nhc.policy.decide import Past, Policy, history_needed
-from nhc.ports.adapter import Operation, PlannedOperation
+from nhc.marks.policy.decide import Past, Policy, history_needed
+from nhc.marks.ports.adapter import Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 
 NAME = "nhc-ledger"

@@ -13,11 +13,11 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 from urllib.parse import urlencode
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.system.bounded_read import parse_json
-from nhc.system.exchange import Exchange
-from nhc.system.http_client import HttpClient, HttpError
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import HttpClient, HttpError
+from nhc.marks.ports.adapter import AdapterError
 
 PAGE = 1000
 """Lines asked for at a time. A Loki refuses more than its `max_entries_limit_per_query`, 5,000 by default."""

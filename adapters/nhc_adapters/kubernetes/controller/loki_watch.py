@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Callable, Dict, Iterable, Mapping, Optional
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.outage import Outages

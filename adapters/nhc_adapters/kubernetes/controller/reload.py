@@ -11,8 +11,8 @@ import threading
 import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.ports.adapter import AdapterError
-from nhc.settings.settings_file import SettingsError
+from nhc.core.settings.settings_file import SettingsError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.known_types import known_types, strangers
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault

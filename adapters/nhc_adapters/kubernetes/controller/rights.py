@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from typing import Callable, List, Tuple
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.rights import ClusterRight, denied, of_lease

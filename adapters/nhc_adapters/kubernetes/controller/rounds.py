@@ -10,9 +10,9 @@ import threading
 from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
-from nhc.model import Verdict
-from nhc.policy.decide import Decision, decide
-from nhc.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.core.model import Verdict
+from nhc.marks.policy.decide import Decision, decide
+from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
 from nhc_adapters.kubernetes.controller.device_view import DeviceView

@@ -15,11 +15,11 @@ import re
 from dataclasses import dataclass, field, replace
 from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
 
-from nhc.policy.decide import Policy
-from nhc.policy.policy_file import PolicyFile
-from nhc.policy.policy_file import load as load_policy
-from nhc.settings import settings_file
-from nhc.settings.settings_file import SettingsError, Table
+from nhc.core.settings import settings_file
+from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.policy_file import PolicyFile
+from nhc.marks.policy.policy_file import load as load_policy
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
 from nhc_adapters.kubernetes.controller.podlogs import PATTERNS, PodLogs

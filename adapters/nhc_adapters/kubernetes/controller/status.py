@@ -5,11 +5,11 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import CheckResult, Verdict
-from nhc.policy.decide import Decision
-from nhc.ports.adapter import AdapterError
-from nhc.timestamps import from_utc, utc
-from nhc.units import show_seconds
+from nhc.core.model import CheckResult, Verdict
+from nhc.core.timestamps import from_utc, utc
+from nhc.core.units import show_seconds
+from nhc.marks.policy.decide import Decision
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.controller.device_status import device_cells, device_rows, withheld_devices
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import Any, Dict, FrozenSet, List, Mapping, Optional, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError

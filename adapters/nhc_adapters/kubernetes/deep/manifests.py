@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.ports.group_launch import GroupOrder
+from nhc.marks.ports.group_launch import GroupOrder
 from nhc_adapters.kubernetes.deep.settings import DeepSettings
 
 SWEEP, TEST, ROLE = "nhc/sweep", "nhc/test", "nhc/deep-role"

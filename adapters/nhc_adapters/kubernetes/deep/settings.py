@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import Dict, List, Mapping, NamedTuple, Tuple
 
-from nhc.model import printable
+from nhc.core.model import printable
 from nhc_adapters.repair.settings import AdapterSettings
 
 KINDS = ("auto", "job", "mpijob", "jobset")

@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import List, Sequence
 
-from nhc.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter
 from nhc_adapters.kubernetes.devices.slices import agree

@@ -1,4 +1,4 @@
-"""Devices of a cluster's nodes as `nhc.ports.adapter.MarksDevices` has them, for the remedy loop.
+"""Devices of a cluster's nodes as `nhc.marks.ports.adapter.MarksDevices` has them, for the remedy loop.
 
 A command that asks once gets what is read then. A loop that asks each round gets what a watch has kept since. What is
 about to be marked, cleared or repaired is read anew: a watch may be behind.
@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import DeviceId
-from nhc.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
-from nhc.ports.marks import mark_text, may_clear, may_mark
+from nhc.core.model import DeviceId
+from nhc.marks.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
+from nhc.marks.ports.marks import mark_text, may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.names import follow_names
@@ -244,7 +244,7 @@ def _chosen(others: Sequence[Tuple[Mapping[str, Any], Mark]], physical: Physical
 
 
 def _reason(mark: Mark) -> str:
-    """The reason that a mark's cause (`nhc.ports.marks.cause_text`) names."""
+    """The reason that a mark's cause (`nhc.marks.ports.marks.cause_text`) names."""
     return (*mark.cause.split("|"), "", "")[1] or "Unhealthy"
 
 

@@ -11,10 +11,10 @@ import re
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import quote
 
-from nhc.model import DeviceId, printable
-from nhc.ports.adapter import Mark
-from nhc.ports.marks import mark_text, read_mark_text
-from nhc.timestamps import utc
+from nhc.core.model import DeviceId, printable
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import Mark
+from nhc.marks.ports.marks import mark_text, read_mark_text
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, Client
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.slices import SliceDevice

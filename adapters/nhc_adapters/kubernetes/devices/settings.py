@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from nhc.policy.devices import DEVICE, DeviceSettings, read_devices
-from nhc.settings.settings_file import Table
+from nhc.core.settings.settings_file import Table
+from nhc.marks.policy.devices import DEVICE, DeviceSettings, read_devices
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE
 
 EVICT_MOST = 8

@@ -11,7 +11,7 @@ import re
 import threading
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.model import DeviceId
+from nhc.core.model import DeviceId
 
 _UUID, _PARENT = "uuid", "parentUUID"
 _PCI = ("pciBusID", "pciAddr", "pciAddress")

@@ -10,10 +10,10 @@ from __future__ import annotations
 
 from typing import Dict, List, NamedTuple, Optional, Sequence
 
-from nhc.kernlog.match import FATAL
-from nhc.kernlog.xid import find_xid
-from nhc.model import CheckResult, DeviceId, Scope, warn
-from nhc.policy.devices import DeviceFault
+from nhc.core.model import CheckResult, DeviceId, Scope, warn
+from nhc.marks.policy.devices import DeviceFault
+from nhc.node.kernlog.match import FATAL
+from nhc.node.kernlog.xid import find_xid
 from nhc_adapters.kubernetes.devices.slices import DriverTaint, PhysicalDevice, agree
 
 XID, LOST, UNMONITORED = "gpu.nvidia.com/xid", "gpu.nvidia.com/gpu-lost", "gpu.nvidia.com/unmonitored"

@@ -10,9 +10,9 @@ from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
-from nhc.policy.limits import NO_LIMIT
-from nhc.settings.settings_file import SettingsError
-from nhc.timestamps import from_utc
+from nhc.core.limits import NO_LIMIT
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.timestamps import from_utc
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError

@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
-from nhc.settings import toml_text
-from nhc.timestamps import from_utc
+from nhc.core.settings import toml_text
+from nhc.core.timestamps import from_utc
 from nhc_adapters.kubernetes.doctor.controller import SKEW
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,

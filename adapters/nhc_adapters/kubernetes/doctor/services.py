@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Iterator, Mapping, Tuple
 
-from nhc.model import printable
-from nhc.timestamps import from_utc
+from nhc.core.model import printable
+from nhc.core.timestamps import from_utc
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,
     PROBLEM,

@@ -12,9 +12,9 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.gates import GateLimit
-from nhc.units import seconds
+from nhc.core.units import seconds
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.gates import GateLimit
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint

@@ -13,10 +13,10 @@ from __future__ import annotations
 import time
 from typing import List, Optional, Sequence
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError, Applied, Effect
-from nhc.ports.gates import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
-from nhc.timestamps import utc_milliseconds
+from nhc.core.model import printable
+from nhc.core.timestamps import utc_milliseconds
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect
+from nhc.marks.ports.gates import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
 from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.gates import autoscalers

@@ -11,9 +11,9 @@ import json
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.model import printable
-from nhc.ports.gates import GateNews, GroupOfNodes
-from nhc.timestamps import from_iso, from_utc, utc
+from nhc.core.model import printable
+from nhc.core.timestamps import from_iso, from_utc, utc
+from nhc.marks.ports.gates import GateNews, GroupOfNodes
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, Node, annotations_of, labels_of, taints_of

@@ -18,11 +18,11 @@ import json
 import time
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError, SettingError
-from nhc.ports.job_ends import JobEndRecord
-from nhc.ports.jobs import JobName, JobOrder, Submission, Submitted
-from nhc.ports.repair import Answer, Sent
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError, SettingError
+from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.jobs import JobName, JobOrder, Submission, Submitted
+from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable

@@ -10,8 +10,8 @@ from __future__ import annotations
 
 from typing import Any, Iterable, List, Mapping, Optional, Sequence
 
-from nhc.model import printable
-from nhc.ports.jobs import JobLoss, JobName, LossCause
+from nhc.core.model import printable
+from nhc.marks.ports.jobs import JobLoss, JobName, LossCause
 from nhc_adapters.kubernetes.api.objects import get, moment
 from nhc_adapters.kubernetes.jobs.pods import losses, over_own_limit
 

@@ -9,10 +9,10 @@ from __future__ import annotations
 from itertools import islice
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.job_ends import JobEndRecord, JobLogText
-from nhc.ports.jobs import JobLoss, JobName
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
+from nhc.marks.ports.jobs import JobLoss, JobName
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import get, moment

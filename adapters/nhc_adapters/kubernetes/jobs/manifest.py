@@ -6,8 +6,8 @@ import copy
 import time
 from typing import Any, Dict, Mapping, Sequence
 
-from nhc.model import printable
-from nhc.ports.jobs import JobOrder
+from nhc.core.model import printable
+from nhc.marks.ports.jobs import JobOrder
 from nhc_adapters.kubernetes.api.objects import Object, get
 from nhc_adapters.kubernetes.jobs import kueue
 from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.jobs import JobLoss, LossCause
+from nhc.core.model import printable
+from nhc.marks.ports.jobs import JobLoss, LossCause
 from nhc_adapters.kubernetes.api.objects import get, moment, true_conditions
 
 NODE_REASONS = frozenset({

@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 from typing import FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import JobName, JobOrder, JobView, Wish
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import JobName, JobOrder, JobView, Wish
 from nhc_adapters.kubernetes.api.client import Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.objects import Object, conditions_of, controller_of, get, is_ready, notes_of

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import Any, Callable, Dict, List, Mapping, Tuple
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.jobs import Wish
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.jobs import Wish
 from nhc_adapters.kubernetes.api.objects import get
 from nhc_adapters.kubernetes.jobs.kinds import CHECKPOINT, WISH, JobKind
 from nhc_adapters.kubernetes.jobs.placement import at

@@ -1,12 +1,12 @@
-"""A job in Kubernetes as `nhc.ports.jobs.JobView`: its object, its pods, and its Workload under Kueue. Pure."""
+"""A job in Kubernetes as `nhc.marks.ports.jobs.JobView`: its object, its pods, and its Workload under Kueue. Pure."""
 
 from __future__ import annotations
 
 import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc.core.model import printable
+from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
 from nhc_adapters.kubernetes.api.objects import Object, controller_of, get, moment, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import kueue, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (

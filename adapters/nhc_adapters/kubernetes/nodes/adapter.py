@@ -6,9 +6,9 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from nhc.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
-from nhc.ports.marks import may_clear, may_mark
-from nhc.ports.node_work import WorkList
+from nhc.marks.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.marks.ports.marks import may_clear, may_mark
+from nhc.marks.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, read_conditions, write_conditions
@@ -77,7 +77,7 @@ class Kubernetes:
         self.foreign = foreign_marks(self.treatment.vocabularies)
         self.selector = selector
         self.owner = OWNER
-        """For which part of nhc it marks (nhc.ports.adapter)."""
+        """For which part of nhc it marks (nhc.marks.ports.adapter)."""
         self.own_pod = ""
         """The uid of the pod that we are, which is no work of others."""
         self.changed: Dict[str, Dict[str, Any]] = {}
@@ -120,7 +120,7 @@ class Kubernetes:
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)
 
     def work_on(self, node: str) -> WorkList:
-        """The pods on a node; as `nhc.ports.node_work.ListsWork`. Needs the right to list pods."""
+        """The pods on a node; as `nhc.marks.ports.node_work.ListsWork`. Needs the right to list pods."""
         return list_work(pods_on(self.client, node))
 
     # Acting.
@@ -133,7 +133,7 @@ class Kubernetes:
         objects: Optional[Mapping[str, Mapping[str, Any]]] = None,
         facts: Optional[Mapping[str, Facts]] = None,
     ) -> List[Applied]:
-        """Take nodes out of service; as `nhc.ports.adapter.Marker`.
+        """Take nodes out of service; as `nhc.marks.ports.adapter.Marker`.
 
         `objects` are node objects as they were judged, which save a read each. A node that shows something else by now
         than was judged is not marked. `facts` are the evidence for each mark: by
@@ -168,7 +168,7 @@ class Kubernetes:
         *,
         judged: Optional[Mapping[str, Mapping[str, Any]]] = None,
     ) -> List[Applied]:
-        """Put nodes back that carry our mark; as `nhc.ports.adapter.Marker`. Each is looked at anew first.
+        """Put nodes back that carry our mark; as `nhc.marks.ports.adapter.Marker`. Each is looked at anew first.
 
         Asked for by a report, unless node objects were `judged` by their conditions: a report does not speak of what
         the controller found itself, in pod logs or Loki. A node that shows something else by now is not put back.
@@ -248,7 +248,7 @@ class Kubernetes:
         return self.each(list(conditions), write)
 
     def move_work(self, names: Sequence[str]) -> List[Applied]:
-        """Let the work of dead nodes start elsewhere; as `nhc.ports.adapter.MovesWork`."""
+        """Let the work of dead nodes start elsewhere; as `nhc.marks.ports.adapter.MovesWork`."""
         return self._apply_all(dict.fromkeys(names, plan_move_work))
 
     def work_back(self, names: Sequence[str]) -> List[Applied]:

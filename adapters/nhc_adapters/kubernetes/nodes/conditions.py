@@ -13,8 +13,8 @@ import time
 from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
 
-from nhc.model import printable
-from nhc.timestamps import from_utc, utc
+from nhc.core.model import printable
+from nhc.core.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
 
 HEARTBEAT = 300.0

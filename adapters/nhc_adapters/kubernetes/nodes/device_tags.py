@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, DeviceId, Scope
+from nhc.core.model import Action, CheckResult, DeviceId, Scope
 
 ROOM = 640
 """Characters for all tags of a message: eight devices with all that is known of them."""

@@ -12,10 +12,10 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.marks import may_change
-from nhc.timestamps import from_utc, utc
+from nhc.core.model import printable
+from nhc.core.timestamps import from_utc, utc
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.marks import may_change
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
 from nhc_adapters.kubernetes.nodes.manual import read_manual

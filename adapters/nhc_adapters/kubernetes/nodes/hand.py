@@ -9,8 +9,8 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, List, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import Effect, Mark
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes

@@ -6,8 +6,8 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
-from nhc.model import printable
-from nhc.timestamps import from_utc, utc
+from nhc.core.model import printable
+from nhc.core.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 MANUAL = "nhc/drained-by"

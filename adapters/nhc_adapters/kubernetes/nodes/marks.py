@@ -11,10 +11,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import Mark, NodeStep
-from nhc.ports.marks import mark_text
-from nhc.timestamps import utc
+from nhc.core.model import printable
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import Mark, NodeStep
+from nhc.marks.ports.marks import mark_text
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offer_text
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
@@ -190,7 +190,9 @@ def plan_mark(
 
 
 def _reason_of(mark: Mark) -> Sequence[str]:
-    """The reason that a mark's cause names (`nhc.ports.marks.cause_of`); none where it is only that of another mark."""
+    """The reason that a mark's cause names (`nhc.marks.ports.marks.cause_of`); none where it is only that of another
+    mark.
+    """
     check, reason, _target = (*mark.cause.split("|", 2), "", "")[:3]
     return (reason,) if reason and check != "mark" else ()
 

@@ -11,8 +11,8 @@ import re
 from dataclasses import dataclass
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.ports.marks import TAG, read_mark_text
-from nhc.timestamps import from_utc, utc
+from nhc.core.timestamps import from_utc, utc
+from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh

@@ -6,9 +6,9 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
-from nhc.model import printable
-from nhc.ports.adapter import Mark
-from nhc.ports.marks import read_mark_text
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import Mark
+from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint
 
 MARK = "nhc/mark"

@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import Any, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import Mark, NodeState, Silence
-from nhc.ports.marks import GATE_TAG, read_mark_text
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import Mark, NodeState, Silence
+from nhc.marks.ports.marks import GATE_TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Dict, List, Mapping, Sequence, Tuple
 
-from nhc.model import Action, CheckResult, Report, Verdict, describe, printable
-from nhc.ports.adapter import Mark
-from nhc.timestamps import utc
+from nhc.core.model import Action, CheckResult, Report, Verdict, describe, printable
+from nhc.core.timestamps import utc
+from nhc.marks.ports.adapter import Mark
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, MESSAGE_LIMIT, TRUE, UNKNOWN, Condition
 from nhc_adapters.kubernetes.nodes.device_tags import device_tags
 

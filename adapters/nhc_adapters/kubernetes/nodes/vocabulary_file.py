@@ -8,9 +8,9 @@ from __future__ import annotations
 import os
 from typing import Any, Dict, List, Mapping, Optional, Tuple
 
-from nhc.model import Action
-from nhc.system.bounded_read import parse_json, read_text
-from nhc.units import seconds
+from nhc.core.model import Action
+from nhc.core.system.bounded_read import parse_json, read_text
+from nhc.core.units import seconds
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE
 from nhc_adapters.kubernetes.nodes.vocabulary import (
     EFFECTS,

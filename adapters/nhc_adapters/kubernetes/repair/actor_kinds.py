@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import Claim
+from nhc.marks.ports.repair import Claim
 from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import List, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Claim, Right
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Claim, Right
 from nhc_adapters.kubernetes.api.client import namespaced, node_path
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import ActorKinds

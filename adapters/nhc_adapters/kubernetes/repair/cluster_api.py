@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Mapping, Optional
 
-from nhc.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
-from nhc.timestamps import from_utc
+from nhc.core.timestamps import from_utc
+from nhc.marks.ports.repair import Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.objects import conditions_of, controller_of, get, notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object

@@ -12,10 +12,10 @@ import uuid
 import zlib
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, EvidenceBudget, Exhibit, Machine
-from nhc.system.bounded_read import parse_json
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, EvidenceBudget, Exhibit, Machine
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import CONTAINER, HandSettings, hand_job, is_active, read_job

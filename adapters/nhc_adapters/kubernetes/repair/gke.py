@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import List, Mapping
 
-from nhc.ports.repair import Claim, Progress, Rung, Stage
+from nhc.marks.ports.repair import Claim, Progress, Rung, Stage
 
 PREFIX = "cloud.google.com/"
 NODE_POOL = f"{PREFIX}gke-nodepool"

@@ -14,7 +14,7 @@ from __future__ import annotations
 import time
 from typing import Callable, Dict, Sequence
 
-from nhc.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
+from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.cluster_api import ClusterApi
@@ -39,7 +39,7 @@ KNOWN = (
 
 
 class KubernetesHandoff:
-    """As `nhc.ports.repair.Repairer`, Completes."""
+    """As `nhc.marks.ports.repair.Repairer`, Completes."""
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.model import printable
-from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.core.model import printable
+from nhc.marks.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.api.objects import notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight

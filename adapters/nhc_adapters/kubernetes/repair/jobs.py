@@ -9,9 +9,9 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.model import printable
-from nhc.ports.repair import Order
-from nhc.system.bounded_read import parse_json
+from nhc.core.model import printable
+from nhc.core.system.bounded_read import parse_json
+from nhc.marks.ports.repair import Order
 from nhc_adapters.kubernetes.api.objects import true_conditions
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job

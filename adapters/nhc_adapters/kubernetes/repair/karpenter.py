@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Optional
 
-from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
-from nhc.timestamps import from_utc
+from nhc.core.timestamps import from_utc
+from nhc.marks.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of, texts
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Optional
 
-from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.marks.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object

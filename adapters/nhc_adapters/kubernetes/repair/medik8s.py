@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import FrozenSet, List, Mapping, NamedTuple, Optional
 
-from nhc.ports.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.objects import conditions_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from typing import FrozenSet, List, Mapping, Optional
 
-from nhc.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc.marks.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.objects import notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import is_host_of

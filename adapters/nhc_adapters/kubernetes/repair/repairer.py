@@ -16,8 +16,8 @@ from __future__ import annotations
 import re
 from typing import Any, Iterator, List, Mapping, Sequence
 
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import (
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
     Exhibit,
@@ -49,7 +49,7 @@ KNOWN = (
 
 
 class KubernetesJobs:
-    """As `nhc.ports.repair.Repairer`, Completes, EvidenceSource."""
+    """As `nhc.marks.ports.repair.Repairer`, Completes, EvidenceSource."""
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         table = AdapterSettings(settings, KNOWN)

@@ -12,8 +12,8 @@ from __future__ import annotations
 import hashlib
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.model import printable
-from nhc.ports.repair import RUNG_OF, Request, Rung
+from nhc.core.model import printable
+from nhc.marks.ports.repair import RUNG_OF, Request, Rung
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, labels_of
 

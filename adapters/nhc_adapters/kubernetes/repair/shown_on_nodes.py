@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
 
-from nhc.model import printable
-from nhc.ports.repair import Claim
+from nhc.core.model import printable
+from nhc.marks.ports.repair import Claim
 from nhc_adapters.kubernetes.api.objects import notes_of, texts
 from nhc_adapters.kubernetes.repair import gke
 

@@ -11,7 +11,7 @@ import hashlib
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
-from nhc.ports.suites import PROOF, DeviceProof, SuiteOrder
+from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.repair.jobs import read_job
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 from nhc_adapters.node.suite import InstalledNhc, suite_words

@@ -15,10 +15,10 @@ from __future__ import annotations
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
-from nhc.model import printable
-from nhc.ports.adapter import AdapterError
-from nhc.ports.repair import Answer, Right
-from nhc.ports.suites import DeviceProof, SuiteOrder
+from nhc.core.model import printable
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.repair import Answer, Right
+from nhc.marks.ports.suites import DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
@@ -62,7 +62,7 @@ class _SuiteRead(NamedTuple):
 
 
 class SuiteJobs:
-    """As `nhc.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
+    """As `nhc.marks.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
 
     def __init__(
         self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, every: float = EVERY

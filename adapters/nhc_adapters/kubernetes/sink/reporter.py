@@ -10,8 +10,8 @@ from __future__ import annotations
 import threading
 from typing import Callable, Dict, Iterable, List, Optional, Sequence
 
-from nhc.model import Report
-from nhc.ports.adapter import AdapterError
+from nhc.core.model import Report
+from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.outage import Outages

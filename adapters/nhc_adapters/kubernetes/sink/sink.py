@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
-from nhc.model import Verdict
-from nhc.ports.adapter import AdapterError
-from nhc.ports.sinks import Delivery, Event, Standing
-from nhc.settings.settings_file import SettingsError, of
+from nhc.core.model import Verdict
+from nhc.core.settings.settings_file import SettingsError, of
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import Delivery, Event, Standing
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING
@@ -60,7 +60,7 @@ def event_of(event: Event) -> Optional[Tuple[str, str, str]]:
 
 
 class NodeSink:
-    """One node's sink, as `nhc.ports.sinks.Sink`."""
+    """One node's sink, as `nhc.marks.ports.sinks.Sink`."""
 
     def __init__(
         self,

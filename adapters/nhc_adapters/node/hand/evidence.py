@@ -9,7 +9,7 @@ import time
 import zlib
 from typing import Dict, Iterator, Mapping, Tuple
 
-from nhc.system.bounded_read import read_bytes
+from nhc.core.system.bounded_read import read_bytes
 from nhc_adapters.node.hand.journal import DIRECTORY
 from nhc_adapters.node.hand.look import LocalNode
 from nhc_adapters.node.hand.values import NotPossible

@@ -13,8 +13,8 @@ import re
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.system import whole_file
-from nhc.system.bounded_read import read_text
+from nhc.core.system import whole_file
+from nhc.core.system.bounded_read import read_text
 from nhc_adapters.node.hand.values import NotPossible, Undo
 
 DIRECTORY = "/var/lib/nhc/repairs"

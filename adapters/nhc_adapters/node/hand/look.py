@@ -6,9 +6,9 @@ import os
 import re
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
-from nhc.system import process
-from nhc.system.bounded_read import parse_json, read_text
-from nhc.system.process import Completed
+from nhc.core.system import process
+from nhc.core.system.bounded_read import parse_json, read_text
+from nhc.core.system.process import Completed
 from nhc_adapters.node.hand import nvidia
 from nhc_adapters.node.hand.values import (
     AskedRepair,

@@ -53,11 +53,11 @@ class ActionModule(ActionBase):
 
     def _sync(self, args, findings, apply):
         """One round of the policy over these reports. Raises Unavailable, AnsibleActionFail."""
-        policy_file, sync = import_nhc("nhc.policy.policy_file"), import_nhc("nhc.policy.reconcile")
+        policy_file, sync = import_nhc("nhc.marks.policy.policy_file"), import_nhc("nhc.marks.policy.reconcile")
         ledger, ports, registry = (
-            import_nhc("nhc.policy.ledger"),
-            import_nhc("nhc.ports.adapter"),
-            import_nhc("nhc.plugins"),
+            import_nhc("nhc.marks.policy.ledger"),
+            import_nhc("nhc.marks.ports.adapter"),
+            import_nhc("nhc.marks.plugins"),
         )
         judged = [
             result.report

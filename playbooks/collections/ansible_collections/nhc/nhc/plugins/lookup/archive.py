@@ -56,7 +56,7 @@ class LookupModule(LookupBase):
             path = find_archive(asked[0] if asked else "")
             if not path:
                 raise Unavailable(
-                    "no archive of nhc on the controller: give its path, or build one (python -m nhc.archive.build nhc.pyz)"
+                    "no archive of nhc on the controller: give its path, or build one (python -m nhc.core.archive.build nhc.pyz)"
                 )
             return [{"path": path, "digest": digest_of(path), "version": version_of(path)}]
         except Unavailable as error:

@@ -56,7 +56,7 @@ def checkout():
     root = COLLECTION
     for _level in range(5):
         root = os.path.dirname(root)
-    return root if os.path.isfile(root + "/nhc/archive/build.py") else ""
+    return root if os.path.isfile(root + "/nhc/core/archive/build.py") else ""
 
 
 def import_nhc(name):
@@ -137,7 +137,7 @@ def built(root):
         python = builder(root)
         environ = dict(os.environ, PYTHONPATH="%s:%s/adapters" % (root, root))
         ended = subprocess.run(
-            [python, "-m", "nhc.archive.build", path],
+            [python, "-m", "nhc.core.archive.build", path],
             cwd=root,
             env=environ,
             check=False,

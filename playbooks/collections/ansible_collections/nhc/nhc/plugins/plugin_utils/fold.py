@@ -125,7 +125,7 @@ class Findings:
 
     def at_least(self, verdict):
         """The names of nodes of which this verdict, or a worse one, is true."""
-        least = import_nhc("nhc.model").Verdict[verdict]
+        least = import_nhc("nhc.core.model").Verdict[verdict]
         return [result.node.name for result in self.results if result.report.verdict >= least]
 
     def refused(self):
@@ -138,14 +138,14 @@ class Findings:
 
     def folded(self, names):
         """Names as ranges."""
-        return import_nhc("nhc.matching.node_ranges").fold(names)
+        return import_nhc("nhc.core.matching.node_ranges").fold(names)
 
     def write(self, paths, history_path=""):
         """Write what `nhc fleet check` writes: JSON, HTML and text. Kept in a history where one is named."""
         html = import_nhc("nhc.fleet.html")
         history = import_nhc("nhc.fleet.history").SweepHistory(history_path)
         version = import_nhc("nhc").__version__
-        replace = import_nhc("nhc.system.output_file").replace
+        replace = import_nhc("nhc.core.system.output_file").replace
         try:
             number = history.begin("ansible-playbook", version, self.picture.started)
             for result in self.results:

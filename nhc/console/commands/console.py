@@ -1,0 +1,136 @@
+"""`nhc console`: the web page over a fleet, and the tokens that people log in with."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import hashlib
+import os
+import secrets
+import signal
+import sys
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.settings.settings_file import SettingsError
+
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+    from nhc.console.server import Server
+    from nhc.console.settings import ConsoleSettings
+    from nhc.console.sources import FleetSource
+    from nhc.marks.ports.adapter import NodeSource
+
+SETTINGS = "/etc/nhc/console.toml"
+
+
+@click.command()
+@click.option("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any.")
+@click.option("--store", metavar="URL", help="The fleet store: sqlite:///FILE or postgresql://HOST/NAME.")
+@click.option(
+    "-r", "--report", "reports", multiple=True, metavar="PATH",
+    help="Show reports in files or a directory, without a store: a sweep's, or what agents write. Repeatable.",
+)  # fmt: skip
+@click.option("--adapter", metavar="NAME", help="Show a cluster without a store, by this adapter: kubernetes, slurm …")
+@click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
+@click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
+def run(
+    path: Optional[str], store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], listen: Optional[str],
+    check_settings: bool,
+) -> None:  # fmt: skip
+    """Show a fleet in a browser.
+
+    A person at this machine who gives no name may only look. docs/console.md says how people are known, and what
+    each may do.
+
+    Exit status: 0 ended by a signal, or nothing is wrong (--check-settings); 2 wrong usage or settings, or a Python
+    package is missing; 3 the fleet cannot be read, or the address of --listen cannot be had.
+    """
+    from nhc.console import settings as console_settings
+
+    if sum(map(bool, (store, reports, adapter))) > 1:
+        raise click.UsageError("--store, --report and --adapter exclude each other")
+    settings = settings_of(path)
+    settings = settings._replace(listen=listen or settings.listen, store=store or settings.store)
+    try:
+        console_settings.parse_listen(settings)
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from None
+    if check_settings:
+        there = path is not None or os.path.exists(SETTINGS)
+        click.echo(f"{path or SETTINGS}: nothing is wrong" if there else f"no {SETTINGS}: the defaults hold")
+        return
+    try:
+        asyncio.run(_serve(_server(settings, reports, adapter)))
+    except OSError as error:
+        raise CommandError(f"{settings.listen}: {error.strerror or error}") from None
+
+
+def settings_of(path: Optional[str]) -> ConsoleSettings:
+    """The console's settings: a file, the usual one where it is there, or the defaults. Raises SettingsError."""
+    from nhc.console import settings as console_settings
+
+    if path is None and not os.path.exists(SETTINGS):
+        return console_settings.parse("")
+    return console_settings.load(path or SETTINGS)
+
+
+def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
+    from nhc.console.scheduler import Scheduler
+    from nhc.console.server import Server
+    from nhc.console.sources import ReportsSource, StoreSource
+    from nhc.store.settings import fleet_store
+
+    if reports:
+        return Server(settings, ReportsSource(reports, settings.stale), None)
+    if adapter:
+        source = cluster(adapter, settings.stale)
+        return Server(settings, source, None, scheduler=Scheduler(adapter, _adapter(adapter)))
+    store = fleet_store(settings.store, create=False)
+    scheduler = Scheduler(settings.scheduler, _adapter(settings.scheduler)) if settings.scheduler else None
+    return Server(settings, StoreSource(store, settings.stale), store, scheduler=scheduler)
+
+
+def cluster(name: str, stale: float) -> FleetSource:
+    """A cluster as a fleet, by an adapter's name. Raises NoAdapter, AdapterError."""
+    from nhc.console.cluster_source import ClusterSource
+
+    return ClusterSource(name, _adapter(name), stale)
+
+
+def _adapter(name: str) -> NodeSource:
+    """An adapter by its name. Raises NoAdapter, AdapterError."""
+    from nhc.marks.plugins import open_adapter
+
+    settings = {key: value for key, value in os.environ.items() if key.startswith("NHC_")}
+    return open_adapter(name, settings, os.environ)
+
+
+async def _serve(server: Server) -> None:
+    from nhc.console.server import serve
+
+    task = asyncio.current_task()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        if task is not None:
+            loop.add_signal_handler(number, task.cancel)
+
+    def ready(listen: str) -> None:
+        address = listen if listen.startswith("unix:") else server.settings.origin or f"http://{listen}"
+        click.echo(f"nhc console: {server.source.name} at {address}", err=True)
+        sys.stderr.flush()
+
+    with contextlib.suppress(asyncio.CancelledError):
+        await serve(server, ready)
+
+
+@click.command()
+@click.argument("person")
+def token(person: str) -> None:
+    """Make a token for PERSON: it is printed once, and its SHA-256 as the lines for console.toml."""
+    value = secrets.token_urlsafe(32)
+    click.echo(f"token, shown once: {value}")
+    click.echo(f'\n[[people.{person}.tokens]]\nsha256 = "{hashlib.sha256(value.encode()).hexdigest()}"')

@@ -1,0 +1,114 @@
+"""`nhc notices run|test|status`: send notices, once for cron or as a service; test a channel; show what waits."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FORMAT
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import printable
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.timestamps import utc
+
+if TYPE_CHECKING:
+    from typing import Iterator
+
+    from nhc.store.rounds.service import RoundService
+
+PATH = "/etc/nhc/notices.toml"
+SETTINGS = click.option(
+    "-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {PATH}.", default=PATH
+)
+
+
+@click.command("run")
+@SETTINGS
+@click.option("--once", is_flag=True, help="One round, then end.")
+@click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
+@click.option("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9470.")
+def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
+    """Send notices as incidents begin, change and end, until a signal.
+
+    Of several over one store one sends, the others wait. Exit status: 0 done or ended by a signal, 1 a channel has a
+    problem (with --once), 2 wrong usage or settings, 3 the store, the lead or the address of --listen
+    cannot be had.
+    """
+    if check_settings:
+        from nhc.console.notices.settings import load
+
+        load(path)
+        click.echo(f"{path}: nothing is wrong")
+        return 0
+    with service_of(path, once, listen) as service:
+        return service.run(once)
+
+
+@contextlib.contextmanager
+def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[RoundService]:
+    """The service. Raises SettingsError, StoreError."""
+    from nhc.console.notices.rounds import NoticeRounds
+    from nhc.console.notices.settings import load
+    from nhc.store.rounds.leader import Leader
+    from nhc.store.rounds.service import RoundService
+    from nhc.store.settings import fleet_store
+
+    settings = load(path)
+    if not settings.channels:
+        raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
+    with contextlib.closing(fleet_store(settings.store)) as store:
+        leader = Leader(store, name="notices")
+        work = NoticeRounds(settings, store, once)
+        yield RoundService("notices run", work, leader, every=settings.every, listen=listen, finish=work.service.close)
+
+
+@click.command()
+@click.argument("channel")
+@SETTINGS
+def test(channel: str, path: str) -> None:
+    """Send a test to CHANNEL at once, and say what it answered. The store is not needed."""
+    from nhc.console.notices.sender import DEADLINE, SendLater, SendRefused
+    from nhc.console.notices.service import trial
+    from nhc.console.notices.settings import load
+    from nhc.core.system.exchange import Exchange
+
+    settings = load(path)
+    receiver = settings.channels.get(channel)
+    if receiver is None:
+        raise SettingsError(f"{path}: there is no channel {channel!r}: {', '.join(settings.channels) or 'none at all'}")
+    try:
+        with Exchange(DEADLINE) as exchange:
+            receiver.way.deliver(trial(settings, time.time()), exchange)
+    except (SendLater, SendRefused) as error:
+        raise CommandError(f"{channel}: {error}") from None
+    click.echo(f"{channel}: taken")
+
+
+@click.command()
+@SETTINGS
+@FORMAT
+def status(path: str, form: str) -> None:
+    """Show for each channel what waits, was sent and was lost."""
+    from nhc.console.notices import service
+    from nhc.console.notices.settings import load
+    from nhc.store.errors import NoStore
+    from nhc.store.settings import fleet_store
+
+    settings = load(path)
+    try:
+        with contextlib.closing(fleet_store(settings.store, create=False)) as store:
+            counts = service.status(store, settings)
+    except NoStore as error:
+        click.echo(f"{error.name} is not there yet: nothing was sent" if form == "text" else "{}")
+        return
+    if form == "json":
+        click.echo(json.dumps({name: count._asdict() for name, count in counts.items()}, ensure_ascii=False))
+        return
+    for name, count in counts.items():
+        oldest = f", the oldest since {utc(count.oldest)}" if count.oldest is not None else ""
+        last = f"; last problem: {printable(count.error)}" if count.error else ""
+        click.echo(f"{name}: {count.waiting} waiting{oldest}, {count.sent} sent, {count.lost} lost{last}")

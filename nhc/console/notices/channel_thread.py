@@ -1,0 +1,140 @@
+"""A thread for each channel: it sends what waits in the outbox for that channel, and no other channel waits for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Callable, NamedTuple, Optional, Set
+
+from nhc.console.notices import notice
+from nhc.console.notices.sender import DEADLINE, SendLater, SendRefused
+from nhc.console.notices.settings import NoticeChannel
+from nhc.core.system.exchange import Exchange
+from nhc.store import outbox
+from nhc.store.database import Fence, Store
+
+DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
+"""Seconds until the next try; the last goes on until `give-up`."""
+SENDS = 50
+"""Messages to one channel in a turn: what waits then, waits for the next."""
+
+
+class ChannelRound(NamedTuple):
+    """What a turn sent to its channel, and what was lost: refused, or given up. `problem` is "" or a line."""
+
+    sent: int = 0
+    lost: int = 0
+    problem: str = ""
+
+
+class ChannelThread:
+    """The turns of one channel, one at a time. `give_up`: seconds after which a message is dropped."""
+
+    def __init__(
+        self, store: Store, channel: NoticeChannel, give_up: float, clock: Callable[[], float],
+        jitter: Callable[[], float],
+    ) -> None:  # fmt: skip
+        self.store, self.channel, self.give_up, self.clock, self.jitter = store, channel, give_up, clock, jitter
+        self._thread: Optional[threading.Thread] = None
+        self._done = ChannelRound()
+        self._raised: Optional[BaseException] = None
+        self._lock = threading.Lock()
+        self._stopped = threading.Event()
+        self._exchange: Optional[Exchange] = None
+
+    def begin(self, fence: Optional[Fence]) -> None:
+        """Begin a turn, unless one is under way. A process that ends waits for none: it is a daemon thread."""
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._run, args=(fence,), name=f"nhc-notices-{self.channel.name}", daemon=True
+            )
+            self._thread.start()
+
+    def ended(self, until: Optional[float]) -> ChannelRound:
+        """What a turn came to that ends until then (of time.monotonic(); None: whenever), else nothing.
+
+        Raises what the turn raised: StoreError, LeadershipLost.
+        """
+        if self._thread is None or not self.join(until):
+            return ChannelRound()
+        self._thread = None
+        raised, self._raised = self._raised, None
+        if raised is not None:
+            raise raised
+        return self._done
+
+    def stop(self) -> None:
+        """No further message."""
+        self._stopped.set()
+
+    def join(self, until: Optional[float]) -> bool:
+        """Wait for the turn's end; whether it has ended. A channel that was stopped is broken off at that time."""
+        if self._thread is None:
+            return True
+        self._thread.join(None if until is None else max(0.0, until - time.monotonic()))
+        if self._stopped.is_set() and self._thread.is_alive():
+            with self._lock:
+                if self._exchange is not None:
+                    self._exchange.cancel()
+            self._thread.join(1.0)
+        return not self._thread.is_alive()
+
+    def _run(self, fence: Optional[Fence]) -> None:
+        try:
+            self._done = self._turn(fence)
+        except BaseException as error:  # raised again where the turn is waited for
+            self._raised = error
+
+    def _turn(self, fence: Optional[Fence]) -> ChannelRound:
+        with self.store.read() as connection:
+            waiting = outbox.waiting(connection, self.channel.name)
+        sent, lost, problem = 0, 0, ""
+        held: Set[str] = set()
+        for message in waiting:
+            now = self.clock()
+            if message.key in held or message.due > now:
+                held.add(message.key)  # what follows of the same incident keeps its place
+                continue
+            if sent + lost >= SENDS or self._stopped.is_set():
+                break
+            try:
+                self._deliver(message)
+            except (SendRefused, ValueError) as error:
+                problem = f"refused: {error}"
+                self._end(message.id, outbox.REFUSED, str(error), fence)
+                lost += 1
+                continue
+            except SendLater as error:
+                if self._stopped.is_set():
+                    break  # we broke it off: that is no failure of the channel
+                problem = str(error)
+                lost += self._later(message, error, fence)
+                break  # the channel is away or has had enough: the others wait as well
+            self._end(message.id, outbox.SENT, "", fence)
+            sent += 1
+        return ChannelRound(sent, lost, problem)
+
+    def _deliver(self, message: outbox.Message) -> None:
+        with Exchange(DEADLINE) as exchange:
+            with self._lock:
+                self._exchange = exchange
+            try:
+                self.channel.way.deliver(notice.load(message.content), exchange)
+            finally:
+                with self._lock:
+                    self._exchange = None
+
+    def _end(self, number: int, outcome: str, why: str, fence: Optional[Fence]) -> None:
+        with self.store.write(fence) as connection:
+            outbox.end(connection, number, outcome, why, self.clock())
+
+    def _later(self, message: outbox.Message, error: SendLater, fence: Optional[Fence]) -> int:
+        """Put a message off, or give it up; how many are given up."""
+        now = self.clock()
+        if now - message.made >= self.give_up:
+            self._end(message.id, outbox.DROPPED, str(error), fence)
+            return 1
+        delay = DELAYS[min(message.tries, len(DELAYS) - 1)] * (0.8 + 0.4 * self.jitter())
+        with self.store.write(fence) as connection:
+            outbox.postpone_channel(connection, message, now + max(delay, error.after), str(error))
+        return 0

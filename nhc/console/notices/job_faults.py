@@ -1,0 +1,90 @@
+"""Jobs that are restarted after infrastructure faults, as faults that notices are sent about: read from the store.
+
+A job that is given up, and one whose restart is held for longer than `held_for`, is a fault until that ends. A restart
+is one while it is under way and for `restarted_for` after it, so that the usual wait before a notice does not hide it.
+"""
+
+from __future__ import annotations
+
+from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+
+from sqlalchemy.engine import Connection
+
+from nhc.console.notices.incidents import StandingFault
+from nhc.store import jobs
+from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
+
+GIVEN_UP, HELD, RESTARTED, FAILED = "given-up", "held", "restarted", "failed"
+JOB_EVENTS = (GIVEN_UP, HELD, RESTARTED, FAILED)
+"""The events of jobs that notices can be sent about."""
+CHECK = "nhc job"
+"""What stands where a notice names the check of a node."""
+NO_NODE = "none"
+"""What stands for the nodes of a job of which nobody knows any."""
+
+
+class JobNoticeSettings(NamedTuple):
+    """`tell` names the events that notices are sent about; empty for none. Times in seconds.
+
+    `owners` is the channel by which owners get the mails about their jobs, "" for none.
+    """
+
+    tell: Tuple[str, ...] = (GIVEN_UP, HELD)
+    held_for: float = 900.0
+    restarted_for: float = 600.0
+    owners: str = ""
+    per_owner: int = 4
+    per_hour: int = 200
+
+
+def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[StandingFault]:
+    """What stands now. Raises StoreError."""
+    if not settings.tell:
+        return []
+    rows = {row.id: row for row in jobs.list_jobs(connection)}
+    newest = jobs.newest_restarts(connection, now - settings.restarted_for)
+    ends = jobs.ends_of_newest_runs(connection)
+    return list(_standing(rows.values(), newest, ends, settings, now))
+
+
+def _standing(
+    rows: Iterable[WatchedJob],
+    newest: Mapping[int, JobRestart],
+    ends: Mapping[int, JobEnd],
+    settings: JobNoticeSettings,
+    now: float,
+) -> Iterator[StandingFault]:
+    for row in rows:
+        why = _why(row, ends.get(row.id))
+        if row.left in jobs.GIVEN_UP:
+            if GIVEN_UP in settings.tell:
+                yield from _faults(row, "JobGivenUp", "CRIT", f"{row.logged}{why}", row.node_names, row.seen)
+            continue
+        if row.left in jobs.OF_ITS_USER and FAILED in settings.tell:
+            yield from _faults(row, "JobFailed", "WARN", f"{row.logged}{why}", row.node_names, row.seen)
+            continue
+        restart = newest.get(row.id)
+        if restart is None:
+            continue
+        number = f"restart {restart.number} of {row.max_restarts}"
+        nodes = tuple(restart.nodes.split()) or row.node_names
+        why = why if restart.run == row.run else ""
+        late = restart.state == jobs.HELD and now - restart.updated >= settings.held_for
+        if late and HELD in settings.tell:
+            waits = f"{number} waits for enough healthy nodes, or for the end of a hold: {restart.why}{why}"
+            yield from _faults(row, "JobHeld", "WARN", waits, nodes, restart.updated)
+        elif RESTARTED in settings.tell and restart.outcome in ("", jobs.RESTARTED):
+            yield from _faults(row, "JobRestarted", "WARN", f"{number}: {restart.why}{why}", nodes, restart.written)
+
+
+def _why(row: WatchedJob, end: Optional[JobEnd]) -> str:
+    """Whose job it is and why its run failed, as `nhc job why` says it."""
+    user = f"; its user is {row.user}" if row.user else ""
+    return f"{user}; why: {end.why}" if end is not None else user
+
+
+def _faults(
+    row: WatchedJob, reason: str, verdict: str, message: str, nodes: Tuple[str, ...], began: float
+) -> Iterator[StandingFault]:
+    for node in nodes or (NO_NODE,):
+        yield StandingFault(node, CHECK, reason, verdict, "inspect", message, began, f"job {row.text()}")

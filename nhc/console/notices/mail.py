@@ -1,0 +1,97 @@
+"""Mail: one thread for one incident (RFC 5322, 3.6.4)."""
+
+from __future__ import annotations
+
+import contextlib
+import email.utils
+import smtplib
+import ssl
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import Any, NamedTuple, Tuple
+
+from nhc.console.notices.answer_line import cleaned
+from nhc.console.notices.notice import OPEN, TEST, Notice, cut
+from nhc.console.notices.sender import SendLater, SendRefused
+from nhc.core.model import printable
+from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import problem
+
+
+def payload(notice: Notice, sender: str, to: Tuple[str, ...]) -> EmailMessage:
+    """The mail. The first of an incident has an id made of its key; the others answer it."""
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    first = f"<nhc.{notice.key}.{notice.number}@{domain}>"
+    message = EmailMessage(policy=SMTP)
+    message["From"], message["To"] = sender, ", ".join(to)
+    message["Subject"] = cut(printable(notice.title), 200)
+    message["Date"] = email.utils.formatdate(notice.at)
+    if notice.kind in (OPEN, TEST):
+        message["Message-ID"] = first
+    else:
+        message["Message-ID"] = f"<nhc.{notice.id}@{domain}>"
+        message["In-Reply-To"] = message["References"] = first
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(cut(notice.text, 20_000) + "\n")
+    return message
+
+
+class MailChannel(NamedTuple):
+    """A server of mail. `tls` is none, starttls or tls."""
+
+    host: str
+    port: int
+    tls: str
+    user: str
+    password: str
+    sender: str
+    to: Tuple[str, ...]
+
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
+        """Raises SendLater, SendRefused."""
+        to = (notice.to,) if notice.to else self.to
+        message = payload(notice, self.sender, to)
+        try:
+            with _MailServer(self, exchange) as server:
+                if self.tls == "starttls":
+                    server.starttls(context=ssl.create_default_context())
+                if self.user:
+                    server.login(self.user, self.password)
+                server.send_message(message, self.sender, list(to))
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
+            if all(code >= 500 for code in codes):
+                raise SendRefused(f"every recipient is refused: {codes[0]}") from None
+            raise SendLater(f"recipients are refused for now: {codes[0]}") from None
+        except smtplib.SMTPResponseException as error:
+            raw = error.smtp_error
+            text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+            answer = f"{error.smtp_code} {cleaned(text, (self.user, self.password, self._plain()))}".rstrip()
+            if error.smtp_code >= 500:
+                raise SendRefused(answer) from None
+            raise SendLater(answer) from None
+        except (OSError, smtplib.SMTPException) as error:
+            raise SendLater(f"no answer: {problem(error, exchange)}") from None
+
+    def _plain(self) -> str:
+        """What AUTH PLAIN sends (RFC 4616)."""
+        return f"\0{self.user}\0{self.password}"
+
+
+class _MailServer(smtplib.SMTP):
+    """A connection to the server within an exchange."""
+
+    def __init__(self, channel: MailChannel, exchange: Exchange) -> None:
+        self._exchange, self._tls = exchange, channel.tls == "tls"
+        super().__init__(channel.host, channel.port)
+
+    def connect(self, host: str = "localhost", port: int = 0, source_address: Any = None) -> Tuple[int, bytes]:
+        self.sock = self._exchange.connect(host, port)
+        if self._tls:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=host)
+        return self.getreply()
+
+    def __exit__(self, *_error: object) -> None:
+        with contextlib.suppress(OSError):  # the message is taken or refused by then, whatever it answers to QUIT
+            self.docmd("QUIT")
+        self.close()

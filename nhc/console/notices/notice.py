@@ -1,0 +1,88 @@
+"""The content of a notice about one incident, before a channel formats it. Pure."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from typing import NamedTuple
+
+from nhc.core.timestamps import utc
+
+OPEN, UPDATE, REPEAT, REFRESH, RESOLVED, TEST = "open", "update", "repeat", "refresh", "resolved", "test"
+"""Why a notice is sent. REFRESH goes to channels alone that forget an alert which is not said again."""
+
+
+class Notice(NamedTuple):
+    """One message. Times are Unix seconds. `cluster`, `check`, `reason` and `place` never change within an incident;
+    everything else may. `number` tells the occurrences of one incident apart. `to` is the address of the one person
+    that it is for, "" for those whom the channel's settings name.
+    """
+
+    kind: str
+    key: str
+    number: int
+    cluster: str
+    check: str
+    reason: str
+    place: str
+    verdict: str
+    action: str
+    message: str
+    nodes: str
+    affected: int
+    began: float
+    at: float
+    flaps: int = 0
+    link: str = ""
+    to: str = ""
+
+    @property
+    def resolved(self) -> bool:
+        return self.kind == RESOLVED
+
+    @property
+    def id(self) -> str:
+        """The same for each try of this message, another one for the next."""
+        return hashlib.sha256(f"{self.key}\0{self.number}\0{self.kind}\0{self.at}".encode()).hexdigest()[:32]
+
+    @property
+    def title(self) -> str:
+        """One line."""
+        if self.to:
+            return self.message.partition("\n")[0]
+        what = "Resolved" if self.resolved else "Test" if self.kind == TEST else self.verdict
+        where = f" in {self.place}" if self.place else ""
+        nodes = "1 node" if self.affected == 1 else f"{self.affected} nodes"
+        return f"{what}: {self.reason or self.check}{where}: {nodes}"
+
+    @property
+    def text(self) -> str:
+        """Several lines."""
+        if self.to:
+            return self.message
+        lines = [self.message, f"Nodes: {self.nodes}", f"Check: {self.check}", f"Since: {utc(self.began)}"]
+        if self.action:
+            lines.append(f"Action: {self.action}")
+        if self.flaps:
+            lines.append(f"Flapping, {self.flaps} times in 1 h")
+        if self.link:
+            lines.append(self.link)
+        return "\n".join(line for line in lines if line)
+
+
+def cut(text: str, limit: int) -> str:
+    """A text of at most `limit` characters; one that was cut ends in a mark."""
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def dump(notice: Notice) -> str:
+    """As the outbox keeps it."""
+    return json.dumps(notice._asdict(), ensure_ascii=False)
+
+
+def load(content: str) -> Notice:
+    """What `dump` wrote. Raises ValueError."""
+    try:
+        return Notice(**json.loads(content))
+    except TypeError as error:
+        raise ValueError(f"no notice: {error}") from None

@@ -1,0 +1,1 @@
+"""Values, checks' declarations, the configuration's language, and the edges of the operating system."""

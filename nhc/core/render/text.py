@@ -1,0 +1,90 @@
+"""A report for a person: one line a result, what is wrong with its reason and suggested action; then a summary."""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Action, CheckResult, Report, Verdict, printable, speaks_of, subject
+from nhc.core.units import show_number, show_seconds
+
+if TYPE_CHECKING:
+    from typing import List, TextIO
+
+COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
+
+
+def render(
+    report: Report,
+    *,
+    verbose: int = 0,
+    quiet: int = 0,
+    evidence: bool = False,
+    colour: bool = False,
+    skipped: bool = False,
+) -> str:
+    """The report as lines. `quiet` 1 leaves out what is fine, 2 everything; `verbose` adds source and time.
+
+    Checks that this node has nothing for are counted in the last line and listed with `skipped`, and where there is
+    nothing else.
+    """
+    if quiet >= 2:
+        return ""
+    skipped = skipped or all(result.verdict is Verdict.SKIP for result in report.results)
+    lines: List[str] = []
+    for result in report.results:
+        if (quiet and result.verdict <= Verdict.OK) or (result.verdict is Verdict.SKIP and not skipped):
+            continue
+        lines.append(_line(result, verbose, colour))
+        if evidence:
+            lines.extend(f"         | {printable(line)}" for line in result.outcome.evidence)
+    lines.extend(f"note: {printable(note)}" for note in report.notes)
+    if not quiet or report.verdict > Verdict.OK:
+        lines.append(summary(report, colour))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def summary(report: Report, colour: bool = False) -> str:
+    """`node001: CRIT, 1 of 14 checks failed (12 OK, 1 SKIP) in 0.2s`."""
+    counts = dict.fromkeys(reversed(Verdict), 0)
+    for result in report.results:
+        counts[result.verdict] += 1
+    total = len(report.results)
+    others = ", ".join(f"{count} {verdict.name}" for verdict, count in counts.items() if count)
+    left_out = f", {report.not_run} not run after the first failure" if report.not_run else ""
+    verdict = paint(report.verdict.name, report.verdict, colour)
+    totals = f"{show_number(total, 'result')} ({others or 'none'}){left_out} in {show_seconds(report.elapsed)}"
+    return f"{printable(report.host)}: {verdict}: {totals}"
+
+
+def _line(result: CheckResult, verbose: int, colour: bool) -> str:
+    outcome = result.outcome
+    message = f": {printable(outcome.message)}" if outcome.message else ""
+    text = f"{paint(f'{outcome.verdict.name:7}', outcome.verdict, colour)}  {result.check}{subject(outcome)}{message}"
+    wrong = outcome.verdict > Verdict.OK
+    details = [outcome.reason] if outcome.reason and (wrong or verbose) else []
+    if wrong and outcome.action is not Action.NONE:
+        details.append(f"action: {outcome.action.value}")
+    about = speaks_of(outcome.scope, outcome.device) if wrong else ""
+    if about:
+        details.append(about)
+    if verbose:
+        details += [detail for detail in (result.source, show_seconds(result.elapsed)) if detail]
+    if details:
+        text += f"  [{', '.join(map(printable, details))}]"
+    if verbose > 1:
+        text += "".join(printable(f" {metric.name}={metric.value:g}{metric.unit}") for metric in outcome.metrics)
+    return text
+
+
+def paint(text: str, verdict: Verdict, colour: bool) -> str:
+    """The text in a verdict's colour, where it is to have one."""
+    return f"\033[{COLOURS[verdict]}m{text}\033[0m" if colour else text
+
+
+def wants_colour(when: str, file: TextIO) -> bool:
+    """Whether --color, which is auto, always or never, asks for colours there."""
+    if when == "auto":
+        return file is sys.stdout and file.isatty() and "NO_COLOR" not in os.environ
+    return when == "always"

@@ -1,0 +1,32 @@
+"""Reports kept for others on this node, and the one rule of when such a report may stand for a new run."""
+
+from __future__ import annotations
+
+from nhc.core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Mapping, Optional
+
+    from nhc.core.model import Report
+
+
+def kept_as(context: str) -> str:
+    """The name in the state directory of the last report of a context (`agent`, `prolog` ...)."""
+    return f"report-{context}"
+
+
+def fresh(kept: Mapping[str, object], max_age: float, now: float, boot_id: str) -> Optional[Report]:
+    """The report that nhc.core.render.json.to_dict made this of, if of this boot and at most `max_age` seconds old.
+
+    None otherwise, and for what is no report. One from the future is not fresh: the clock has been set since.
+    """
+    started = kept.get("started")
+    # Compared, not subtracted: a number beyond all measure in a damaged file cannot be.
+    if kept.get("boot_id") != boot_id or not isinstance(started, (int, float)) or not now - max_age <= started <= now:
+        return None
+    from nhc.core.render.json import from_dict
+
+    try:
+        return from_dict(kept)
+    except ValueError:
+        return None

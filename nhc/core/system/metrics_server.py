@@ -1,0 +1,69 @@
+"""/metrics and /healthz of a service in the foreground: read-only, on loopback unless the settings say otherwise.
+
+`nhc remedy run --listen`, `nhc notices run --listen` and `nhc serve` serve them.
+"""
+
+from __future__ import annotations
+
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Iterable, Tuple
+
+from nhc.core.system import server_name
+from nhc.core.system.host_port import host_and_port
+
+KIND = "text/plain; version=0.0.4; charset=utf-8"
+
+
+class Pages:
+    """What is served: set by each service of the process after its rounds, read by requests."""
+
+    def __init__(self, services: Iterable[str] = ("",)) -> None:
+        self._lock = threading.Lock()
+        self._pages = dict.fromkeys(services, ("", "no round has ended yet"))
+
+    def update(self, metrics: str, problem: str, service: str = "") -> None:
+        """The pages after a round of a service; `problem` is why it is not healthy, "" where it is."""
+        with self._lock:
+            self._pages[service] = metrics, problem
+
+    def page(self, path: str) -> Tuple[int, str]:
+        """The status and the text of a path."""
+        with self._lock:
+            pages = dict(self._pages)
+        if path == "/metrics":
+            return 200, "".join(metrics for metrics, _problem in pages.values())
+        if path == "/healthz":
+            problems = [f"{name}: {why}" if name else why for name, (_metrics, why) in pages.items() if why]
+            return (503, "\n".join(problems) + "\n") if problems else (200, "ok\n")
+        return 404, "there are /metrics and /healthz\n"
+
+
+def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
+    """Serve until `shutdown`. Raises ValueError for what is no address, OSError where it cannot be listened on."""
+    try:
+        host, port = host_and_port(address if ":" in address else f"127.0.0.1:{address}")
+    except ValueError:
+        raise ValueError(f"{address!r} is no address such as 127.0.0.1:9469 or 9469") from None
+
+    class MetricsHandler(BaseHTTPRequestHandler):
+        timeout = 10
+
+        def version_string(self) -> str:
+            return server_name.NAME
+
+        def do_GET(self) -> None:
+            status, text = pages.page(self.path.partition("?")[0])
+            body = text.encode()
+            self.send_response(status)
+            self.send_header("Content-Type", KIND)
+            self.send_header("Content-Length", str(len(body)))
+            self.end_headers()
+            self.wfile.write(body)
+
+        def log_message(self, format: str, *_arguments: object) -> None:
+            return
+
+    server = ThreadingHTTPServer((host, port), MetricsHandler)
+    threading.Thread(target=server.serve_forever, name="nhc-metrics-http", daemon=True).start()
+    return server

@@ -1,0 +1,359 @@
+"""`nhc deep`: deep checks of this node alone. The commands for many nodes are in the modules deep_*.py beside it."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import time
+from contextlib import closing
+from typing import Any, Dict, List, Optional, Tuple
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.option_groups import GroupedCommand, OfferedChoice, under
+from nhc.core.command_line.options import FORMATS, UsageError
+from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.printing import show
+from nhc.core.command_line.report_output import emit, write_atomically
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import printable
+from nhc.core.resource_manager import detect
+from nhc.core.state.kept_suite import suite_name
+from nhc.core.state.store import State
+from nhc.core.units import show_seconds
+from nhc.deep import calibrate as calibration
+from nhc.deep import hyperpod, journal, runner
+from nhc.deep.commands.deep_delivery import push_settings, to_server
+from nhc.deep.fleet_norm import LEAST, propose
+from nhc.deep.kinds import kinds
+from nhc.hooks.job_environment import node_name
+from nhc.marks.plugins import open_adapter
+from nhc.marks.ports.adapter import AdapterError, NodeSource
+from nhc.node.commands.gate import status as on_unknown
+from nhc.node.planning import suites
+from nhc.store.deep_delivery import to_store
+
+if TYPE_CHECKING:
+    from nhc.agent.server_push import PushSettings
+    from nhc.store.deep import DeepResult
+
+
+def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    return [name for name in (*suites.suites(Host()), suites.OWN) if name.startswith(incomplete)]
+
+
+@click.command("run", cls=GroupedCommand)
+@click.argument("suite", default="quick", shell_complete=_suites)
+@under("The node")("-n", "--node", metavar="NAME", default="", help="The node's name. Default: the kernel's host name.")
+@under("The node")(
+    "--adapter",
+    default="auto",
+    show_default=True,
+    metavar="NAME",
+    help="Who is asked whether the node is free: slurm, kubernetes ..., auto, or none.",
+)
+@under("The node")("--force", is_flag=True, help="Run although the node is in use. What is disturbed is said.")
+@under("How it runs")("-t", "--timeout", type=DURATION, default="0", metavar="TIME", help="Deadline of the whole run.")
+@under("How it runs")(
+    "--seed", type=click.IntRange(min=0), metavar="N",
+    help="Draw the numbers of check_gpu_proof again that this seed drew: a report's message has it.",
+)  # fmt: skip
+@under("How it runs")(
+    "--require", "require", multiple=True, metavar="TOOL",
+    help="Without this tool its check is unknown; otherwise it is skipped. all: every tool. Repeatable.",
+)  # fmt: skip
+@under("How it runs")(
+    "--on-unknown",
+    type=click.Choice(["tell", "admit", "refuse"]),
+    default="tell",
+    show_default=True,
+    help="What an unknown verdict does: tell (exit status 3), admit (0) or refuse (1), for a container before a job.",
+)
+@under("How it runs")(
+    "--since",
+    type=float,
+    default=0.0,
+    metavar="TIME",
+    help="Show a kept report of this suite that began after this Unix time, where there is one, and test nothing.",
+)
+@under("How it runs")(
+    "--hyperpod-log",
+    metavar="FILE",
+    default="",
+    help=f"Append the lines of HyperPod's log. Default for its suites: {hyperpod.LOG}, where that folder is.",
+)
+@under("How it runs")(
+    "--record", metavar="DIR", default="", help="Keep all that the checks see in DIR, for `nhc replay DIR`."
+)
+@under("Where it goes")("--store", metavar="URL", default="", help="Keep the results in this store, too.")
+@under("Where it goes")(
+    "--server", metavar="FILE", default="",
+    help="Send the results to nhc's server, as [sinks.server] of this file says: /etc/nhc/agent.toml.",
+)  # fmt: skip
+@under("What is shown")(
+    "-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True,
+    help="Output format.",
+)  # fmt: skip
+@under("What is shown")("-o", "--output", metavar="FILE", default="", help="Write the report to this file.")
+@under("What is shown")("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
+@under("What is shown")("-s", "--skipped", is_flag=True, help="List what this node has nothing for.")
+@under("What is shown")("-v", "--verbose", count=True, help="Show where each check is configured and how long it took.")
+@under("What is shown")("-q", "--quiet", count=True, help="Show only what is wrong, and no progress.")
+def run_command(**options: Any) -> int:
+    """Test this node deeply: load it, measure it, and see that its numbers are right.
+
+    SUITE is quick (the default), standard, burn, InstanceStress, InstanceConnectivity, a suite of the site's in
+    /etc/nhc/suites, a file, or site for the lines of the node's own nhc.conf in the context deep. The node must be
+    free: out of service at its scheduler, with nobody on its accelerators and RDMA devices. Whatever ends the run, its
+    tools are ended and the node is left as it was.
+
+    Exit status: 0 good, 1 bad, 2 wrong usage, 3 could not tell.
+    """
+    host, state = _host(options["record"]), State()
+    node = options["node"] or host.system.hostname()
+    started = (host.time(), host.monotonic())
+    terminal = sys.stderr.isatty() and not options["quiet"]
+    try:
+        server = push_settings(options["server"]) if options["server"] else None
+        plan = suites.plan_of(options["suite"], host, node, state)
+        wanted = runner.RunRequest(
+            options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
+            _source(options["adapter"], host, dict(plan.settings)), terminal,
+            lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
+            options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"], options["require"],
+        )  # fmt: skip
+    except (suites.NoSuite, UsageError) as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    except OSError as error:
+        raise CommandError(f"{error.filename or options['suite']}: {error.strerror}", EXIT_USAGE) from None
+    where = journal.directory()
+    if options["since"]:
+        kept = runner.kept(where, wanted.suite, node, options["since"])
+        if kept is not None:
+            return emit(kept, {"format": options["form"], "output": options["output"]})
+    try:
+        ran = runner.run(wanted, host, state, os.environ, where)
+    except journal.JournalError as error:
+        raise CommandError(str(error)) from None
+    if options["record"]:
+        _keep_recording(options["record"], ran, host, node, started)
+    return _show(ran, wanted, where, server, options)
+
+
+def _host(record: str) -> Host:
+    """The machine to test; what is seen of it goes to a directory where one is given."""
+    if not record:
+        return Host(memory=State())
+    from nhc.node.commands.record import recording_host
+
+    try:
+        return recording_host(record)
+    except OSError as error:
+        raise CommandError(f"{record}: {error.strerror}", EXIT_USAGE) from None
+
+
+def _keep_recording(record: str, ran: runner.Ran, host: Host, node: str, started: Tuple[float, float]) -> None:
+    from nhc.node.commands.record import complete
+
+    try:
+        complete(record, ran.plan, host, node, started, False, ran.report)
+    except OSError as error:
+        click.echo(f"nhc deep run: {error.filename or record}: {error.strerror}: not recorded", err=True)
+
+
+def _show(
+    ran: runner.Ran, wanted: runner.RunRequest, where: str, server: Optional[PushSettings], options: Dict[str, Any]
+) -> int:
+    """Print, keep and log the report; the exit status. Where a signal ended the run, it ends this process too."""
+    report = ran.report
+    name = wanted.suite.lower()
+    if name in hyperpod.SUITES:
+        report = report._replace(labels={**report.labels, **hyperpod.labels(report)})
+    problems = [runner.keep(report, where), _log(ran, wanted, options["hyperpod_log"], name)]
+    if options["store"]:
+        problems.append(to_store([report], suite_name(wanted.suite), options["store"]))
+    if server is not None:
+        problems.append(to_server(report, suite_name(wanted.suite), server))
+    for problem in filter(None, problems):
+        click.echo(f"nhc deep run: {problem}", err=True)
+    shown = {key: options[key] for key in ("output", "evidence", "skipped", "verbose", "quiet")}
+    try:
+        status = emit(report, {"format": options["form"], **shown})
+    except UsageError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    if options["on_unknown"] != "tell" and not ran.signal:
+        status = on_unknown(report, status, options["on_unknown"], "nhc deep run")
+    if ran.signal == signal.SIGINT:
+        return 128 + signal.SIGINT
+    if ran.signal:
+        signal.signal(ran.signal, signal.SIG_DFL)
+        os.kill(os.getpid(), ran.signal)
+    return status
+
+
+def _log(ran: runner.Ran, wanted: runner.RunRequest, path: str, suite: str) -> Optional[str]:
+    """Append HyperPod's lines, where they are asked for; why that failed."""
+    if not path and (suite not in hyperpod.SUITES or not os.path.isdir(os.path.dirname(hyperpod.LOG))):
+        return None
+    path = path or hyperpod.LOG
+    kind = next((node_kind[len("aws-") :] for node_kind in wanted.kinds if node_kind.startswith("aws-")), "")
+    region = os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION", "")
+    text = "".join(f"{line}\n" for line in hyperpod.lines(ran.report, f"ml.{kind}" if kind else "", region))
+    try:
+        with open(path, "a", encoding="utf-8") as file:
+            file.write(text)
+    except OSError as error:
+        return f"{path}: {error.strerror}: its lines are not written"
+    return None
+
+
+def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSource]:
+    """Who knows whether the node is free, None for nobody. Raises UsageError, NoAdapter."""
+    if name == "none":
+        return None
+    chosen = name
+    if name == "auto":
+        detected = detect(os.environ, settings, host)
+        if detected.unsure:
+            raise UsageError(f"{detected.how}, or give --adapter")
+        if not detected.name:
+            return None
+        chosen = detected.name
+    known = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
+    try:
+        source: NodeSource = open_adapter(chosen, {**settings, **known}, os.environ)
+        return source
+    except AdapterError as error:
+        raise UsageError(f"--adapter {chosen}: {error}") from None
+
+
+@click.command("list")
+@click.argument("suite", default="", shell_complete=_suites)
+@FORMAT
+@click.option("-n", "--node", metavar="NAME", default="", help="The node's name, which targets are matched against.")
+def list_command(suite: str, form: str, node: str) -> None:
+    """List the suites, or what one of them runs on this node, and about how long that takes."""
+    host, state = Host(memory=State()), State()
+    name = node or host.system.hostname()
+    try:
+        there = suites.suites(host)
+        chosen = [suite] if suite else [known.name for known in there.values()]
+        descriptions = [_suite_value(suite_name, host, name, state) for suite_name in chosen]
+    except suites.NoSuite as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    except OSError as error:
+        raise CommandError(f"{error.filename or suite}: {error.strerror}", EXIT_USAGE) from None
+    if form == "json":
+        show(descriptions)
+        return
+    for description in descriptions:
+        name, count, about, summary = (description[key] for key in ("suite", "count", "about", "summary"))
+        click.echo(f"{name:<22} {count:>3} checks  {about:>8}  {summary}")
+        for check in description["checks"] if suite else []:
+            click.echo(f"    {show_seconds(round(check['seconds'])):>8}  {check['line']}")
+
+
+def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, Any]:
+    plan = suites.plan_of(name, host, node, state)
+    own_suite = None if name == suites.OWN else suites.find(name, host)
+    steps = suites.estimate(plan.items, state)
+    total = sum(step.seconds for step in steps)
+    return {
+        "suite": name,
+        "source": own_suite.source if own_suite else "nhc.conf",
+        "summary": own_suite.summary if own_suite else "the node's own lines in the context deep",
+        "count": len(steps),
+        "seconds": round(total),
+        "about": f"{max(1, round(total / 60))} min",
+        "checks": [{"check": item.name, "line": item.line, "seconds": round(step.seconds)}
+                   for item, step in zip(plan.items, steps)],
+    }  # fmt: skip
+
+
+@click.command("calibrate")
+@click.argument("paths", nargs=-1, metavar="[REPORT...]")
+@click.option("--store", "url", metavar="URL", default="", help="Take the results that this store has, too.")
+@click.option(
+    "--days",
+    type=click.FloatRange(0, min_open=True),
+    default=90.0,
+    show_default=True,
+    help="Of the store, results no older than this.",
+)
+@click.option("--least", default=LEAST, show_default=True, type=click.IntRange(3), help="Fewest nodes for a row.")
+@click.option("-o", "--output", metavar="FILE", default="", help="Write the table to this file.")
+def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int, output: str) -> int:
+    """Propose expected figures from the reports of healthy nodes.
+
+    REPORT is a report of `nhc deep run -f json`, or a directory of them; --store has the fleet's own results. For each
+    kind of node and each metric the median is proposed, with a tolerance that covers the nodes' own spread. A node that
+    stands out is named and left out. Look at the table before you copy it to /etc/nhc/deep-expected.tsv on the nodes.
+    """
+    if not paths and not url:
+        raise CommandError("name reports, or a store (--store)", EXIT_USAGE)
+    try:
+        samples, remarks = calibration.samples(calibration.reports(paths))
+        if url:
+            own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
+            samples, remarks = samples + own, remarks + more
+    except calibration.BadInput as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    proposal = propose(samples, time.strftime("%Y-%m-%d", time.gmtime()), least)
+    text = calibration.table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
+    if output:
+        try:
+            write_atomically(output, text)
+        except UsageError as error:
+            raise CommandError(str(error), EXIT_USAGE) from None
+    else:
+        click.echo(text, nl=False)
+    click.echo(f"{len(proposal.rows)} rows, {len(remarks) + len(proposal.remarks)} remarks", err=True)
+    return EXIT_HEALTHY if proposal.rows else EXIT_UNHEALTHY
+
+
+def _stored(url: str, then: float) -> List[DeepResult]:
+    """The results of a store. Raises BadInput."""
+    try:
+        from nhc.store import deep
+        from nhc.store.errors import StoreError
+        from nhc.store.settings import fleet_store
+    except ImportError as error:
+        raise calibration.BadInput(f"the store needs the extra nodehealth[remedy]: {error}") from None
+    try:
+        with closing(fleet_store(url, create=False)) as store, store.read() as connection:
+            return deep.since(connection, then)
+    except StoreError as error:
+        raise calibration.BadInput(str(error)) from None
+
+
+@click.command("restore")
+def restore_command() -> int:
+    """Put back what a run that was killed has left: its processes, services, GPU settings and files.
+
+    The next `nhc deep run` does so by itself. Exit status: 0 done or nothing to do, 1 not all of it could be.
+    """
+    where, host = journal.directory(), Host()
+    try:
+        lock = journal.lock(where)
+        left = journal.read(where)
+    except journal.JournalError as error:
+        raise CommandError(str(error)) from None
+    try:
+        if left is None:
+            click.echo("nothing is left to put back")
+            return EXIT_HEALTHY
+        done, failed = journal.restore(host, where, left)
+    finally:
+        os.close(lock)
+    for line in done:
+        click.echo(f"put back: {printable(line)}")
+    for line in failed:
+        click.echo(f"not put back: {printable(line)}", err=True)
+    if not done and not failed:
+        click.echo(f"a run of {printable(left.suite)} had left its folder only: removed")
+    return EXIT_UNHEALTHY if failed else EXIT_HEALTHY

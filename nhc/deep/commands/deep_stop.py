@@ -1,0 +1,71 @@
+"""`nhc deep stop`: end a sweep, whoever runs it."""
+
+from __future__ import annotations
+
+import time
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import BY, person
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import DURATION
+from nhc.core.exit_status import EXIT_USAGE
+from nhc.core.plugins import NoAdapter
+from nhc.deep.sweep import Surroundings, Sweeper
+from nhc.deep.sweep_plan import BadPlan, read
+from nhc.marks.plugins import launcher as launcher_of
+from nhc.marks.ports.adapter import AdapterError
+from nhc.store import deep
+from nhc.store.commands.store_options import SETTINGS, URL, opened
+from nhc.store.database import Store
+from nhc.store.errors import Conflict
+from nhc.store.rounds.leader import Leader
+
+
+@click.command("stop", cls=GroupedCommand)
+@click.argument("number", type=int, metavar="ID")
+@SETTINGS
+@URL
+@BY
+@under("How it ends")("--wait", type=DURATION, default="1m", show_default=True, metavar="TIME",
+                      help="How long to wait for the process that runs the sweep.")  # fmt: skip
+def command(number: int, path: str, url: str, by: str, wait: float) -> None:
+    """End a sweep: its tests are ended, and what is certain by then is kept.
+
+    The process that runs it sees this at its next look. Where there is none, this command ends the tests itself.
+    Exit status: 0 the sweep is stopped, 2 there is no such sweep or it has ended, 3 not stopped yet.
+    """
+    with opened(path, url) as store:
+        try:
+            with store.write() as connection:
+                deep.ask_to_stop(connection, number, f"stopped by {person(by)}", time.time())
+        except Conflict as error:
+            raise CommandError(str(error), EXIT_USAGE) from None
+        try:
+            _stop(store, number, wait)
+        except (AdapterError, NoAdapter, BadPlan) as error:
+            raise CommandError(str(error)) from None
+
+
+def _stop(store: Store, number: int, wait: float) -> None:
+    """Wait for the process that runs the sweep; where nobody does, stop it here."""
+    until = time.monotonic() + wait
+    leader = Leader(store, name="sweep")
+    while True:
+        with store.read() as connection:
+            row = deep.sweep(connection, number)
+        if row is None or row.state != deep.STOPPING:
+            click.echo(f"sweep {number} is {row.state if row else 'gone'}")
+            return
+        if leader.attempt():
+            try:
+                plan = read(row.plan)
+                launcher = launcher_of(row.launcher)(dict(plan.settings))
+                Sweeper(store, number, plan, launcher, leader, Surroundings()).stop(row.message)
+            finally:
+                leader.release()
+            continue
+        if time.monotonic() >= until:
+            raise CommandError(f"sweep {number} is not stopped yet: its process has not answered")
+        time.sleep(0.2)

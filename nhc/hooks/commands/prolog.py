@@ -1,0 +1,21 @@
+"""`nhc-prolog`: what Slurm runs before a job, as Prolog or PrologSlurmctld."""
+
+from __future__ import annotations
+
+from nhc.core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Optional, Sequence
+
+
+def main(argv: Optional[Sequence[str]] = None) -> int:
+    """Entry point of the nhc-prolog executable. An nhc that cannot even be imported ends with status 0 as well."""
+    try:
+        from nhc.hooks.commands.hook import main as hook
+
+        return hook("prolog", argv)
+    except Exception as error:
+        from nhc.node.run.crash_report import tell
+
+        tell("nhc-prolog", error)
+        return 0

@@ -1,0 +1,148 @@
+"""`nhc job nodes`: which nodes would be the best for a job now."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from contextlib import closing
+from typing import Any, Dict, List, Optional, Sequence, Set
+
+import click
+
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import DURATION
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import Verdict, printable
+from nhc.core.units import show_number
+from nhc.jobs.choose_nodes import JobCandidate, NodeChoice, choose
+from nhc.node.commands.named_nodes import named_nodes
+
+DOMAINS = ("nvlink_domain", "leaf", "rack")
+"""The labels that may be a fabric domain, the closest first."""
+SUSPECTED = 7 * 86400.0
+"""Seconds for which a node that `nhc job watch` found suspect is none of the best, unless it was proved since."""
+SUSPECTS_LOOKED_AT = 200
+"""Entries of the audit log."""
+_what, _which, _how = under("What is asked for"), under("Which nodes"), under("What is shown")
+
+
+@click.command("nodes", cls=GroupedCommand)
+@_what("-n", "--count", required=True, type=click.IntRange(1), metavar="COUNT", help="How many nodes the job needs.")
+@_what(
+    "--proved", type=DURATION, default=None, metavar="TIME", help="Only nodes with a good deep verdict of that time."
+)
+@_what("--suite", "suites", multiple=True, metavar="NAME", help="Only verdicts of this suite count. Repeatable.")
+@_what("--within", "domain", type=click.Choice([*DOMAINS, "none"]), default=None, metavar="LABEL",
+       help=f"Fabric domain to keep: {', '.join(DOMAINS)}, none. Default: the first that is known.")  # fmt: skip
+@_which("--nodes", "node_set", default="", metavar="SET", help="Only these: gpu[001-064]. Default: all in the store.")
+@_which("--scheduler", default="", metavar="NAME", help="Ask who is in service and idle: slurm, kubernetes.")
+@_which("--fresh", type=DURATION, default="15m", show_default=True, metavar="TIME",
+        help="A node whose newest report is older counts as silent.")  # fmt: skip
+@under("Where")("--store", "store_url", default="", metavar="URL", help="The store. Default: /etc/nhc/store.toml's.")
+@_how("--as", "form", type=click.Choice(["nodelist", "exclude", "affinity", "json"]), default="nodelist",
+      show_default=True, help="For sbatch -w; those not to use; Kubernetes' node affinity; JSON.")  # fmt: skip
+def command(**options: Any) -> int:
+    """Choose the nodes for a job: in service, healthy, proved, no suspects, in one fabric domain.
+
+    Nothing is reserved: the scheduler decides when the job starts.
+
+    Exit status: 0 enough nodes, 2 wrong usage, 3 too few (what is missing is said), or the store does not answer.
+    """
+    now = time.time()
+    candidates = _in_service(_candidates(options, named_nodes(options["node_set"]) or None, now), options)
+    choice = choose(candidates, options["count"], None if options["proved"] is None else now - options["proved"])
+    _show(choice, options)
+    if len(choice.nodes) >= options["count"]:
+        return EXIT_HEALTHY
+    missing = [f"{show_number(len(nodes), 'node')}: {why} ({printable(fold(nodes[:8]), 80)})"
+               for why, nodes in sorted(choice.left_out.items(), key=lambda pair: -len(pair[1]))]  # fmt: skip
+    click.echo(f"nhc job nodes: {len(choice.nodes)} of {options['count']} nodes"
+               + "".join(f"\n  {line}" for line in missing), err=True)  # fmt: skip
+    return EXIT_UNKNOWN
+
+
+def _candidates(options: Dict[str, Any], names: Optional[Sequence[str]], now: float) -> List[JobCandidate]:
+    """The nodes as the store knows them. Raises StoreError."""
+    from nhc.store import audit, deep, nodes, problems
+    from nhc.store.settings import fleet_store
+
+    with closing(fleet_store(options["store_url"], create=False)) as store, store.read() as connection:
+        rows = nodes.list_nodes(connection, names)
+        standing = problems.list_problems(connection, nodes=names)
+        proofs = deep.last_conclusive(connection, names, options["suites"])
+        watches = audit.entries(connection, what="job.suspects", limit=SUSPECTS_LOOKED_AT, newest=True)
+    critical = {row.node: row.reason for row in standing if row.verdict == Verdict.CRIT.name}
+    proved: Dict[str, float] = {}
+    failed: Set[str] = set()
+    for (node, _suite), verdict in proofs.items():
+        if verdict.verdict == Verdict.CRIT.name:
+            failed.add(node)
+        else:
+            proved[node] = max(verdict.at, proved.get(node, 0.0))
+    suspected: Dict[str, float] = {}
+    for entry in watches:
+        for suspect in json.loads(entry.detail).get("suspects", ()) if now - entry.at <= SUSPECTED else ():
+            suspected[suspect["node"]] = max(entry.at, suspected.get(suspect["node"], 0.0))
+    label = options["domain"] or next((name for name in DOMAINS if any(name in row.groups for row in rows)), "none")
+    candidates = [JobCandidate(
+        row.node, _against(row, critical, failed, suspected, proved, now - options["fresh"]), proved.get(row.node),
+        row.groups.get(label, ""), row.verdict == Verdict.WARN.name,
+    ) for row in rows]  # fmt: skip
+    known = {row.node for row in rows}
+    return candidates + [JobCandidate(name, "not in the store") for name in names or () if name not in known]
+
+
+def _against(
+    row: Any, critical: Dict[str, str], failed: Set[str], suspected: Dict[str, float], proved: Dict[str, float],
+    since: float,
+) -> str:  # fmt: skip
+    """Why a node is not fit, "" where it is."""
+    if row.reported_at is None or row.reported_at < since:
+        return "silent"
+    if row.node in critical or row.verdict == Verdict.CRIT.name:
+        return "critical"
+    if row.verdict == Verdict.UNKNOWN.name:
+        return "unknown"
+    if row.node in failed:
+        return "its newest proof failed"
+    if suspected.get(row.node, 0.0) > proved.get(row.node, 0.0):
+        return "suspect in a job"
+    return ""
+
+
+def _in_service(candidates: List[JobCandidate], options: Dict[str, Any]) -> List[JobCandidate]:
+    """The same, with what the scheduler says of them. Raises NoAdapter, AdapterError where it does not answer."""
+    if not options["scheduler"]:
+        return candidates
+    from nhc.marks.plugins import open_adapter
+
+    names = [candidate.node for candidate in candidates]
+    states = open_adapter(options["scheduler"], {}, dict(os.environ)).nodes(names)
+    known = {state.name: state for state in states}
+    with_states = []
+    for candidate in candidates:
+        state = known.get(candidate.node)
+        against = candidate.against or ("not known to the scheduler" if state is None else
+                                  "" if state.available else "out of service")  # fmt: skip
+        with_states.append(candidate._replace(against=against, busy=state is not None and state.busy))
+    return with_states
+
+
+def _show(choice: NodeChoice, options: Dict[str, Any]) -> None:
+    if options["form"] == "json":
+        click.echo(json.dumps({
+            "asked": options["count"], "nodes": list(choice.nodes), "domains": list(choice.domains),
+            "left_out": {why: list(names) for why, names in choice.left_out.items()},
+        }, indent=2, ensure_ascii=False))  # fmt: skip
+    elif options["form"] == "exclude":
+        click.echo(printable(fold(choice.unfit)))
+    elif len(choice.nodes) < options["count"]:
+        return
+    elif options["form"] == "affinity":
+        rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(choice.nodes)}
+        click.echo(json.dumps({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
+            "nodeSelectorTerms": [{"matchExpressions": [rule]}]}}}, indent=2))  # fmt: skip
+    else:
+        click.echo(fold(choice.nodes))

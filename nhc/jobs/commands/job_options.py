@@ -1,0 +1,44 @@
+"""What the commands of `nhc job` share: the settings, the store, and the job that a person names."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import Optional
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.option_groups import under
+from nhc.jobs.settings import PATH, RestartSettings, load
+from nhc.store.database import Store
+from nhc.store.jobs import WatchedJob, find
+from nhc.store.settings import fleet_store
+
+SETTINGS = under("Where")(
+    "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
+)
+STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
+
+
+def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:
+    """The settings of a command line. Raises SettingsError."""
+    settings = load(path or PATH)
+    return settings._replace(store=store) if store else settings
+
+
+def opened(path: Optional[str], store: Optional[str]) -> contextlib.closing[Store]:
+    """The store of a command line, which has to be there; closed at the end. Raises SettingsError, StoreError."""
+    if store is None and (path or os.path.exists(PATH)):
+        store = load(path or PATH).store
+    return contextlib.closing(fleet_store(store or "", create=False))
+
+
+def the_job(store: Store, name: str) -> WatchedJob:
+    """The job that a person's word names. Raises CommandError, StoreError."""
+    with store.read() as connection:
+        rows = find(connection, name)
+    standing = [row for row in rows if row.ended is None] or rows[:1]
+    if not standing:
+        raise CommandError(f"no job is called {name}: `nhc job status` lists them", 1)
+    if len(standing) > 1:
+        raise CommandError(f"{name} is one of {', '.join(row.text() for row in standing)}: say which", 2)
+    return standing[0]

@@ -1,0 +1,98 @@
+"""`nhc job run`: restart jobs after infrastructure faults, in the foreground, once for cron, or as a service."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+from typing import Any, Callable, Dict, Iterator, Tuple
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.printing import show as show_value
+from nhc.core.exit_status import EXIT_USAGE
+from nhc.core.model import printable
+from nhc.jobs.commands.job_options import SETTINGS, STORE_URL, settings_of
+from nhc.jobs.job_round import JobEvent
+from nhc.jobs.rounds import JobRounds
+from nhc.jobs.site import open_site
+from nhc.marks.ports.adapter import AdapterError
+from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.rounds.leader import Leader
+from nhc.store.rounds.service import RoundService
+
+LEAD = "jobs"
+"""The name of this lead: jobs and nodes are looked after by two processes, which do not wait for one another."""
+
+
+@click.command("run", cls=GroupedCommand)
+@SETTINGS
+@STORE_URL
+@under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
+@under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
+@under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9471.")
+@under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
+@FORMAT
+def command(**options: Any) -> int:
+    """Restart the jobs that asked for it after their nodes have failed them. Application failures are left alone.
+
+    Nothing is done to jobs unless the settings enable it. One process leads a store; others wait. Exit status: 0 done
+    or ended by a signal, 1 something could not be read (with --once), 2 wrong usage or settings, 3 the store, the
+    controller or the lead cannot be had.
+    """
+    with service_of(options) as (service, summary):
+        return service.run(options["once"], summary)
+
+
+@contextlib.contextmanager
+def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
+    """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
+    settings = settings_of(options["settings_path"], options["store_url"])
+    try:
+        site = open_site(settings, look=options["dry_run"])
+    except AdapterError as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    try:
+        dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
+        leader = None if dry else Leader(site.store, name=LEAD)
+        tell_stand_in("job run", site.store)
+        show = show_event if not as_json else show_event_as_json if not (once or dry) else lambda _event: None
+        work = JobRounds(site, show, apply=not dry, once=once)
+        service = RoundService(
+            "job run", work, leader, every=settings.every, listen=options["listen"],
+            metrics_file=options["metrics_file"],
+        )  # fmt: skip
+        yield service, lambda: summary(work, as_json)
+    finally:
+        site.close()
+
+
+def summary(work: JobRounds, as_json: bool) -> None:
+    """Print the result of the only round."""
+    done = work.last
+    assert done is not None
+    if as_json:
+        value = {
+            "at": done.at, "jobs": done.jobs, "problems": list(done.problems),
+            **{name: [entry._asdict() for entry in getattr(done, name)] for name in ("events", "waiting", "would")},
+        }  # fmt: skip
+        show_value(value)
+        return
+    for entry in done.would:
+        click.echo(printable(f"would {entry.what}  {entry.job}  {entry.why}"))
+    for entry in done.waiting:
+        click.echo(printable(f"waits  {entry.job}  {entry.why}"))
+    what = f"{len(done.events)} events" if work.apply else "dry run: nothing changed"
+    click.echo(f"{done.jobs} jobs; {what}; {len(done.waiting)} wait; {len(done.would)} would be restarted")
+
+
+def show_event(event: JobEvent) -> None:
+    """Print an event that is in the store, as a line."""
+    click.echo(printable(f"{event.job}  {event.what}  {event.why}".rstrip()))
+
+
+def show_event_as_json(event: JobEvent) -> None:
+    """Print it as JSON."""
+    click.echo(json.dumps(event._asdict(), ensure_ascii=False))

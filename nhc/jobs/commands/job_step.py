@@ -1,0 +1,96 @@
+"""`nhc job step`: within an allocation of Slurm, run a step again without the nodes that failed it."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from typing import Dict, Sequence, Set, Tuple
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.matching.node_ranges import expand
+from nhc.core.model import printable
+from nhc.core.plugins import NoAdapter
+from nhc.jobs.step import StepEnds, next_step
+from nhc.marks.plugins import job_controller
+from nhc.marks.ports.jobs import JobController
+
+LOOK_EVERY = 2.0
+
+
+@click.command("step", cls=GroupedCommand, context_settings={"ignore_unknown_options": True})
+@click.argument("words", nargs=-1, required=True, metavar="-- [SRUN-OPTIONS] COMMAND")
+@under("How it is restarted")("--max-restarts", type=click.IntRange(0, 1000), default=1, show_default=True, metavar="N",
+                              help="At most so often.")  # fmt: skip
+@under("How it is restarted")("--nodes", type=click.IntRange(1), default=None, metavar="N",
+                              help="Nodes that the step needs. Default: the allocation's without spares.")  # fmt: skip
+@under("How it is restarted")("--settle", type=click.FloatRange(0.0, 3600.0), default=30.0, show_default=True,
+                              metavar="SECONDS", help="How long Slurm is asked whether a node failed.")  # fmt: skip
+def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) -> int:
+    """Run `srun WORDS` on healthy nodes of this allocation; where a node failed it, again on others.
+
+    A step that fails on healthy nodes is not run again. Exit status: the step's, 2 wrong usage, 3 no Slurm.
+    """
+    listed = os.environ.get("SLURM_JOB_NODELIST", "")
+    if not listed:
+        raise CommandError("there is no SLURM_JOB_NODELIST: it runs within an allocation (sbatch, salloc)", 2)
+    allocated = expand(listed)
+    spares = os.environ.get("NHC_SPARES", "0")
+    wanted = nodes or max(len(allocated) - (int(spares) if spares.isdigit() else 0), 1)
+    if wanted > len(allocated):
+        raise CommandError(f"--nodes: {wanted}, and the allocation has {len(allocated)}", 2)
+    try:
+        controller: JobController = job_controller("slurm")({}, os.environ, 30.0)
+    except NoAdapter as error:
+        raise CommandError(str(error)) from None
+    status, restarts = 0, 0
+    failed: Set[str] = set()
+    used: Tuple[str, ...] = ()
+    while True:
+        faults = _faults(controller, allocated)
+        step = next_step(allocated, wanted, used, {*failed, *faults}, faults, restarts, max_restarts)
+        if isinstance(step, StepEnds):
+            _say(step.why)
+            return status or 1
+        if used:
+            restarts += 1
+            _say(f"restart {restarts} of {max_restarts} on {','.join(step.nodes)}: {step.why}")
+        used = step.nodes
+        status = _srun(words, used, restarts)
+        if status == 0:
+            return 0
+        failed |= _failed(controller, used, settle)
+        if not failed & set(used):
+            _say(f"the step ended with {status}, and its nodes are healthy: it is not run again")
+            return status
+
+
+def _srun(program: Sequence[str], nodes: Sequence[str], restarts: int) -> int:
+    argv = ["srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--kill-on-bad-exit=1", *program]
+    try:
+        status = subprocess.call(argv, env={**os.environ, "NHC_RESTART": str(restarts)})
+    except OSError as error:
+        raise CommandError(f"srun cannot be run: {error.strerror or error}") from None
+    return status if status >= 0 else 128 - status
+
+
+def _failed(controller: JobController, nodes: Sequence[str], settle: float) -> Set[str]:
+    """Those of the nodes that Slurm says are down, asked for so many seconds."""
+    deadline = time.monotonic() + settle
+    while True:
+        faulty = set(_faults(controller, nodes))
+        if faulty or time.monotonic() >= deadline:
+            return faulty
+        time.sleep(min(LOOK_EVERY, max(deadline - time.monotonic(), 0.05)))
+
+
+def _faults(controller: JobController, nodes: Sequence[str]) -> Dict[str, str]:
+    return dict(controller.node_faults(list(nodes)))
+
+
+def _say(text: str) -> None:
+    print(f"nhc job step: {printable(text)}", file=sys.stderr, flush=True)

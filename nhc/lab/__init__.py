@@ -1,0 +1,1 @@
+"""What tries nhc: made-up fleets, drills, simulations, the test kit."""

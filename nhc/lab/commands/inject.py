@@ -1,0 +1,232 @@
+"""`nhc inject`: a chosen fault in the kernel log, or a full file system, to see that all that should react does.
+
+The line carries the mark `nhc-drill`, which shows in the finding, its evidence and its message, and
+`nhc inject end` writes a line that ends what drills caused (or `nhc ack --drills` does). It is written as a user's
+line: the kernel lets nobody pose as itself. A file that fills a file system (`nhc.lab.commands.inject_disk`) is
+removed by `nhc inject end`, too.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+
+import click
+
+from nhc.core.command_line.param_types import PER_CENT
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.node.kernlog.repeats import DRILL
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Optional
+
+ENDED = f"{DRILL} ended"
+
+GPU = "0000:00:00.0"
+"""The device of a drill that names none: no real device has this address but the host bridge."""
+
+FULL_DISK = "full-disk"
+"""The one fault that is no line: `--device` names the file system."""
+
+_ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
+
+
+class Drill(NamedTuple):
+    """A fault's line, with places for the device and the code, and the level that drivers log it at."""
+
+    line: str
+    device: str = GPU
+    level: int = 3
+
+
+FAULTS: Dict[str, Drill] = {
+    "xid": Drill("NVRM: Xid (PCI:{pci}): {code}, pid='<unknown>', name=<unknown>, {words}"),
+    "sxid": Drill("nvidia-nvswitch0: SXid (PCI:{device}): {code}, Fatal, Link 00 {words}"),
+    "gpu-off-bus": Drill("NVRM: GPU {device}: GPU has fallen off the bus."),
+    "gpu-init": Drill("NVRM: GPU {device}: RmInitAdapter failed! (0x00:0x0:0)"),
+    "amd-ras": Drill("amdgpu {device}: amdgpu: 1 uncorrectable hardware errors detected in umc block", level=6),
+    "neuron-sram": Drill("NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-nc": Drill("NEURON_HW_ERR=NC_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-hbm": Drill("NEURON_HW_ERR=HBM_UNCORRECTABLE_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-dma": Drill("NEURON_HW_ERR=DMA_ERROR nd-id=0 nc-id=0", ""),
+    "neuron-hang": Drill("NEURON_HW_ERR=HANG_ON_COLLECTIVES nd-id=0 nc-id=0", ""),
+    "mlx5-health": Drill("mlx5_core {device}: poll_health:825: device's health compromised - reached miss count."),
+    "efa-timeout": Drill("efa {device}: Wait for completion (polling) timeout"),
+    "pcie-fatal": Drill("pcieport {device}: AER: Uncorrected (Fatal) error received: {device}"),
+    "mce": Drill("mce: [Hardware Error]: CPU 0: Machine Check Exception: 5 Bank 0: b200000000000000", "", 0),
+    "edac-ue": Drill("EDAC MC0: 1 UE memory read error on drill (channel:0 slot:0)", "", 0),
+    "ghes-fatal": Drill("{{1}}[Hardware Error]: event severity: fatal", "", 0),
+    "nvme-down": Drill("nvme {device}: controller is down; will reset: CSTS=0xffffffff, PCI_STATUS=0xffff", "nvme99"),
+    "disk-io": Drill("I/O error, dev {device}, sector 0 op 0x0:(READ) flags 0x0 phys_seg 1 prio class 0", "sdzz"),
+    "md-failed": Drill("md/raid0:{device}: Disk failure on sdzz detected, failing array.", "md999"),
+    "ext4-readonly": Drill("EXT4-fs ({device}): Remounting filesystem read-only", "sdzz1"),
+    "xfs-shutdown": Drill("XFS ({device}): Shutting down filesystem", "sdzz1"),
+    "nfs-hang": Drill("nfs: server {device} not responding, still trying", "drill.invalid"),
+    "lustre-evicted": Drill(
+        "LustreError: 167-0: drill: This client was evicted by {device}; in progress operations using this service "
+        "will fail.", "drill-OST0000",
+    ),
+    "oom": Drill("Out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB, shmem-rss:0kB", ""),
+    "oom-container": Drill(
+        "Memory cgroup out of memory: Killed process 0 (drill) total-vm:0kB, anon-rss:0kB, file-rss:0kB", "",
+    ),
+    "hung-task": Drill("INFO: task drill:0 blocked for more than 120 seconds.", ""),
+    "soft-lockup": Drill("watchdog: BUG: soft lockup - CPU#0 stuck for 22s! [drill:0]", "", 0),
+    "hard-lockup": Drill("watchdog: Watchdog detected hard LOCKUP on cpu 0", "", 0),
+    "end": Drill("nhc: drill over:", "", 6),
+    "oops": Drill("BUG: kernel NULL pointer dereference, address: 0000000000000000", "", 1),
+}  # fmt: skip
+
+_WORDS = {
+    79: "GPU has fallen off the bus.",
+    154: "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)",
+    74: "NVLink: fatal error detected on link 0(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)",
+}
+
+
+def line_of(fault: str, device: Optional[str] = None) -> str:
+    """The line that a drill writes for a name of FAULTS, xid and sxid with a code: `xid-79`. Raises ValueError."""
+    name, code = fault, 0
+    numbered = re.fullmatch(r"(xid|sxid)[-:=]?(\d{1,5})", fault.lower())
+    if numbered:
+        name, code = numbered[1], int(numbered[2])
+    if name not in FAULTS or (name in ("xid", "sxid") and not numbered):
+        names = ", ".join(f"{known}-CODE" if known in ("xid", "sxid") else known for known in FAULTS)
+        raise ValueError(f"no fault {fault!r}: expected one of {names}")
+    given = FAULTS[name]
+    if device and not given.device:
+        raise ValueError(f"{name} names no device of its own")
+    where = device or given.device
+    if given.device == GPU and not _ADDRESS.fullmatch(where):
+        raise ValueError(f"{where!r} is not a PCI address (as 0000:3b:00.0)")
+    if given.device == GPU:
+        from nhc.node.kernlog.match import address
+
+        where = address(where)
+    elif where and not re.fullmatch(r"[\w.:@-]{1,64}", where):
+        raise ValueError(f"{where!r} is not a device's name")
+    pci = where.rpartition(".")[0] if given.device == GPU else where
+    words = _WORDS.get(code, "a drill") if name == "xid" else "a drill"
+    return f"{given.line.format(device=where, pci=pci, code=code, words=words)} {ENDED if name == 'end' else DRILL}"
+
+
+def inject_command(
+    fault: str,
+    *,
+    device: Optional[str] = None,
+    yes: bool = False,
+    dry_run: bool = False,
+    list_faults: bool = False,
+    path: str = "/dev/kmsg",
+    to: float = 97.0,
+) -> int:
+    """Write a fault into the kernel log of this node, or fill a file system `to` that per cent, as a drill. Root only.
+
+    Without `yes` it asks, and where nobody can be asked it refuses. `dry_run` prints the line and writes nothing;
+    `list_faults` prints what can be injected. Returns 0; 1 where the person said no or the line could not be written; 2
+    for wrong usage.
+    """
+    if list_faults:
+        for name, given in FAULTS.items():
+            print(f"{name + '-CODE' if name in ('xid', 'sxid') else name}\t{given.line.replace('{{1}}', '{1}')}")
+        print(f"{FULL_DISK}\tfills the file system that --device names to --to per cent")
+        return EXIT_HEALTHY
+    if fault == FULL_DISK:
+        return _full_disk(device or "", to, yes=yes, dry_run=dry_run)
+    try:
+        line = line_of(fault, device)
+    except ValueError as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    if dry_run:
+        print(line)
+        return EXIT_HEALTHY
+    if os.geteuid() != 0:
+        print("nhc inject: only root writes into the kernel log", file=sys.stderr)
+        return EXIT_USAGE
+    if not yes and fault != "end":
+        warning = (
+            f"This writes into the kernel log of {os.uname().nodename}, and can take the node out of service:\n  {line}"
+        )
+        refused = _asked(warning, "Write it?")
+        if refused is not None:
+            return refused
+    from nhc.core.system import kernel_ring
+
+    status = _emptied() if fault == "end" else EXIT_HEALTHY
+
+    numbered = re.match(r"s?xid", fault.lower())
+    level = FAULTS[numbered[0] if numbered else fault].level
+    try:
+        kernel_ring.write(line, level, path)
+    except OSError as error:
+        print(f"nhc inject: {path}: {error.strerror}", file=sys.stderr)
+        return EXIT_UNHEALTHY
+    print(f"written: {line}")
+    return status
+
+
+def _asked(warning: str, question: str) -> Optional[int]:
+    """Ask a person; the exit status where it must not be done, None where it may."""
+    if not sys.stdin.isatty():
+        print("nhc inject: this can take the node out of service: confirm with --yes", file=sys.stderr)
+        return EXIT_USAGE
+    print(warning)
+    return None if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else EXIT_UNHEALTHY
+
+
+def _full_disk(point: str, to: float, *, yes: bool, dry_run: bool) -> int:
+    from nhc.lab.commands import inject_disk
+
+    try:
+        if not point:
+            raise inject_disk.NotFilled(f"{FULL_DISK} needs --device: the file system's mount point")
+        size = inject_disk.needed(point, to)
+        plan = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
+        if dry_run:
+            print(plan)
+            return EXIT_HEALTHY
+        if os.geteuid() != 0:
+            raise inject_disk.NotFilled("only root fills a file system")
+        refused = None if yes else _asked(f"{plan}: that can take the node out of service", "Fill it?")
+        if refused is not None:
+            return refused
+        print(inject_disk.fill(point, to))
+    except inject_disk.NotFilled as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_HEALTHY
+
+
+def _emptied() -> int:
+    """Remove the files of drills; the exit status."""
+    from nhc.lab.commands import inject_disk
+
+    try:
+        for path in inject_disk.empty():
+            print(f"removed: {path}")
+    except inject_disk.NotFilled as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_UNHEALTHY
+    return EXIT_HEALTHY
+
+
+@click.command("inject")
+@click.argument("fault", required=False, default="")
+@click.option("--device", metavar="DEVICE", help="The device to name. Default: the fault's own example.")
+@click.option("--to", metavar="SHARE", type=PER_CENT, default="97%", show_default=True, help="For full-disk: how full.")
+@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
+@click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")
+def inject(**options: Any) -> int:
+    """Write FAULT (xid-79, ...) into this node's kernel log, marked as a drill. Root only.
+
+    Whatever watches the kernel log acts as if the fault were real: that is the point of a drill. The fault full-disk
+    fills the small local file system that --device names, up to --to, with one file. `nhc inject end` ends what was
+    written, and removes the file.
+    """
+    if not options["fault"] and not options["list_faults"]:
+        raise click.UsageError("name a fault, or --list them")
+    return inject_command(**options)

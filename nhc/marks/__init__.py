@@ -1,0 +1,1 @@
+"""What may be done about a report, by whom and within which bounds."""

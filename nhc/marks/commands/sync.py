@@ -1,0 +1,168 @@
+"""`nhc sync`: mark and clear nodes as their reports say, within a policy, through any adapter that can mark.
+
+Without --apply (or `apply = true` in the policy) nothing is changed: the plan is shown.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+import click
+
+from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import DURATION
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import printable
+from nhc.core.plugins import NoAdapter
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.system.bounded_read import read_input, read_text
+from nhc.marks.plugins import ADAPTERS, open_adapter
+from nhc.marks.policy.ledger import Ledger, LedgerError
+from nhc.marks.policy.policy_file import PATH as POLICY
+from nhc.marks.policy.policy_file import policy_of
+from nhc.marks.policy.reconcile import BadReports, load_reports, sync
+from nhc.marks.policy.sync_text import NAMES, show_json, show_text
+from nhc.marks.ports.adapter import AdapterError, Marker, Operation
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, List, Mapping, Optional, Sequence, TypedDict
+
+    from typing_extensions import Unpack
+
+    class SyncOptions(TypedDict):
+        """What the commands that bring a scheduler in line have in common, as click names it; times in seconds."""
+
+        reports: Sequence[str]
+        apply: Optional[bool]
+        max_drained: Optional[str]
+        policy_path: Optional[str]
+        ledger_path: Optional[str]
+        patience: float
+        form: str
+
+    class AdapterSyncOptions(SyncOptions):
+        """Those of `nhc sync`."""
+
+        adapter: str
+        settings: Sequence[str]
+
+
+REPORTS = 1 << 30
+"""Bytes of the reports of a whole cluster."""
+
+
+def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+    return [name for name in ADAPTERS.names() if name.startswith(incomplete)]
+
+
+# What every form of sync takes.
+REPORT_FILES = under("What is judged")(
+    "-r",
+    "--report",
+    "reports",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
+)
+APPLYING = under("What may be done")(
+    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
+)
+MAX_DRAINED = under("What may be done")(
+    "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
+)
+POLICY_FILE = under("What may be done")(
+    "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
+)
+LEDGER = under("What may be done")(
+    "--ledger", "ledger_path", metavar="DIR", help="Where operations are remembered. Default: /var/lib/nhc."
+)
+
+
+def patience(heading: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """The option, under a heading of the command's own."""
+    return under(heading)(
+        "--patience", type=DURATION, default="1m", show_default=True, metavar="TIME",
+        help="How long a controller that does not answer is tried again.",
+    )  # fmt: skip
+
+
+@click.command("sync", cls=GroupedCommand)
+@REPORT_FILES
+@APPLYING
+@MAX_DRAINED
+@POLICY_FILE
+@LEDGER
+@under("Who marks")(
+    "--adapter",
+    required=True,
+    metavar="NAME",
+    shell_complete=_adapters,
+    help="slurm, pbs, lsf, sge, flux, kubernetes..., or the name of an installed package's adapter.",
+)
+@under("Who marks")(
+    "--set",
+    "settings",
+    multiple=True,
+    metavar="NAME=VALUE",
+    help="A variable for the adapter, as nhc.conf would set it; NHC_* of the environment count too. Repeatable.",
+)
+@patience("Who marks")
+@FORMAT
+def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
+    """Mark and clear nodes as their reports say, through any adapter that can mark.
+
+    A node whose report is CRIT is marked with the reason, one that nhc marked and that is healthy again is put
+    back; an unknown verdict leaves a node as it is, and so does a mark that is somebody else's. Exit status:
+    0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
+    """
+    raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), NAMES, options))
+
+
+def marker(name: str, given: Sequence[str]) -> Marker:
+    """The adapter called `name`, which can mark. Raises NoAdapter, AdapterError, ValueError."""
+    settings = {variable: value for variable, value in os.environ.items() if variable.startswith("NHC_")}
+    for pair in given:
+        variable, equals, value = pair.partition("=")
+        if not equals or not variable.isidentifier():
+            raise ValueError(f"--set: {pair!r} is not NAME=VALUE")
+        settings[variable] = value
+    adapter = open_adapter(name, settings, os.environ)
+    if not isinstance(adapter, Marker):
+        raise NoAdapter(f"--adapter {name}: this adapter knows nodes but cannot mark them")
+    return adapter
+
+
+def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], options: SyncOptions) -> int:
+    """Decide, act within the policy, and print, with the options of `nhc sync`; the exit status.
+
+    `command` is what messages begin with, `names` what operations are called where the adapter's marks are known.
+    """
+    try:
+        settings = policy_of(options["policy_path"], options["max_drained"])
+        reports = load_reports(options["reports"], read_reports)
+        adapter = make()
+    except (SettingsError, BadReports, NoAdapter, AdapterError, ValueError) as error:
+        print(f"{command}: {printable(str(error))}", file=sys.stderr)
+        return 2
+    ledger = Ledger(options["ledger_path"], command)
+    apply = settings.apply if options["apply"] is None else bool(options["apply"])
+    try:
+        done = sync(adapter, reports, settings.policy, ledger, apply=apply, retry_for=options["patience"])
+    except (AdapterError, LedgerError) as error:
+        print(f"{command}: {printable(str(error))}", file=sys.stderr)
+        return 3
+    if done.unmatched:
+        kinds = ", ".join(f"bounds.{kind}" for kind in done.unmatched)
+        print(f"{command}: {kinds}: no effect: the adapter shows no node in such a group", file=sys.stderr)
+    calls = getattr(adapter, "calls", None)
+    text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, names)
+    click.echo(text, nl=False)
+    return 1 if done.failed else 0
+
+
+def read_reports(path: str) -> str:
+    """A file of reports, or standard input for "-"."""
+    return read_input(REPORTS) if path == "-" else read_text(path, REPORTS)

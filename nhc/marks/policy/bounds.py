@@ -1,0 +1,293 @@
+"""The bounds on the loop's actions, at one time and within a time. Pure: returns the bound that holds, from counts.
+
+Every bound is counted from the store, so a controller that starts again has spent what it spent before. A level says
+how many nodes may be out (or under repair) at one time, a rate how many actions may begin within a time; each for the
+whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a pool, an instance group.
+A share of a radius is one node at least: of three nodes 20 % is none, and one must still be repairable.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right, insort
+from fnmatch import fnmatchcase
+from typing import Callable, Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.core.limits import Limit, Rate
+from nhc.core.units import show_seconds
+from nhc.marks.policy.hours import UTC, Hours, Zone, any_holds
+from nhc.marks.ports.adapter import NodeState
+from nhc.marks.ports.repair import LADDER, Rung
+
+MARK = "mark"
+"""The action of marking, beside the rungs, where a bound names actions."""
+
+REPAIRS: Tuple[Rung, ...] = LADDER[: LADDER.index(Rung.ESCALATE)]
+"""The rungs that do something to a node."""
+
+EVERY_REPAIR: FrozenSet[str] = frozenset(rung.value for rung in REPAIRS)
+
+ACTIONS: Mapping[str, str] = {MARK: MARK, **{rung.value: rung.value for rung in REPAIRS}}
+"""Every action by its name in the settings."""
+
+FLEET = "fleet"
+"""The kind of the one radius that every node is in."""
+
+PARTITION = "partition"
+"""The kind of what a scheduler groups nodes in: partitions, queues, pools."""
+
+Radius = Tuple[str, str]
+"""A blast radius: its kind and its name, as ("rack", "r17"); the fleet is ("fleet", "")."""
+
+
+class RadiusBounds(NamedTuple):
+    """The bounds of one kind of radius. None, and a rate that is not named: no bound.
+
+    `out` bounds the nodes that are out because of us, `repairing` those under repair now. `rates` are by action:
+    `mark`, a rung, or `repair` for all rungs together.
+    """
+
+    out: Optional[Limit] = None
+    repairing: Optional[Limit] = None
+    rates: Mapping[str, Rate] = {}
+
+
+def radii_of(state: NodeState) -> Tuple[Radius, ...]:
+    """The radii that a node is in by its scheduler or cluster, without the fleet."""
+    return (*((PARTITION, group) for group in state.groups), *state.placed)
+
+
+class Timed(NamedTuple):
+    """Hours of the week and the actions that they are for."""
+
+    hours: Tuple[Hours, ...] = ()
+    actions: FrozenSet[str] = EVERY_REPAIR
+
+
+class Bounds(NamedTuple):
+    """All that a policy bounds.
+
+    `radii` are by kind, `fleet` among them. `named` bounds the nodes out in single partitions, queues or pools, by name
+    or shell pattern, in place of what `radii` says of every partition. `first_run` bounds the nodes out for the first
+    `first_run_for` seconds after marking was first enabled on a store. `attempts` is how many repairs a node may have
+    within `window` seconds, across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours
+    the actions named do not begin; where `windows` are given, the actions named begin only in them. `approvals` is how
+    many persons must agree. `asked` are the kinds of radii whose bounds the site has set: some node must be in one of
+    each.
+    """
+
+    radii: Mapping[str, RadiusBounds] = {
+        FLEET: RadiusBounds(
+            Limit(share=0.05, least=2), Limit(share=0.02), {MARK: Rate(10, 3600.0), "repair": Rate(10, 3600.0)}
+        ),
+        "rack": RadiusBounds(Limit(share=0.25)),
+        "nvlink_domain": RadiusBounds(Limit(share=0.25)),
+        "leaf": RadiusBounds(Limit(share=0.25)),
+    }
+    named: Mapping[str, Limit] = {}
+    first_run: Limit = Limit(1)
+    first_run_for: float = 86400.0
+    attempts: int = 3
+    window: float = 7 * 86400.0
+    protected: Tuple[str, ...] = ()
+    quiet: Timed = Timed()
+    windows: Timed = Timed((), frozenset())
+    approvals: Mapping[Rung, int] = {Rung.REPLACE: 1}
+    zone: Zone = UTC
+    asked: FrozenSet[str] = frozenset()
+
+    def out(self, radius: Radius) -> Optional[Limit]:
+        """How many nodes of a radius may be out, None for any number. An exact name counts before a pattern."""
+        kind, name = radius
+        if self.named and kind == PARTITION:
+            pattern = name if name in self.named else next((key for key in self.named if fnmatchcase(name, key)), None)
+            if pattern is not None:
+                return self.named[pattern]
+        return self.radii.get(kind, RadiusBounds()).out
+
+    def repairing(self, radius: Radius) -> Optional[Limit]:
+        """How many nodes of a radius may be under repair, None for any number."""
+        return self.radii.get(radius[0], RadiusBounds()).repairing
+
+    def unmatched(self, sizes: Mapping[Radius, int]) -> List[str]:
+        """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
+        return sorted(self.asked - {kind for kind, _name in sizes} - {FLEET})
+
+
+class BegunAction(NamedTuple):
+    """An action that was begun: `mark`, or a rung; when, as Unix time."""
+
+    when: float
+    node: str
+    action: str
+
+
+class Held(NamedTuple):
+    """A bound that has no room. `bound` names it as the settings do (`rack.out`), `why` is one line for a person."""
+
+    bound: str
+    why: str
+
+
+class Usage:
+    """What is out and what was begun, by radius; kept up while a round decides.
+
+    `groups` are the radii of each node without the fleet; a node that is not in it counts for the fleet alone.
+    """
+
+    def __init__(self, groups: Mapping[str, Sequence[Radius]], sizes: Mapping[Radius, int]) -> None:
+        self.groups = groups
+        self.sizes = sizes
+        self._unmatched: Optional[Tuple[Bounds, List[str]]] = None
+        self.out: Dict[Radius, int] = {}
+        self.repairing: Dict[Radius, int] = {}
+        self._begun: Dict[Tuple[Radius, str], List[float]] = {}
+        self._repairs: Dict[str, List[float]] = {}
+
+    def radii(self, node: str) -> Iterator[Radius]:
+        yield FLEET, ""
+        yield from self.groups.get(node, ())
+
+    def size(self, radius: Radius) -> int:
+        return self.sizes.get(radius, 1)
+
+    def unmatched(self, bounds: Bounds) -> List[str]:
+        """`Bounds.unmatched` for these radii, looked up once: every decision asks for it."""
+        if self._unmatched is None or self._unmatched[0] is not bounds:
+            self._unmatched = bounds, bounds.unmatched(self.sizes)
+        return self._unmatched[1]
+
+    def count_out(self, node: str, change: int = 1) -> None:
+        for radius in self.radii(node):
+            self.out[radius] = self.out.get(radius, 0) + change
+
+    def count_repairing(self, node: str) -> None:
+        for radius in self.radii(node):
+            self.repairing[radius] = self.repairing.get(radius, 0) + 1
+
+    def begin(self, done: BegunAction, planned: bool = False) -> None:
+        """An action that was begun, now or in the history. Planned maintenance is no repair of a sick node: it counts
+        for rates, and not against what one node may have.
+        """
+        repair = done.action in EVERY_REPAIR
+        kinds = (done.action, "repair") if repair else (done.action,)
+        for radius in self.radii(done.node):
+            for kind in kinds:
+                insort(self._begun.setdefault((radius, kind), []), done.when)
+        if repair and not planned:
+            insort(self._repairs.setdefault(done.node, []), done.when)
+
+    def begun(self, radius: Radius, action: str, since: float) -> int:
+        times = self._begun.get((radius, action), [])
+        return len(times) - bisect_right(times, since)
+
+    def repairs_of(self, node: str, since: float) -> int:
+        """How many repairs the node has had since then, in whichever episode."""
+        times = self._repairs.get(node, [])
+        return len(times) - bisect_right(times, since)
+
+
+def sizes(groups: Mapping[str, Sequence[Radius]], absent: Container[str] = ()) -> Dict[Radius, int]:
+    """How many nodes each radius has, without those that are `absent`; a radius of such nodes alone has none."""
+    counts: Dict[Radius, int] = {(FLEET, ""): 0}
+    for node, radii in groups.items():
+        for radius in ((FLEET, ""), *radii):
+            counts[radius] = counts.get(radius, 0) + (node not in absent)
+    return counts
+
+
+def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Optional[float]) -> Optional[Held]:
+    """The bound that keeps a node from being marked now, None where every one has room.
+
+    `enabled_at` is when marking was first enabled on this store, None for never until now.
+    """
+    held = never_now(bounds, MARK, node, now) or no_such_kind(bounds, usage)
+    if held:
+        return held
+    if enabled_at is None or now - enabled_at < bounds.first_run_for:
+        limit, out = bounds.first_run.of(usage.size((FLEET, ""))), usage.out.get((FLEET, ""), 0)
+        if out >= limit:
+            return Held(
+                "first-run", f"{out} nodes are out and this is the first run: at most {bounds.first_run.show()}"
+            )
+    return room(bounds, usage, node) or rate(bounds, usage, node, (MARK,), now)
+
+
+def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) -> Optional[Held]:
+    """The bound that keeps a repair from beginning now, None where every one has room."""
+    return (
+        never_now(bounds, rung.value, node, now)
+        or no_such_kind(bounds, usage)
+        or _full(usage, node, "repairing", bounds.repairing, usage.repairing)
+        or rate(bounds, usage, node, (rung.value, "repair"), now)
+    )
+
+
+def no_such_kind(bounds: Bounds, usage: Usage) -> Optional[Held]:
+    """A bound that the site has set and that matches no node holds everything: it was meant to hold something."""
+    missing = usage.unmatched(bounds)
+    return Held(f"{missing[0]}.unmatched", f"bounds.{missing[0]}: no node is in such a group") if missing else None
+
+
+def never_now(bounds: Bounds, action: str, node: str, now: float) -> Optional[Held]:
+    """The bound that keeps an action off a node now however much room there is: the node is protected, or the hour."""
+    return protected(bounds, node) or _timed(bounds, action, now)
+
+
+def protected(bounds: Bounds, node: str) -> Optional[Held]:
+    pattern = next((pattern for pattern in bounds.protected if fnmatchcase(node, pattern)), None)
+    return None if pattern is None else Held("protected", f"protected by the policy ({pattern})")
+
+
+def spent(bounds: Bounds, usage: Usage, node: str, now: float) -> str:
+    """Why a node may have no further repair, "" where it may: then it is for a person."""
+    count = usage.repairs_of(node, now - bounds.window)
+    if count < bounds.attempts:
+        return ""
+    return f"{count} repairs within {show_seconds(bounds.window)} did not keep it healthy, at most {bounds.attempts}"
+
+
+def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:
+    quiet = any_holds(bounds.quiet.hours, now, bounds.zone.info) if action in bounds.quiet.actions else ""
+    if quiet:
+        return Held("quiet-hours", f"no {action} in the quiet hours {quiet}")
+    bound = action in bounds.windows.actions and bounds.windows.hours
+    if bound and not any_holds(bounds.windows.hours, now, bounds.zone.info):
+        return Held("maintenance-windows", f"{action} only in {', '.join(span.text for span in bounds.windows.hours)}")
+    return None
+
+
+def room(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
+    """The bound on the nodes out that has no room for one more, None where each has."""
+    return _full(usage, node, "out", bounds.out, usage.out)
+
+
+def _full(
+    usage: Usage, node: str, name: str, limit_of: Callable[[Radius], Optional[Limit]], counts: Mapping[Radius, int]
+) -> Optional[Held]:
+    """The first radius of a node in which as many nodes are out, or under repair, as may be."""
+    for radius in usage.radii(node):
+        limit, count, size = limit_of(radius), counts.get(radius, 0), usage.size(radius)
+        if limit is not None and count >= limit.of(size):
+            what = f"{count} of {size} nodes {_where(radius)} are {'out' if name == 'out' else 'under repair'}"
+            return Held(f"{radius[0]}.{name}", f"{what}, at most {limit.show()}")
+    return None
+
+
+def rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:
+    """The rate that is used up, None where one more action fits each."""
+    for radius in usage.radii(node):
+        rates = bounds.radii.get(radius[0], RadiusBounds()).rates
+        for action in actions:
+            limit = rates.get(action)
+            if limit is None:
+                continue
+            count = usage.begun(radius, action, now - limit.seconds)
+            if count >= limit.operations:
+                why = f"{count} {action}s {_where(radius)} within {limit.seconds:g} s, at most {limit.operations}"
+                return Held(f"{radius[0]}.rate.{action}", why)
+    return None
+
+
+def _where(radius: Radius) -> str:
+    kind, name = radius
+    return "in the fleet" if kind == FLEET else f"in {name}" if "=" in name else f"in {kind} {name}"

@@ -1,0 +1,67 @@
+"""The breaker: what opens it by itself. Pure.
+
+A component that is wrong about many nodes at once, or a repair that does not help anywhere, is no fault of the nodes.
+Then the breaker opens: no mark is set and no repair begins until a person closes it. It never stops a mark from being
+cleared, a sent repair from being watched, or a node from being verified: nodes must not stay out because of it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, Sequence
+
+from nhc.core.limits import Limit
+
+NAME = "remedy"
+"""Its row in the store."""
+
+
+class BreakerSettings(NamedTuple):
+    """When it opens.
+
+    `faults` is how many nodes may become faulty within `within` seconds. `blind` is how many may have no verdict
+    (UNKNOWN, or no fresh report) at one time. `failures` is how many repairs in a row may end without a healthy node;
+    0 switches that off.
+    """
+
+    faults: Limit = Limit(share=0.10, least=5)
+    within: float = 900.0
+    failures: int = 5
+    blind: Limit = Limit(share=0.30, least=5)
+
+
+class BreakerInput(NamedTuple):
+    """What it judges: the fleet's size, the nodes that became faulty within the time, those without a verdict, and the
+    results of the last repairs, the newest last (true: the node was healthy afterwards).
+    """
+
+    nodes: int
+    faulty: int
+    blind: int
+    repairs: Sequence[bool]
+
+
+def opens(settings: BreakerSettings, seen: BreakerInput) -> str:
+    """Why the breaker must open now and stay open until a person closes it, "" where it need not."""
+    limit = settings.faults.of(seen.nodes)
+    if seen.faulty > limit:
+        return (
+            f"{seen.faulty} of {seen.nodes} nodes fell sick within {settings.within:g} s, more than "
+            f"{settings.faults.show()}: look for a common cause"
+        )
+    last = list(seen.repairs)[-settings.failures :] if settings.failures else []
+    if last and len(last) == settings.failures and not any(last):
+        return f"the last {len(last)} repairs left no node healthy"
+    return ""
+
+
+def blind(settings: BreakerSettings, seen: BreakerInput) -> str:
+    """Why nothing may begin as long as so many nodes have no verdict, "" where enough have one.
+
+    This passes by itself: reports that come again are what was missing.
+    """
+    if seen.blind <= settings.blind.of(seen.nodes):
+        return ""
+    return (
+        f"{seen.blind} of {seen.nodes} nodes have no fresh verdict, more than {settings.blind.show()}: "
+        "what reports about them is not to be trusted now"
+    )

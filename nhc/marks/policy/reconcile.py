@@ -1,0 +1,212 @@
+"""Bring a scheduler's nodes in line with reports: read, decide, write down, act, look again.
+
+One run at a time holds the ledger. What is to be done is on disk before it is done, and what the other side
+lost (a controller killed in the middle forgets its last seconds) is done again until it holds.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from nhc.core.matching.node_names import Names
+from nhc.core.model import Report
+from nhc.core.render.json import from_dict
+from nhc.core.system.bounded_read import cause
+from nhc.marks.policy.decide import Decision, Policy, decide, history_needed, unmatched
+from nhc.marks.policy.ledger import Ledger
+from nhc.marks.ports.adapter import (
+    AdapterError,
+    Applied,
+    Effect,
+    Marker,
+    NodeState,
+    Operation,
+    PlannedOperation,
+    Power,
+)
+from nhc.marks.ports.marks import may_change, same_cause
+
+Reports = Dict[str, Report]
+
+
+class BadReports(ValueError):
+    """A file of reports that cannot be read, in one line."""
+
+
+class SyncResult(NamedTuple):
+    """One run: what was decided, and, where it was carried out, what became of it;
+    `nhc.marks.policy.decide.unmatched`.
+    """
+
+    decision: Decision
+    applied: Tuple[Tuple[Operation, Applied], ...] = ()
+    dry_run: bool = True
+    unmatched: Tuple[str, ...] = ()
+
+    @property
+    def failed(self) -> List[Tuple[Operation, Applied]]:
+        return [(operation, applied) for operation, applied in self.applied if applied.effect is Effect.FAILED]
+
+
+# Reports.
+
+
+def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> List[Report]:
+    """The reports in files: one, a list, one a line, or an object with a list of them in `reports`."""
+    reports: List[Report] = []
+    for path in paths:
+        names = [path]
+        if path != "-" and os.path.isdir(path):
+            names = [f"{path}/{name}" for name in sorted(os.listdir(path)) if name.endswith(".json")]
+        for name in names:
+            try:
+                reports.extend(from_dict(value) for value in _documents(read(name)))
+            except json.JSONDecodeError as error:
+                raise BadReports(f"{name}: not a report in JSON: {error}") from None
+            except (OSError, ValueError, RecursionError) as error:
+                raise BadReports(f"{name}: {cause(error)}") from None
+    return reports
+
+
+def _documents(text: str) -> Iterator[Any]:
+    try:
+        values = [json.loads(text)]
+    except ValueError:
+        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        if not values:
+            raise ValueError("no report in it") from None
+    for value in values:
+        inner = value["reports"] if isinstance(value, dict) and "reports" in value else value
+        yield from inner if isinstance(inner, list) else [inner]
+
+
+def by_node(reports: Iterable[Report], nodes: Iterable[str]) -> Reports:
+    """The newest report of each node, under the name that the scheduler has for it."""
+    names = Names(nodes, ())
+    newest: Reports = {}
+    for report in reports:
+        name = names.here(report.host)
+        if name not in newest or newest[name].started < report.started:
+            newest[name] = report
+    return newest
+
+
+# Acting.
+
+
+def plan(
+    adapter: Marker, reports: Iterable[Report], policy: Policy, ledger: Ledger, now: float
+) -> Tuple[Decision, List[NodeState]]:
+    """Decide, without doing anything. Raises AdapterError, LedgerError."""
+    states = adapter.nodes()
+    history = ledger.history(now - history_needed(policy))
+    return decide(by_node(reports, (state.name for state in states)), states, policy, history, now), states
+
+
+def sync(
+    adapter: Marker,
+    reports: Sequence[Report],
+    policy: Policy,
+    ledger: Ledger,
+    *,
+    apply: bool,
+    retry_for: float = 60.0,
+    clock: Callable[[], float] = time.time,
+    pause: Callable[[float], None] = time.sleep,
+) -> SyncResult:
+    """Decide, and with `apply` carry it out. `retry_for` is how long a failing controller is tried again, in seconds.
+
+    Raises AdapterError when the nodes cannot be read, LedgerError when nothing may be done.
+    """
+    if not apply:
+        decision, states = plan(adapter, reports, policy, ledger, clock())
+        return SyncResult(decision, unmatched=unmatched(policy, states))
+    with ledger:
+        decision, states = plan(adapter, reports, policy, ledger, clock())
+        ledger.begin(decision.operations, clock())
+        done: Dict[Tuple[Operation, str], Applied] = {}
+        todo = list(decision.operations)
+        seen: Optional[List[NodeState]] = states
+        deadline = time.monotonic() + retry_for
+        wait = 0.5
+        while todo:
+            for operation, applied in _carry_out(adapter, todo, seen):
+                done[operation, applied.node] = applied
+            todo = _not_done(adapter, todo, done)
+            if not todo or time.monotonic() + wait > deadline:
+                break
+            pause(wait)
+            wait, seen = min(wait * 2, 8.0), None
+        for operation in Operation:
+            ledger.end(operation, (applied for (kind, _node), applied in done.items() if kind is operation), clock())
+    return SyncResult(
+        decision, tuple((operation, applied) for (operation, _node), applied in done.items()),
+        dry_run=False, unmatched=unmatched(policy, states),
+    )  # fmt: skip
+
+
+def _carry_out(
+    adapter: Marker, operations: Sequence[PlannedOperation], seen: Optional[List[NodeState]]
+) -> Iterator[Tuple[Operation, Applied]]:
+    """Do each kind of operation in one go; a controller that cannot be reached fails them all."""
+    for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
+        some = [planned for planned in operations if planned.operation is operation]
+        if not some:
+            continue
+        names = [planned.node for planned in some]
+        try:
+            if operation is Operation.CLEAR:
+                applied = adapter.clear(names, seen)
+            elif operation is Operation.MARK:
+                applied = adapter.mark({r.node: r.mark for r in some if r.mark is not None}, seen)
+            else:
+                applied = _repair(adapter, operation, some)
+        except AdapterError as error:
+            applied = [Applied(name, Effect.FAILED, str(error)) for name in names]
+        yield from ((operation, result) for result in applied)
+
+
+def _repair(adapter: Marker, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
+    if not isinstance(adapter, Power) or operation not in adapter.repairs():
+        return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {operation.value} a node") for r in operations]
+    applied: List[Applied] = []
+    for because in dict.fromkeys(planned.because for planned in operations):
+        applied += adapter.repair(operation, [r.node for r in operations if r.because == because], because)
+    return applied
+
+
+def _not_done(
+    adapter: Marker, operations: Sequence[PlannedOperation], done: Dict[Tuple[Operation, str], Applied]
+) -> List[PlannedOperation]:
+    """The operations that failed, or that the other side took and then lost. Repairs are never repeated."""
+    marks = [r for r in operations if r.operation in (Operation.CLEAR, Operation.MARK)]
+    again = [r for r in marks if done[r.operation, r.node].effect is Effect.FAILED]
+    changed = [r for r in marks if done[r.operation, r.node].effect is Effect.CHANGED]
+    if not changed:
+        return again
+    try:
+        now: Mapping[str, NodeState] = {state.name: state for state in adapter.nodes([r.node for r in changed])}
+    except AdapterError as error:
+        # Nobody can tell now whether it held: once the controller answers again, doing it again is harmless.
+        for planned in changed:
+            done[planned.operation, planned.node] = Applied(planned.node, Effect.FAILED, f"not confirmed: {error}")
+        return again + changed
+    for planned in changed:
+        if not _holds(planned, now.get(planned.node)):
+            done[planned.operation, planned.node] = Applied(planned.node, Effect.FAILED, "taken, and lost again")
+            again.append(planned)
+    return again
+
+
+def _holds(planned: PlannedOperation, state: Optional[NodeState]) -> bool:
+    if state is None:
+        return True  # gone from the cluster: nothing to repeat
+    if planned.operation is Operation.CLEAR:
+        # Somebody else may have taken it out since; that is theirs.
+        return state.available or state.mark is None or not may_change(state.mark)
+    if state.mark is None or planned.mark is None:
+        return False
+    return not state.available and (not may_change(state.mark) or same_cause(state.mark, planned.mark))

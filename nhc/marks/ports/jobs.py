@@ -1,0 +1,214 @@
+"""What the restarting of jobs asks of those that run jobs: how a job is, stop it and keep it waiting, let it start.
+
+A controller (Slurm, a kind of job in Kubernetes) never decides: `nhc.jobs` does. Every restart has the same two steps
+wherever it happens. HOLD stops what is left of the job and keeps it from starting, with the nodes that it must avoid;
+RELEASE lets it start again. Between them the loop waits until enough healthy nodes exist. Each call is sent once; what
+became of one without an answer is seen by `look`.
+
+Ours stand in `nhc.marks.plugins.JOB_CONTROLLERS`; those of other packages under the entry point group
+`nhc.job_controllers`.
+"""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import runtime_checkable as port
+
+from nhc.marks.ports.repair import Sent
+
+
+class Phase(str, Enum):
+    """Where a job is. HELD does not start until it is released; ENDING still leaves its nodes."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    ENDING = "ending"
+    HELD = "held"
+    FAILED = "failed"
+    SUCCEEDED = "succeeded"
+    CANCELLED = "cancelled"
+
+
+ENDS = frozenset({Phase.FAILED, Phase.SUCCEEDED, Phase.CANCELLED})
+
+
+class LossCause(str, Enum):
+    """Why a part of a job ended, as its controller says. Whether it was the infrastructure is decided elsewhere."""
+
+    NODE = "node"
+    """Its node failed, was lost, or could not start it."""
+    EVICTED = "evicted"
+    """It was asked to leave its node: a drain, a taint, the node's own pressure."""
+    PREEMPTED = "preempted"
+    """The scheduler gave its place to other work, and will start it again."""
+    EXIT = "exit"
+    """It ended by itself, with an exit status or by a signal."""
+    LIMIT = "limit"
+    """It went over a limit of its own: memory or time."""
+    CANCELLED = "cancelled"
+    """Its user, or an administrator, ended it."""
+    UNKNOWN = "unknown"
+
+
+class JobLoss(NamedTuple):
+    """One part of a job that ended badly, or its whole run. `at` is Unix time; `node` is "" where nobody says."""
+
+    node: str
+    cause: LossCause
+    detail: str
+    at: float
+
+
+class Wish(NamedTuple):
+    """What the job's user asked for: at most so many restarts (None: as many as the settings say), and its checkpoint.
+
+    `checkpoint` is a path or URL that is passed through to the job, which reads it by itself.
+    """
+
+    max_restarts: Optional[int] = None
+    checkpoint: str = ""
+
+
+class JobName(NamedTuple):
+    """One job. `uid` tells it from a later one of the same name; "" where the controller's names are never used again.
+
+    `kind` is the controller's word: `batch`, `PyTorchJob`.
+    """
+
+    kind: str
+    namespace: str
+    name: str
+    uid: str = ""
+
+    def text(self) -> str:
+        """As a person writes it: `PyTorchJob/team/llama`, `batch/17`."""
+        return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
+
+
+class JobView(NamedTuple):
+    """A job as it is now. Times are Unix seconds.
+
+    `run` is the same for as long as the job was not started anew: a failure is named by the run that failed. `nodes`
+    are those of this run, () while it has none. `wants` is how many nodes it needs, 0 where nobody can say now.
+    `number` is the number of our newest restart that the job itself shows, 0 for none: so a call whose answer was lost
+    is recognised. `held` says that it is held, and by us; `final` that it ended for good and can only be made anew.
+    `excludes` says that its controller can keep it off nodes by their names. `busy_elsewhere` is why it must not be
+    touched now, "" if it may. `bound` are nodes that it must run on: it is not kept off them, it waits for them.
+    """
+
+    job: JobName
+    run: str
+    phase: Phase
+    nodes: Tuple[str, ...] = ()
+    wants: int = 1
+    user: str = ""
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    losses: Tuple[JobLoss, ...] = ()
+    wish: Wish = Wish()
+    number: int = 0
+    held: bool = False
+    final: bool = False
+    excludes: bool = True
+    busy_elsewhere: str = ""
+    bound: Tuple[str, ...] = ()
+
+
+class JobOrder(NamedTuple):
+    """One HOLD or RELEASE, written down before it is sent.
+
+    `key` is the same for one restart whatever happens, `number` counts the restarts of a job from 1. `job` is the job
+    as it was when the restart was decided. `exclude` are all nodes to avoid. `manifest` is what the job is made anew
+    from where it ended for good, "" elsewhere.
+    """
+
+    key: str
+    number: int
+    job: JobView
+    exclude: Tuple[str, ...]
+    because: str
+    manifest: str = ""
+
+
+class JobController(Protocol):
+    """Something that runs jobs. It may block, for at most its timeout a call."""
+
+    def jobs(self) -> Sequence[JobView]:
+        """The jobs that asked to be restarted, and those that show a restart of ours. Raises AdapterError."""
+
+    def look(self, job: JobName) -> Optional[JobView]:
+        """One job now, None where there is none of that name and uid. Raises AdapterError."""
+
+    def manifest(self, job: JobView) -> str:
+        """What `release` makes the job anew from after `hold` has taken it away. Raises AdapterError.
+
+        "" where a job that ended for good cannot be made anew.
+        """
+
+    def hold(self, order: JobOrder) -> Sent:
+        """Stop the job and keep it from starting. Sent again it changes nothing. Never raises for what others do."""
+
+    def release(self, order: JobOrder) -> Sent:
+        """Let it start, kept off the nodes to avoid. Sent again it changes nothing. Never raises for what others do."""
+
+    def healthy(self, order: JobOrder) -> FrozenSet[str]:
+        """The nodes in service on which the job of a held restart may run, busy or not; those to avoid among them.
+
+        Raises AdapterError.
+        """
+
+    def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Those of the nodes that are down or lost for their cluster now, and why. Raises AdapterError."""
+
+
+@port
+class JobNotes(Protocol):
+    """A job controller that can leave a line where the job's user looks."""
+
+    def note(self, job: JobName, text: str) -> None:
+        """Raises AdapterError."""
+
+
+class Submission(NamedTuple):
+    """What a user submits: words for the scheduler's own command, or the text of manifests for `namespace`.
+
+    `wish` None: it does not ask to be restarted. `spares` are nodes more than the job needs, for its own steps.
+    """
+
+    words: Tuple[str, ...]
+    manifests: str = ""
+    namespace: str = ""
+    wish: Optional[Wish] = None
+    spares: int = 0
+
+
+class Submitted(NamedTuple):
+    """The names of what was submitted, and why the rest was not. `ambiguous`: nobody knows whether it was."""
+
+    jobs: Tuple[str, ...]
+    problem: str = ""
+    ambiguous: bool = False
+
+
+@port
+class JobSubmits(Protocol):
+    """A job controller that users submit jobs through."""
+
+    def submit(self, submission: Submission) -> Submitted:
+        """Submit, each job once. Never raises for what others do."""
+
+
+class MakeJobController(Protocol):
+    """How nhc constructs a job controller: what stands under its name is called like this, and reaches nobody yet."""
+
+    def __call__(
+        self,
+        settings: Optional[Mapping[str, str]] = None,
+        environ: Optional[Mapping[str, str]] = None,
+        timeout: float = 30.0,
+    ) -> JobController:
+        """`settings` are its table in the job settings (`[controllers.slurm]`), `environ` replaces the environment.
+
+        Raises AdapterError where the settings make no sense.
+        """

@@ -1,0 +1,201 @@
+"""The rules of marks: what a report asks for, what an adapter must leave alone, and how a mark reads as text.
+
+`may_mark` and `may_clear` are the one place that says when a node's state is not nhc's to change, so that every
+adapter respects an operator in the same way. A mark's text is
+"NHC: check_fs_free: / is full [action: reboot] [since: 2025-01-31T08:15:00Z]".
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Optional, Sequence, Tuple
+
+from nhc.core.matching.mark_cause import same_words
+from nhc.core.model import Action, CheckResult, Report, Verdict, describe, printable
+from nhc.core.timestamps import from_utc, utc
+from nhc.marks.ports.adapter import OURS, OWNER, REMEDY_OWNER, SCHEDULER, Effect, Mark, NodeState
+
+TAG = "NHC:"
+"""The first word of marks of OWNER; LBNL NHC's, so that marks it left are ours to clear."""
+
+GATE_TAG = "NHC-GATE:"
+"""The first word of a gate's mark where a scheduler keeps a reason. Not TAG, which a health check resumes."""
+
+TAGS = {OWNER: TAG, REMEDY_OWNER: "NHC-REMEDY:"}
+"""The first word of every mark that is ours, by its owner."""
+
+WHY_LIMIT = 240
+"""Characters kept of a mark's explanation. Slurm, PBS and LSF all take more; people read less."""
+
+DRASTIC = (
+    Action.NONE, Action.INSPECT, Action.RESTART_APP, Action.RESET_DEVICE, Action.RELOAD_DRIVER, Action.REBOOT,
+    Action.REPLACE,
+)  # fmt: skip
+"""Repairs, the least first. INSPECT is low because every failure suggests it where nothing better is known."""
+
+
+def mark_of(report: Report) -> Optional[Mark]:
+    """The mark that a report asks for: its first failure, how many more, and the most drastic repair suggested.
+
+    None where nothing is CRIT: an UNKNOWN verdict never takes a node out.
+    """
+    failures = report.failures()
+    if not failures:
+        return None
+    more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
+    why = printable(describe(failures[0]), WHY_LIMIT - len(more)) + more
+    return Mark(why, most_drastic(failures).outcome.action, report.started, cause=cause_of(failures[0]))
+
+
+def most_drastic(failures: Sequence[CheckResult]) -> CheckResult:
+    """The failure that suggests the most drastic repair, the first of several. Raises ValueError for none."""
+    return max(failures, key=lambda failure: DRASTIC.index(failure.outcome.action))
+
+
+def cause_of(result: CheckResult) -> str:
+    """What a failure is about: the check, the reason's key and the target."""
+    return cause_text(result.check, result.outcome.reason, result.outcome.target)
+
+
+def cause_text(check: str, reason: str, target: str) -> str:
+    """The same of what was kept of a failure: by this text marks, faults and episodes are known again."""
+    return printable(f"{check}|{reason}|{target}", WHY_LIMIT)
+
+
+def cause_in_words(cause: str) -> str:
+    """Such a text for a person: its parts with commas between, without the empty ones."""
+    return ", ".join(filter(None, cause.split("|")))
+
+
+def out_by_nhc(state: NodeState) -> bool:
+    """Whether nhc keeps a node out of service, by a mark or by a gate: what ceilings count."""
+    mark = state.mark
+    return not state.available and mark is not None and (mark.ours or mark.why.startswith(GATE_TAG))
+
+
+def healthy(report: Report) -> bool:
+    """Whether a report says that a node is fit for work. UNKNOWN does not: it leaves a node as it is."""
+    return report.verdict in (Verdict.OK, Verdict.WARN)
+
+
+def may_change(mark: Mark, owner: str = OWNER) -> bool:
+    """Whether the part of nhc that acts as `owner` may replace or clear a mark: its own; REMEDY_OWNER also OWNER's."""
+    return mark.owner == owner or (owner == REMEDY_OWNER and mark.owner == OWNER)
+
+
+def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
+    """Whether to set `mark` on a node: CHANGED says yes.
+
+    The rules: a node that is not known, or held, is left; one that somebody else took out keeps their reason, even
+    where they gave none; nobody else replaces a mark that waits for a proof; our own mark is refreshed when its cause
+    is new, not when a figure in its text is.
+    """
+    if state is None:
+        return Effect.FAILED, "not a node that the scheduler knows"
+    if state.hold:
+        return Effect.REFUSED, f"left alone: {state.hold}"
+    if state.available:
+        note = state.mark.why if state.mark and not state.mark.ours else ""
+        return Effect.CHANGED, f"replaces the note {note!r}" if note else ""
+    if mark.owner == REMEDY_OWNER and unheard(state):
+        return Effect.CHANGED, f"the scheduler does not hear it: {state.shown}"
+    if state.mark is None:
+        return Effect.REFUSED, f"already {state.shown}, with no reason given: somebody else's"
+    if not may_change(state.mark, mark.owner):
+        by = state.mark.owner or "somebody else"
+        return Effect.REFUSED, f"already {state.shown} by {by}: {printable(state.mark.why, 120)}"
+    if same_cause(state.mark, mark):
+        return Effect.UNCHANGED, "already so"
+    return Effect.CHANGED, "reason refreshed"
+
+
+def unheard(state: NodeState) -> bool:
+    """Whether a node is out only because its scheduler does not hear it: that is a fault, and nobody's decision."""
+    return state.silence is not None and state.mark is not None and state.mark.owner == SCHEDULER
+
+
+def may_clear(state: Optional[NodeState], owner: str = OWNER) -> Tuple[Effect, str]:
+    """Whether to put a node back into service: only where a mark that `owner` may change took it out."""
+    if state is None:
+        return Effect.FAILED, "not a node that the scheduler knows"
+    if state.mark is None or not may_change(state.mark, owner):
+        if state.available:
+            return Effect.UNCHANGED, "carries no mark of ours"
+        by = state.mark.owner or "somebody else" if state.mark else "somebody else, with no reason given"
+        return Effect.REFUSED, f"{state.shown} by {by}{f': {printable(state.mark.why, 120)}' if state.mark else ''}"
+    if state.hold:
+        return Effect.REFUSED, f"left alone: {state.hold}"
+    return Effect.CHANGED, ""
+
+
+def clears_later(state: Optional[NodeState]) -> str:
+    """What keeps our own mark from being cleared for a while, "" where nothing does.
+
+    A scheduler may still wait for a reboot, or have the node reserved, after the node has reported that it is well.
+    """
+    return state.hold if state is not None and state.mark is not None and state.mark.ours else ""
+
+
+def same_cause(standing: Mark, wanted: Mark) -> bool:
+    """Whether a mark of ours that stands on a node tells of what the wanted one does: cause and repair are the same.
+
+    Where the standing one's cause is not known, as after a scheduler gave it back, its words tell, figures left out.
+    """
+    nothing = (Action.NONE, Action.INSPECT)  # no text tells these two apart
+    if standing.action is not wanted.action and not (standing.action in nothing and wanted.action in nothing):
+        return False
+    if standing.owner != wanted.owner:
+        return False
+    if mark_text(standing) == mark_text(wanted):
+        return True
+    if standing.cause and wanted.cause:
+        return standing.cause == wanted.cause
+    _check, reason, target = (*wanted.cause.split("|", 2), "", "")[:3]
+    names = {*re.findall(r"\d+", reason), *target.split()}  # Xid 79 is another error than Xid 48, CPU 24 than CPU 30
+    return same_words(_plain_why(standing), _plain_why(wanted), names)
+
+
+_TAIL = re.compile(r"\s*\[(action|since): ([^\[\]]+)\]$")
+
+
+def _plain_why(mark: Mark) -> str:
+    """Why, as a mark's text has it: on one line, and without what looks like our own annotation."""
+    why = printable(mark.why, WHY_LIMIT).strip() or "unhealthy"
+    while _TAIL.search(why):  # it must not be read back as one
+        why = _TAIL.sub("", why).strip() or "unhealthy"
+    return why
+
+
+def mark_text(mark: Mark, with_since: bool = False) -> str:
+    """A mark of ours as text. The time is put in where the other side keeps none itself."""
+    text = f"{TAGS.get(mark.owner, TAG)} {_plain_why(mark)}"
+    if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
+        text += f" [action: {mark.action.value}]"
+    if with_since and mark.since is not None:
+        text += f" [since: {utc(mark.since)}]"
+    return text
+
+
+def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) -> Optional[Mark]:
+    """The mark in a reason's text, ours where it begins with one of the tags; None for an empty reason."""
+    text = printable(text).strip()
+    if not text:
+        return None
+    ours = next((known for known, tag in TAGS.items() if f"{text} ".startswith(f"{tag} ")), "")
+    if not ours:
+        return Mark(text, since=since, owner="" if owner in OURS else owner)
+    why, action = text[len(TAGS[ours]) :].strip(), Action.NONE
+    tail = _TAIL.search(why)
+    while tail:
+        if tail[1] == "action" and tail[2] in {known.value for known in Action}:
+            action = Action(tail[2])
+        elif tail[1] == "since":
+            written = from_utc(tail[2], -1.0)
+            if written < 0 or utc(written) != tail[2]:
+                break
+            since = written
+        else:
+            break
+        why = why[: tail.start()]
+        tail = _TAIL.search(why)
+    return Mark(why, action, since, ours)

@@ -1,0 +1,195 @@
+"""What an agent pushes to a server: one or several of its reports in one JSON object, packed with gzip.
+
+    {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "boot": "b1", "seq": 9000,
+     "reports": [{"at": 1.5, "seq": 8000, "complete": true, "report": {...}}]}
+
+A report that says what its node's newest says already, figures aside, is sent as what may differ in it:
+
+    {"at": 61.5, "seq": 68000, "complete": true, "unchanged": DIGEST, "started": 61.0, "elapsed": 0.5, "results": [...]}
+
+DIGEST is what the server answered to the whole report, and `results` are the problems alone, left out where there are
+none. Its times are of milliseconds. A server whose store has another digest of the node answers `"whole": true`, takes
+nothing, and is sent the whole.
+
+`at` is when the node was so (Unix time); its report begins with its oldest result. `seq` counts the milliseconds of
+this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: no clock that is set changes the
+order of reports, and the difference says how old one is. `suite` is there in a report of deep checks: it says what they
+found, and nothing of how the node is now. `lost`, where it is there, counts reports that the agent could not keep while
+the server was away. The reader takes nothing on trust: the bytes are bounded before and after they are unpacked.
+"""
+
+from __future__ import annotations
+
+import json
+import zlib
+
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.model import Report
+from nhc.core.render.json import from_dict, from_result, to_dict, to_result
+
+if TYPE_CHECKING:
+    from typing import Mapping, Sequence, Tuple
+
+PATH = "/v1/reports"
+SCHEMA = 1
+MOST = 100
+"""Reports in one push."""
+SUITE_LIMIT = 100
+"""Characters of a suite's name."""
+DIGEST_LIMIT = 100
+"""Characters of a digest."""
+VALUES = 400_000
+"""Values in one push. A hundred reports of 150 results have fewer; each takes 50 to 240 bytes once it is read, however
+short it is when packed."""
+
+
+class TooLarge(ValueError):
+    """More bytes or values than a push may have, unpacked."""
+
+
+class Pushed(NamedTuple):
+    """One report, when the node was so, and whether all of its checks have been judged in it."""
+
+    report: Report
+    complete: bool
+    at: float
+    suite: str = ""
+    """The suite of deep checks that it is of, "" for an ordinary report."""
+    seq: int = 0
+    """Milliseconds of its boot when it was made, no two the same; 0 where it is not known."""
+    unchanged: str = ""
+    """The digest of what its node's newest report says, where this says the same: it then has the problems alone."""
+
+
+class Push(NamedTuple):
+    """What one node pushes at once, the oldest report first."""
+
+    node: str
+    reports: Tuple[Pushed, ...]
+    lost: int = 0
+    boot: str = ""
+    """The boot in which it was sent, "" where it is not known."""
+    seq: int = 0
+    """Milliseconds of that boot when it was sent."""
+
+
+def to_text(pushed: Pushed) -> str:
+    """One report as a spool keeps it: what stands in the list of a push, on one line."""
+    more = {**({"suite": pushed.suite} if pushed.suite else {}), **({"seq": pushed.seq} if pushed.seq else {})}
+    return json.dumps(
+        {"at": pushed.at, "complete": pushed.complete, **more, "report": to_dict(pushed.report)}, separators=(",", ":")
+    )
+
+
+def to_unchanged_text(pushed: Pushed, digest: str) -> str:
+    """A report that says what the server has under `digest`: its times and its problems."""
+    report = pushed.report
+    results = [to_result(result) for result in report.results if result.is_problem]
+    return json.dumps(
+        {
+            "at": round(pushed.at, 3), "complete": pushed.complete, "seq": pushed.seq, "unchanged": digest,
+            "started": round(report.started, 3), "elapsed": round(report.elapsed, 3),
+            **({"results": results} if results else {}),
+        },
+        separators=(",", ":"),
+    )  # fmt: skip
+
+
+def pack(node: str, texts: Sequence[str], lost: int = 0, boot: str = "", seq: int = 0) -> bytes:
+    """A push of reports as `to_text` made them."""
+    sent = {**({"lost": lost} if lost else {}), **({"boot": boot, "seq": seq} if boot and seq else {})}
+    head = json.dumps({"nhc": "push", "schema": SCHEMA, "node": node, **sent}, separators=(",", ":"))
+    body = f'{head[:-1]},"reports":[{",".join(texts)}]}}'.encode()
+    packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: as gzip
+    return packer.compress(body) + packer.flush()
+
+
+def unpack(data: bytes, limit: int) -> bytes:
+    """What gzip packed, of at most `limit` bytes. Raises TooLarge, ValueError."""
+    unpacker = zlib.decompressobj(31)
+    try:
+        body = unpacker.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"not gzip: {error}") from None
+    if len(body) > limit:
+        raise TooLarge(f"more than {limit} bytes when unpacked")
+    if not unpacker.eof:
+        raise ValueError("the gzip stream is cut")
+    if unpacker.unused_data:
+        raise ValueError("something stands after the gzip stream")
+    return body
+
+
+def parse(body: bytes) -> Push:
+    """The push in a JSON document. Raises ValueError saying what is wrong with it."""
+    if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES:  # counted in texts too: a bound, in no time
+        raise TooLarge(f"more than {VALUES} values")
+    try:
+        value = json.loads(body.decode())
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    except UnicodeDecodeError:
+        raise ValueError("not UTF-8") from None
+    except ValueError as error:
+        raise ValueError(f"not JSON: {error}") from None
+    if not isinstance(value, dict) or value.get("nhc") != "push":
+        raise ValueError('no push: expected an object with "nhc": "push"')
+    if value.get("schema") != SCHEMA:
+        raise ValueError(f"a push of schema {str(value.get('schema'))[:20]}: this nhc reads schema {SCHEMA}")
+    node, listed, lost = value.get("node"), value.get("reports"), value.get("lost", 0)
+    if not isinstance(node, str) or not node:
+        raise ValueError("node is no name")
+    if not isinstance(listed, list) or not 0 < len(listed) <= MOST:
+        raise ValueError(f"reports is no list of 1 to {MOST}")
+    boot = value.get("boot", "")
+    if not isinstance(boot, str):
+        raise ValueError("boot is no name")
+    reports = tuple(_pushed(entry, node, boot) for entry in listed)
+    return Push(node, reports, _count(lost, "lost"), boot, _count(value.get("seq", 0), "seq"))
+
+
+def _count(value: object, name: str) -> int:
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+        raise ValueError(f"{name} is no count")
+    return value
+
+
+def _pushed(entry: object, node: str, boot: str) -> Pushed:
+    if not isinstance(entry, dict) or not isinstance(entry.get("complete"), bool):
+        raise ValueError("complete is neither true nor false")
+    at, suite = _time(entry, "at"), entry.get("suite", "")
+    if not isinstance(suite, str) or len(suite) > SUITE_LIMIT or not suite.isprintable():
+        raise ValueError("suite is no name")
+    try:
+        seq = _count(entry.get("seq", 0), "seq")
+        if "unchanged" in entry:
+            return Pushed(_unchanged(entry, node, boot), entry["complete"], at, "", seq, _digest(entry, boot, seq))
+        return Pushed(from_dict(entry.get("report")), entry["complete"], at, suite, seq)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    except OverflowError:
+        raise ValueError("not a report: a number is beyond all measure") from None
+
+
+def _digest(entry: Mapping[str, object], boot: str, seq: int) -> str:
+    digest = entry["unchanged"]
+    if not isinstance(digest, str) or not 0 < len(digest) <= DIGEST_LIMIT or not digest.isprintable():
+        raise ValueError("unchanged is no digest")
+    if not boot or not seq or "suite" in entry or "report" in entry:
+        raise ValueError("a report that is unchanged has a boot and a number of its own, no suite and no report")
+    return digest
+
+
+def _unchanged(entry: Mapping[str, object], node: str, boot: str) -> Report:
+    results = entry.get("results", [])
+    if not isinstance(results, list):
+        raise ValueError("results is no list")
+    started, elapsed = _time(entry, "started"), _time(entry, "elapsed")
+    return Report(node, boot, started, elapsed, tuple(from_result(result) for result in results))
+
+
+def _time(entry: Mapping[str, object], name: str) -> float:
+    value = entry.get(name)
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+        raise ValueError(f"{name} is no time")
+    return float(value)

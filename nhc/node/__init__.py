@@ -1,0 +1,1 @@
+"""What judges this node: facts, checks, the kernel's log, the engine."""

@@ -1,0 +1,217 @@
+"""RDMA adapters against themselves: perftest for InfiniBand, RoCE and EFA, fi_pingpong where EFA has no perftest."""
+
+from __future__ import annotations
+
+from nhc.core.check import check, flag, opt
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Metric, Outcome, crit, ok, skip, unknown, worst
+from nhc.core.units import seconds, size_bytes, whole
+from nhc.node.checks import deep
+from nhc.node.checks.ib import NAMES, chosen
+from nhc.node.facts import efa
+from nhc.node.facts.tools import perftest, pingpong
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Sequence, Union
+
+    from nhc.core.host import Completed
+    from nhc.node.facts.infiniband import Port
+    from nhc.node.facts.tools.perftest import Perftest
+
+FIRST_PORT = 18515 + 20000
+"""The TCP port by which the two ends find each other: perftest's default moved away, one more for each adapter."""
+READY = 15.0
+"""Seconds that the listening end gets."""
+LOCAL = "127.0.0.1"
+MOST_LATENCY = opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only")
+
+
+@check(
+    "check_deep_rdma",
+    opt("-t --time", "duration", seconds, "how long to measure each port", 5.0),
+    opt("-s --size", "size", size_bytes, "the message size that is judged", 65536),
+    opt("-x --gid", "gid", whole, "the GID index (RoCE)"),
+    flag("-l --latency", "latency", "measure latency as well"),
+    MOST_LATENCY,
+    deep.FLOOR,
+    NAMES,
+    timeout=deep.OVERHEAD + 1800,
+    tags=("ib",),
+)
+def check_deep_rdma(
+    host: Host,
+    duration: float = 5.0,
+    size: int = 65536,
+    gid: Optional[int] = None,
+    latency: bool = False,
+    most: Optional[float] = None,
+    floor: Optional[float] = None,
+    ports: Sequence[str] = (),
+) -> List[Outcome]:
+    """Each RDMA port writes to itself as fast as its adapter and slot allow.
+
+    Runs both ends of perftest's ib_write_bw on each active port of the node. Loopback proves the adapter and its PCIe
+    slot, not the cable or the switch: a pair of nodes does that. Judged is the row of SIZE, in Gb/s of the header's
+    unit. UNKNOWN where the other end did not come up or no row was printed.
+
+    Example: * |context deep| check_deep_rdma -l mlx5_0 mlx5_1
+    """
+    picked, outcomes = chosen(host, list(ports))
+    own = {port.name for port in efa.devices(host)}
+    active = [port for port in picked if port.name not in own and port.up]
+    if not active:
+        return [*outcomes, skip("NoRdmaPort", "no active RDMA port to test (EFA has check_deep_efa)")]
+    for number, port in enumerate(active):
+        common = ["-d", port.device, "-i", str(port.port), "-F", *(["-x", str(gid)] if gid is not None else [])]
+        at = FIRST_PORT + 2 * number
+        bandwidth = ["ib_write_bw", *common, "-s", str(size), "--report_gbits", "-D", str(max(2, round(duration)))]
+        done = _both(host, bandwidth, at, duration + deep.START)
+        judged = [done if isinstance(done, Outcome) else _bandwidth(host, port, size, done, floor)]
+        if latency and not judged[0].verdict > 1:
+            slow = _both(host, ["ib_write_lat", *common, "-s", "2", "-n", "1000"], at + 1, deep.START)
+            judged.append(slow if isinstance(slow, Outcome) else _latency(host, port, slow, most))
+        outcomes += [outcome._replace(target=outcome.target or port.name) for outcome in judged]
+    return deep.among_peers(outcomes, {port.name: str(port.rate_gbps) for port in active}, floor)
+
+
+def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Completed, Outcome]:
+    """Run the two ends of a test on this node; how the calling one ended."""
+    command = [*argv, "-p", str(at)]
+    return deep.both_ends(
+        host, command, [*command, LOCAL], f"{argv[0]}-{at}.log", timeout, READY,
+        lambda done: "Couldn't connect" in done.output,
+    )  # fmt: skip
+
+
+def _read(tool: str, done: Completed) -> Union[Perftest, Outcome]:
+    try:
+        result = perftest.parse(done.output)
+    except ValueError as error:
+        return deep.unreadable(tool, error, done)
+    hard = [line for line in result.failures if "Conflicting CPU frequency" not in line]
+    if result.validated is False:
+        return crit("DeepWrongData", f"{tool}: the data that arrived is not what was sent", evidence=deep.tail(done))
+    if hard or done.status:
+        why = hard[0] if hard else f"status {done.status}"
+        bad = any("Failed status" in line or "Completion with error" in line for line in hard)
+        judge = crit if bad else unknown
+        reason = "DeepLinkErrors" if bad else "DeepToolFailed"
+        return judge(reason, f"{tool}: {why}", evidence=deep.tail(done))
+    return result
+
+
+def _bandwidth(host: Host, port: Port, size: int, done: Completed, floor: Optional[float]) -> Outcome:
+    result = _read("ib_write_bw", done)
+    if isinstance(result, Outcome):
+        return result
+    row = next((row for row in result.rows if row.size == size and row.average is not None), None)
+    if row is None or row.iterations <= 0 or not row.average or row.average <= 0:
+        return deep.no_proof("ib_write_bw", f"no row of {size} bytes", done)
+    if result.device and result.device != port.device:
+        return deep.no_proof("ib_write_bw", f"it ran on {result.device}", done)
+    return deep.hold(host, deep.Measured("rdma_write", row.average, "Gb/s", port.name, size), floor)
+
+
+def _latency(host: Host, port: Port, done: Completed, most: Optional[float]) -> Outcome:
+    result = _read("ib_write_lat", done)
+    if isinstance(result, Outcome):
+        return result
+    row = next((row for row in result.rows if row.latency_typical is not None), None)
+    if row is None or not row.latency_typical or row.latency_typical <= 0:
+        return deep.no_proof("ib_write_lat", "no row", done)
+    measured = deep.Measured("rdma_write_latency", row.latency_typical, "us", port.name, at_least=False)
+    return deep.hold(host, measured, most)
+
+
+@check(
+    "check_deep_efa",
+    deep.FLOOR,
+    MOST_LATENCY,
+    timeout=deep.OVERHEAD + 1800,
+    tags=("ib", "efa"),
+)
+def check_deep_efa(host: Host, floor: Optional[float] = None, most: Optional[float] = None) -> List[Outcome]:
+    """Each Elastic Fabric Adapter writes to itself as fast as it should.
+
+    Runs both ends of perftest (ib_write_bw, then ib_write_lat, over SRD, all message sizes) on each adapter, or
+    fi_pingpong with the efa provider where perftest is not installed. Judged is the best bandwidth over the sizes, as
+    HyperPod's loopback check does, which also tells the average and the latencies.
+
+    Example: * |context deep| check_deep_efa -f 20
+    """
+    devices = efa.devices(host)
+    if not devices:
+        return [skip("NoRdmaPort", "no Elastic Fabric Adapter on this node")]
+    outcomes: List[Outcome] = []
+    for number, port in enumerate(devices):
+        at = FIRST_PORT + 1000 + 2 * number
+        if host.which("ib_write_bw") is None and host.which("fi_pingpong") is not None:
+            outcomes.append(_pingpong(host, port, at))
+            continue
+        common = ["-d", port.device, "-c", "SRD", "-x", "0", "-F", "-a"]
+        done = _both(host, ["ib_write_bw", *common, "--report_gbits"], at, 300.0)
+        lat = done if isinstance(done, Outcome) else _both(host, ["ib_write_lat", *common], at + 1, 300.0)
+        outcomes.append(_efa(host, port, done, lat, floor, most))
+    return [outcome._replace(target=outcome.target or port.device) for outcome, port in zip(outcomes, devices)]
+
+
+def _efa(
+    host: Host, port: Port, done: Union[Completed, Outcome], lat: Union[Completed, Outcome], floor: Optional[float],
+    most: Optional[float],
+) -> Outcome:  # fmt: skip
+    if isinstance(done, Outcome):
+        return done
+    bandwidth = _read("ib_write_bw", done)
+    latency = lat if isinstance(lat, Outcome) else _read("ib_write_lat", lat)
+    if isinstance(bandwidth, Outcome):
+        return bandwidth
+    if isinstance(latency, Outcome):
+        return latency
+    rates = [row.average for row in bandwidth.rows if row.average]
+    times = [row.latency_typical for row in latency.rows if row.latency_typical]
+    largest = max((row.size for row in bandwidth.rows), default=0)
+    if len(rates) < 8 or largest < 65536 or not times:  # -a goes from 2 bytes to 8 MiB, on EFA to its largest message
+        return deep.no_proof("ib_write_bw", f"{len(rates)} sizes up to {largest} bytes, {len(times)} latencies", done)
+    judged = [deep.hold(host, deep.Measured("efa_write", max(rates), "Gb/s", port.device, largest), floor)]
+    judged.append(deep.hold(host, deep.Measured("efa_latency", min(times), "us", port.device, at_least=False), most))
+    extra = (Metric("efa_write_average", sum(rates) / len(rates), "Gb/s"), Metric("efa_latency_max", max(times), "us"),
+             Metric("efa_latency_average", sum(times) / len(times), "us"))  # fmt: skip
+    metrics = (metric for outcome in judged for metric in outcome.metrics)
+    return worst(tuple(judged))._replace(metrics=(*metrics, *extra))
+
+
+def _pingpong(host: Host, port: Port, at: int) -> Outcome:
+    """fi_pingpong over the efa provider. One message is under way at a time: its rate is no measure of bandwidth."""
+    command = ["fi_pingpong", "-p", "efa", "-e", "rdm", "-d", f"{port.device}-rdm", "-c", "-I", "100"]
+    done = ping(host, command, at)
+    return done if isinstance(done, Outcome) else judge_pingpong(done, port.device)
+
+
+def ping(host: Host, command: Sequence[str], at: int) -> Union[Completed, Outcome]:
+    """Run the two ends of fi_pingpong; how the calling one ended."""
+    return deep.both_ends(
+        host, [*command, "-B", str(at)], [*command, "-P", str(at), LOCAL], f"fi_pingpong-{at}.log", 120.0, READY,
+        lambda done: bool(done.status) and "refused" in (done.output).lower(),
+    )  # fmt: skip
+
+
+def judge_pingpong(done: Completed, device: str) -> Outcome:
+    """What a run of fi_pingpong says: that data arrives whole, and how long a message takes."""
+    try:
+        result = pingpong.parse(done.output)
+    except ValueError as error:
+        return deep.unreadable("fi_pingpong", error, done)
+    if result.failures or done.status:
+        why = result.failures[0] if result.failures else f"status {done.status}"
+        return unknown("DeepToolFailed", f"fi_pingpong: {why}", target=device, evidence=deep.tail(done))
+    lost = [row for row in result.rows if row.acked < row.sent]
+    if lost:
+        message = f"{device}: {lost[0].sent - lost[0].acked} of {lost[0].sent} messages were not answered"
+        return crit("DeepLinkErrors", message, target=device, evidence=deep.tail(done))
+    if len(result.rows) < 5 or any(row.sent <= 0 for row in result.rows):
+        return deep.no_proof("fi_pingpong", f"{len(result.rows)} sizes", done, device)
+    best = min(row.latency for row in result.rows)
+    metrics = (Metric("efa_latency", best, "us"),)
+    message = f"{device}: messages of {len(result.rows)} sizes were answered, {deep.show(best)} us at best"
+    return ok(f"{message}; bandwidth is not measured without perftest", target=device, metrics=metrics)

@@ -1,0 +1,94 @@
+"""Accelerators beside what earlier looks found of them: on the bus, and in the counters of their memory."""
+
+from __future__ import annotations
+
+from nhc.core import memory
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Action, Metric, Outcome, crit, warn
+from nhc.node.facts.accelerator_values import Device, Inventory
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, Iterable, List
+
+HAD = "accelerators-on-bus"
+"""Memory of the accelerators that the PCI bus showed, of which boot and of which machine."""
+LOOKS = "gpu-corrected-errors"
+"""Memory of the corrected errors of each device at an earlier look: when (seconds since boot), in DRAM, in SRAM."""
+LIFE = "gpu-uncorrected-errors"
+"""Memory of the uncorrected errors of each board's life: in which boot, at the end of the boot before, and last."""
+APART = 60.0
+"""Seconds between looks that are compared: a hook's come one right after the other."""
+DAY = 86400.0
+
+
+def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
+    """What the PCI bus showed before and shows no more. A virtual function comes and goes by its nature.
+
+    Whoever judges without a number knows only this. The memory is the machine's: a disk that has moved tells nothing.
+    """
+    here = sorted(f.address for f in inventory.on_bus if not host.exists(f"/sys/bus/pci/devices/{f.address}/physfn"))
+    held = memory.recall(host.memory, HAD)
+    if not here and not held:
+        return []
+    boot, machine = host.boot_id(), host.read_or("/sys/class/dmi/id/product_uuid")
+    listed = held.get("addresses")
+    had = [address for address in listed if isinstance(address, str)] if isinstance(listed, list) else []
+    missing = sorted(set(had) - set(here)) if held.get("machine") == machine and len(here) < len(had) else []
+    if not missing:
+        memory.keep(host.memory, HAD, {"addresses": here, "boot": boot, "machine": machine})
+        return []
+    same = held.get("boot") == boot
+    verb = "are gone" if len(missing) > 1 else "is gone"
+    since = "since an earlier look of this boot" if same else "since before the node restarted"
+    message = f"{', '.join(missing)} {verb} from the PCI bus {since}: {len(here)} of {len(had)} accelerators are left"
+    metrics = (Metric("gpu_on_bus", len(here)), Metric("gpu_expected", len(had)))
+    verdict = crit if same else warn
+    return [verdict("GpuGone", message, target=missing[0], metrics=metrics, action=Action.REBOOT)]
+
+
+def memory_errors(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcome]:
+    """Errors that grow fast, and errors of before the restart that nobody has seen. `dram`, `sram`: the limits."""
+    yield from _growth(host, device, dram, sram)
+    yield from _before_load(host, device)
+
+
+def _growth(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcome]:
+    """Corrected errors that come so fast that the limit is near: a hundredth of it at least, all of it within a day."""
+    now, counted = host.monotonic(), [device.errors.dram.corrected or 0, device.errors.sram.corrected or 0]
+    name = device.id or device.label
+    held: Any = host.memory.load(LOOKS).get(name)
+    known = isinstance(held, list) and len(held) == 3 and all(isinstance(value, (int, float)) for value in held)
+    if known and 0 <= now - held[0] < APART:
+        return
+
+    def change(looks: Dict[str, Any]) -> None:
+        looks[name] = [now, *counted]
+
+    host.memory.update(LOOKS, change)
+    if not known or now <= held[0]:
+        return
+    for place, before, number, limit in (("DRAM", held[1], counted[0], dram), ("SRAM", held[2], counted[1], sram)):
+        more, took = number - before, now - held[0]
+        if limit and more >= max(1, limit // 100) and more / took * DAY >= limit and number <= limit:
+            message = f"{device.label}: {more} corrected {place} errors within {took:.0f} s (limit {limit})"
+            reason = f"Gpu{place.capitalize()}Corrected"
+            yield warn(reason, message, target=device.label, action=Action.INSPECT)
+
+
+def _before_load(host: Host, device: Device) -> Iterable[Outcome]:
+    """Uncorrected errors that the board has counted since the last look of the boot before, and this boot has not."""
+    total = device.errors.dram_aggregate.uncorrected
+    if total is None or not device.id:
+        return
+    total += device.errors.sram_aggregate.uncorrected or 0
+    fresh = (device.errors.dram.uncorrected or 0) + (device.errors.sram.uncorrected or 0)
+    boot, boards = host.boot_id(), memory.recall(host.memory, LIFE)
+    held: Any = boards.get(device.id)
+    known = isinstance(held, list) and len(held) == 3 and all(isinstance(value, int) for value in held[1:])
+    base = total if not known else held[1] if held[0] == boot else held[2]
+    memory.keep(host.memory, LIFE, {**boards, device.id: [boot, base, total]})
+    unseen = total - base - fresh
+    if known and unseen > 0:
+        message = f"{device.label}: {unseen} uncorrected errors since the last look before the restart"
+        yield warn("GpuUncorrectedBefore", message, target=device.label, action=Action.INSPECT)

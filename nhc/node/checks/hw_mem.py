@@ -1,0 +1,149 @@
+"""Memory and swap: their size and what is free of them. Messages and units are LBNL NHC's, in kB."""
+
+from __future__ import annotations
+
+from nhc.core.check import Param, arg, check
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.model import Metric, Outcome, crit, known, ok, unknown
+from nhc.core.units import percent, show_size, size_kb
+from nhc.node.facts.meminfo import MemoryInfo, memory
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional, Tuple
+
+
+class Fudge(NamedTuple):
+    """A tolerance: a share of what was found, or an amount in kB."""
+
+    share: float = 0.0
+    amount: int = 0
+
+    def of(self, total: int) -> int:
+        return int(self.share * total / 100) + self.amount
+
+
+EXACT = Fudge()
+
+_SIZE = {"RAM": " size", "SWAP": " size", "system memory": ""}
+"""How LBNL NHC's messages name the size of each."""
+
+
+def fudge(value: str) -> Fudge:
+    """`2%` or a size."""
+    return Fudge(share=percent(value)) if value.endswith("%") else Fudge(amount=size_kb(value))
+
+
+_LIMITS: Tuple[Param, ...] = (
+    arg("min", size_kb, "least size (k, M, G, T; kB where no unit is given); no minimum where left empty"),
+    arg("max", size_kb, "greatest size; no maximum where left empty"),
+    arg("fudge", fudge, "tolerance: a size, or a percentage of the actual size as in 3%", EXACT),
+)
+_FREE: Tuple[Param, ...] = (
+    arg("min", size_kb, "least amount that must be free, kB where no unit is given", required=True),
+)
+
+
+@check("check_hw_physmem", *_LIMITS, timeout=5)
+def check_hw_physmem(host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: Fudge = EXACT) -> Outcome:
+    """The RAM is as large as it should be: no module has failed or gone missing.
+
+    Reads MemTotal of /proc/meminfo, which is what is installed less what firmware and kernel keep for
+    themselves (1 to 3 %): give a minimum below the sum of the modules, or a fudge factor.
+
+    Example: * || check_hw_physmem 512GB 512GB 3%
+    """
+    return _size(host, "RAM", "memory_total", lambda sizes: sizes.total, min, max, fudge)
+
+
+@check("check_hw_swap", *_LIMITS, timeout=5)
+def check_hw_swap(host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: Fudge = EXACT) -> Outcome:
+    """The swap space is as large as it should be.
+
+    Reads SwapTotal of /proc/meminfo. `check_hw_swap 0 0` demands that there is none.
+
+    Example: * || check_hw_swap 4G 16G
+    """
+    return _size(host, "SWAP", "swap_total", lambda sizes: sizes.swap_total, min, max, fudge)
+
+
+@check("check_hw_mem", *_LIMITS, timeout=5)
+def check_hw_mem(host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: Fudge = EXACT) -> Outcome:
+    """RAM and swap together are as large as they should be.
+
+    Reads MemTotal and SwapTotal of /proc/meminfo.
+
+    Example: * || check_hw_mem 520GB 540GB 2%
+    """
+    return _size(host, "system memory", "memory_and_swap", lambda m: m.total + m.swap_total, min, max, fudge)
+
+
+@check("check_hw_physmem_free", *_FREE, timeout=5)
+def check_hw_physmem_free(host: Host, min: int) -> Outcome:
+    """Free RAM, buffers and cache included, stays above a floor.
+
+    Adds MemFree, Buffers and Cached of /proc/meminfo, as LBNL NHC does. Cached holds tmpfs and shared
+    memory too, which cannot be dropped; MemAvailable, reported as a metric, is the kernel's own estimate.
+
+    Example: * || check_hw_physmem_free 1GB
+    """
+    return _free(host, "RAM free", "memory_free", lambda sizes: sizes.reclaimable, min)
+
+
+@check("check_hw_swap_free", *_FREE, timeout=5)
+def check_hw_swap_free(host: Host, min: int) -> Outcome:
+    """Free swap space stays above a floor.
+
+    Reads SwapFree of /proc/meminfo.
+
+    Example: * || check_hw_swap_free 1GB
+    """
+    return _free(host, "swap free", "swap_free", lambda sizes: sizes.swap_free, min)
+
+
+@check("check_hw_mem_free", *_FREE, timeout=5)
+def check_hw_mem_free(host: Host, min: int) -> Outcome:
+    """Free RAM and swap together stay above a floor.
+
+    Adds MemFree, Buffers, Cached and SwapFree of /proc/meminfo.
+
+    Example: * || check_hw_mem_free 2GB
+    """
+    return _free(host, "free memory", "memory_and_swap_free", lambda m: m.reclaimable + m.swap_free, min)
+
+
+def _size(
+    host: Host,
+    what: str,
+    metric: str,
+    pick: Callable[[MemoryInfo], int],
+    least: Optional[int],
+    most: Optional[int],
+    tolerance: Fudge,
+) -> Outcome:
+    try:
+        actual = pick(host.fact(memory))
+    except ValueError as error:
+        return unknown("MeminfoUnreadable", str(error))
+    spare = tolerance.of(actual)
+    metrics = (Metric(metric, actual * 1024, "B"),)
+    if least is not None and actual + spare < least:
+        message = f"Actual {what}{_SIZE[what]} ({actual} kB) less than minimum allowed ({least} kB)."
+        return crit("MemoryTooSmall", message, metrics=metrics)
+    if most is not None and actual - spare > most:
+        message = f"Actual {what}{_SIZE[what]} ({actual} kB) greater than maximum allowed ({most} kB)."
+        return crit("MemoryTooLarge", message, metrics=metrics)
+    return ok(f"{show_size(actual)} {what}", metrics=metrics)
+
+
+def _free(host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], int], least: int) -> Outcome:
+    try:
+        sizes = host.fact(memory)
+    except ValueError as error:
+        return unknown("MeminfoUnreadable", str(error))
+    actual = pick(sizes)
+    available = None if sizes.available is None else sizes.available * 1024
+    metrics = known("B", **{metric: actual * 1024}, memory_available=available)
+    if actual < least:
+        return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB).", metrics=metrics)
+    return ok(f"{show_size(actual)} {what}", metrics=metrics)

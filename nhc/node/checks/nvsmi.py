@@ -1,0 +1,116 @@
+"""NVIDIA's own tools asked for their word: nvidia-smi, and the nvidia-healthmon of old.
+
+LBNL NHC's and CSC's names and settings. Both say by an exit status what the other GPU checks ask NVML for.
+"""
+
+from __future__ import annotations
+
+from nhc.core.check import check
+from nhc.core.host import Completed, Host
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Action, Outcome, crit, ok, skip, unknown
+from nhc.node.facts.pci import shows
+
+if TYPE_CHECKING:
+    from typing import Dict, Sequence, Tuple, Union
+
+EVIDENCE = 20
+# nvidia-smi(1), "RETURN VALUE": reason, what it says, whether the node is at fault, and what repairs it.
+_SMI: Dict[int, Tuple[str, str, bool, Action]] = {
+    2: ("NvidiaSmiArguments", "an argument or flag is invalid", False, Action.NONE),
+    3: ("NvidiaSmiUnsupported", "the operation is not available on this GPU", False, Action.NONE),
+    4: ("NvidiaSmiPermission", "permission denied", False, Action.NONE),
+    6: ("GpuMissing", "it finds no device", True, Action.REBOOT),
+    8: ("GpuPowerCables", "a GPU's power cables are not attached", True, Action.INSPECT),
+    9: ("GpuDriverNotLoaded", "the NVIDIA driver is not loaded", True, Action.RELOAD_DRIVER),
+    10: ("GpuInterruptProblem", "a GPU has an interrupt problem", True, Action.REBOOT),
+    12: ("NvmlMissing", "the NVML library is not installed", False, Action.NONE),
+    13: ("NvidiaSmiOutdated", "the NVML library lacks a function", False, Action.NONE),
+    14: ("GpuInforomCorrupt", "an InfoROM is corrupted", True, Action.REPLACE),
+    15: ("GpuLost", "a GPU has fallen off the bus or is otherwise inaccessible", True, Action.REBOOT),
+}
+
+
+def _expected(host: Host, status: int, arguments: Sequence[str]) -> bool:
+    """Whether a node on which nvidia-smi finds no driver (9) or no device (6) should have devices.
+
+    Those on its bus are expected, and those that its arguments name. A driver that is loaded was loaded for some:
+    without any it refuses to (nv.c, "No NVIDIA GPU found"), so with none left on the bus all of them are lost.
+    """
+    if shows(host, "nvidia"):
+        return True
+    named = any(argument[:2] == "-i" or argument.startswith("--id") for argument in arguments)
+    return status == 6 and (named or host.exists("/proc/driver/nvidia/version"))
+
+
+def _run(host: Host, command: str, arguments: Sequence[str], name: str, hung: Action) -> Union[Completed, Outcome]:
+    """How the command ended with a fault of which its status tells; else what that means: it is not there, it found
+    nothing wrong, it did not end (`hung` is the action then), it crashed.
+    """
+    if host.which(command) is None:
+        if not shows(host, "nvidia"):
+            return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+        return unknown("CommandMissing", f"{command} is not installed")
+    ended = host.run([command, *arguments], timeout=20)
+    if ended.timed_out:
+        return crit(f"{name}Hangs", f"{command} did not end within 20s", action=hung, evidence=ended.tail(EVIDENCE))
+    if ended.status == 0:
+        return ok(f"{command} completed successfully")
+    if ended.status > 127:
+        message = f"{command} was ended by signal {ended.status - 128}"
+        return crit(f"{name}Crashed", message, evidence=ended.tail(EVIDENCE))
+    return ended
+
+
+@check("check_nvsmi_healthmon", timeout=30, tags=("gpu", "nvidia"))
+def check_nvsmi_healthmon(host: Host) -> Outcome:
+    """Nvidia-smi runs and finds nothing wrong.
+
+    Runs nvidia-smi (settings NVIDIA_SMI_HEALTHMON and NVIDIA_SMI_HEALTHMON_ARGS name another command and
+    its arguments) and reads its exit status: power cables, driver, interrupts, a corrupted InfoROM, a GPU
+    off the bus, no device at all, a crash and any status that the manual does not know are CRIT; a missing
+    library or permission and wrong arguments are UNKNOWN, as they tell nothing of the GPUs. UNKNOWN where the
+    command is not installed although the node has NVIDIA GPUs. SKIP on a node that should have none: none is on
+    its PCI bus, the driver is not loaded, and the arguments name none.
+
+    Example: * || check_nvsmi_healthmon
+    """
+    from shlex import split
+
+    command = host.setting("NVIDIA_SMI_HEALTHMON") or "nvidia-smi"
+    arguments = split(host.setting("NVIDIA_SMI_HEALTHMON_ARGS"))
+    ended = _run(host, command, arguments, "NvidiaSmi", Action.REBOOT)
+    if isinstance(ended, Outcome):
+        return ended
+    evidence = ended.tail(EVIDENCE)
+    if ended.status in (6, 9) and not _expected(host, ended.status, arguments):
+        return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
+    known = _SMI.get(ended.status)
+    if known is None:
+        return crit("NvidiaSmiFailed", f"{command} returned status {ended.status}", evidence=evidence)
+    reason, says, fault, action = known
+    message = f"{command} returned status {ended.status}: {says}"
+    if fault:
+        return crit(reason, message, action=action, evidence=evidence)
+    return unknown(reason, message, evidence=evidence)
+
+
+@check("check_nv_healthmon", timeout=30, tags=("gpu", "nvidia"))
+def check_nv_healthmon(host: Host) -> Outcome:
+    """Nvidia-healthmon runs and finds nothing wrong.
+
+    Runs nvidia-healthmon (settings NVIDIA_HEALTHMON and NVIDIA_HEALTHMON_ARGS, by default `-e -v`), which
+    NVIDIA replaced by DCGM in 2016; for configurations that still name it. Any status but 0 is CRIT.
+    UNKNOWN where it is not installed although the node has NVIDIA GPUs, SKIP where it has none.
+
+    Example: * || check_nv_healthmon
+    """
+    from shlex import split
+
+    command = host.setting("NVIDIA_HEALTHMON") or "nvidia-healthmon"
+    arguments = split(host.setting("NVIDIA_HEALTHMON_ARGS") or "-e -v")
+    ended = _run(host, command, arguments, "NvidiaHealthmon", Action.NONE)
+    if isinstance(ended, Outcome):
+        return ended
+    message = f"{command} returned status {ended.status}"
+    return crit("NvidiaHealthmonFailed", message, evidence=ended.tail(EVIDENCE))

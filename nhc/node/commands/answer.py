@@ -1,0 +1,46 @@
+"""The resident agent's answer to `nhc check local --max-age`: its report, if fresh and of the same question."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Optional
+
+from nhc.core.host import root_of
+from nhc.core.model import Report
+from nhc.core.state.reports import fresh, kept_as
+
+if TYPE_CHECKING:
+    from nhc.core.command_line.options import CheckLocalOptions
+    from nhc.core.state.store import State
+
+
+def of_agent(state: State, max_age: float, now: float, boot_id: str, options: CheckLocalOptions) -> Optional[Report]:
+    """The agent's report of this boot and node, at most `max_age` seconds old; None where there is none to use.
+
+    The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
+    results. A report of another configuration, or for another context, is no answer.
+    """
+    kept = state.load(kept_as("agent"))
+    if kept.get("config") != list(options["config"]) or kept.get("scripts", []) != list(options["scripts"]):
+        return None
+    if kept.get("root", "") != root_of(options["root"]):
+        return None
+    if options["context"] not in ("", "agent") or options["profile"] != kept.get("profile", "auto"):
+        return None
+    report = fresh(kept, max_age, now, boot_id)
+    if report is None:
+        return None
+    if options["node"] and options["node"] != report.host:
+        return None
+    results = report.results
+    if options["check"]:
+        from fnmatch import fnmatchcase
+
+        results = tuple(r for r in results if any(fnmatchcase(r.check, name) for name in options["check"]))
+    if options["tag"]:
+        wanted = set(options["tag"])
+        results = tuple(r for r in results if wanted & set(r.tags))
+    if not results:
+        return None
+    return report._replace(
+        results=results, notes=(*report.notes, f"the agent's report, {now - report.started:.0f} s old")
+    )

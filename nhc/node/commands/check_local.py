@@ -1,0 +1,233 @@
+"""`nhc check local`: judge the node this runs on, now.
+
+It imports nothing that a scheduler's prolog would notice: see docs/decisions/0001-start-up.md.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+
+from nhc.core.command_line.options import CHECK_LOCAL, FORMATS, UsageError, check_local_options, read
+from nhc.core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from typing import Any, List, Mapping, Optional, Sequence, Tuple
+
+    from nhc.core.command_line.options import CheckLocalOptions
+    from nhc.core.host import Host
+    from nhc.core.model import Report
+    from nhc.core.plan import Plan
+    from nhc.core.state.store import State
+    from nhc.node.planning.local import Question
+
+
+def main(argv: Sequence[str]) -> int:
+    """Read the command line and run. Returns the exit status."""
+    try:
+        return run(check_local_options(read(CHECK_LOCAL, argv)))
+    except UsageError as error:
+        print(f"nhc check local: {error}\nTry 'nhc check local --help'.", file=sys.stderr)
+        from nhc.core.command_line import unusable
+
+        return unusable.tell("WrongUsage", [str(error)], **unusable.asked(argv))
+
+
+def run(options: CheckLocalOptions) -> int:
+    """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
+    from nhc.core.state.store import State
+    from nhc.node.planning.local import select
+
+    for secret in ("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD"):  # a sweep's: no line of a configuration asks for them
+        os.environ.pop(secret, None)
+    if options["context"]:
+        _known_context(options["context"])
+    deadline = _time(options["timeout"], "--timeout")
+    max_age = _time(options["max_age"], "--max-age")
+    state = State()
+    host = _host(options["root"], state)
+    name = options["node"] or host.system.hostname()
+    if max_age is not None:
+        fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
+        if fresh is not None:
+            return _print_report(fresh, options)
+    problems: List[str] = []
+    asked = question(options)
+    plan = plan_of(asked, name, host, state, problems)
+    if plan is None:
+        from nhc.core.command_line import unusable
+
+        return unusable.tell("BadConfiguration", problems, options["format"], options["output"], name)
+    plan = select(plan, asked)
+    if not plan.items:
+        raise UsageError(_nothing(options, name))
+    from nhc.node.run.engine import run as judge
+
+    report = judge(
+        plan,
+        host,
+        state=state,
+        check_all=bool(options["all"]),
+        deadline=deadline,
+        name=name,
+        # A report that somebody reads on a terminal does not show it.
+        identify=options["format"] in ("json", "jsonl") or max_age is not None,
+        progress=_progress if _show_progress(options) else None,
+        meanwhile=lambda: _load_renderer(options),
+    )
+    if _show_progress(options):
+        sys.stderr.write("\r\033[K")
+    if max_age is not None:
+        remember(state, report, options)
+    return _print_report(report, options)
+
+
+def _print_report(report: Report, options: CheckLocalOptions) -> int:
+    """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
+    from nhc.core.command_line.report_output import emit
+
+    status = emit(report, options)
+    choice = options["on_unknown"]
+    if choice == "tell":
+        return status
+    from nhc.node.commands.gate import status as decided
+
+    return decided(report, status, choice)
+
+
+def _known_context(name: str) -> None:
+    """Raises UsageError: a run for a context that there is not would judge by the lines without one."""
+    from nhc.core.language.line_options import CONTEXTS, unknown_context
+    from nhc.core.plan import DEEP
+
+    if name == DEEP:
+        raise UsageError("--context deep: deep checks need the node for themselves; nhc deep run sees to that")
+
+    if name not in CONTEXTS:
+        raise UsageError(f"--{unknown_context(name)}")
+
+
+def _host(asked: str, state: State) -> Host:
+    """The node to judge. Raises UsageError."""
+    from nhc.core.host import BadRoot, Host, root_of
+
+    if not root_of(asked):
+        return Host(memory=state)  # as live_host says, which costs two modules
+    from nhc.node.hosts.live import live_host
+
+    try:
+        return live_host(asked, state)
+    except BadRoot as error:
+        raise UsageError(str(error)) from None
+
+
+def _time(value: Optional[str], option: str) -> Optional[float]:
+    if value is None:
+        return None
+    from nhc.core.units import seconds
+
+    try:
+        return seconds(value)
+    except ValueError as error:
+        raise UsageError(f"{option}: {error}") from None
+
+
+def question(options: CheckLocalOptions) -> Question:
+    """What the options ask of the node's plan."""
+    from nhc.node.planning.local import Question
+
+    return Question(
+        options["config"], options["scripts"], options["profile"], options["context"], options["check"], options["tag"]
+    )
+
+
+def plan_of(asked: Question, name: str, host: Host, state: State, lines: Optional[List[str]] = None) -> Optional[Plan]:
+    """The node's whole plan; None where the configuration cannot be used, which is said on stderr.
+
+    Each line of that is added to `lines` as well. Raises UsageError for a profile that cannot be used.
+    """
+    from nhc.node.planning.local import load_plan
+    from nhc.node.planning.profiles import NoProfile
+
+    try:
+        return load_plan(asked, name, host, state)
+    except NoProfile as error:
+        raise UsageError(f"--profile: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--profile {asked.profile}: {error.strerror}") from None
+    except Exception as error:
+        problems = getattr(error, "problems", None)  # ConfigError, whose module most runs never load
+        if problems is None:
+            raise
+        texts = [problem.show() for problem in problems]
+        print("\n".join(texts), file=sys.stderr)
+        if lines is not None:
+            lines += texts
+        return None
+
+
+def _nothing(options: CheckLocalOptions, name: str) -> str:
+    asked = [f"--check {name}" for name in options["check"]] + [f"--tag {tag}" for tag in options["tag"]]
+    if options["context"]:
+        asked.append(f"--context {options['context']}")
+    if asked:
+        return f"no configured check matches {' '.join(asked)} on {name}"
+    return f"the configuration has no check for {name}"
+
+
+def _selected(options: CheckLocalOptions) -> str:
+    """What a remembered report covers: reports of different questions are never exchanged."""
+    parts: List[Tuple[str, object]] = [
+        ("config", options["config"]), ("scripts", options["scripts"]), ("profile", options["profile"]),
+        ("check", options["check"]), ("tag", options["tag"]), ("context", options["context"]), ("all", options["all"]),
+        ("node", options["node"]),
+    ]  # fmt: skip
+    from nhc.core.host import root_of
+
+    root = root_of(options["root"])
+    return repr([*parts, ("root", root)] if root else parts)
+
+
+def remember(state: State, report: Report, options: CheckLocalOptions) -> None:
+    """Keep the report for `--max-age`, for the hooks and for the agent."""
+    from nhc.core.render.json import to_dict
+
+    state.save("last", {"asked": _selected(options), "report": to_dict(report)})
+
+
+def fresh_report(state: State, max_age: float, host: Host, options: CheckLocalOptions) -> Optional[Report]:
+    """The last report of the same question, from this boot, at most `max_age` seconds old."""
+    from nhc.core.state.reports import fresh
+
+    kept: Mapping[str, Any] = state.load("last")
+    last, now = kept.get("report"), host.time()
+    if kept.get("asked") != _selected(options) or not isinstance(last, dict):
+        return None
+    report = fresh(last, max_age, now, host.boot_id())
+    if report is None:
+        return None
+    age = now - report.started
+    return report._replace(notes=(*report.notes, f"this report is {age:.0f} s old (--max-age)"))
+
+
+def _load_renderer(options: CheckLocalOptions) -> None:
+    """Import what `emit` is about to need, while the first checks run."""
+    __import__("nhc.core.command_line.report_output")
+    if options["format"] in FORMATS:
+        __import__(f"nhc.core.render.{'json' if options['format'] == 'jsonl' else options['format']}")
+
+
+def _agents_report(state: State, max_age: float, host: Host, options: CheckLocalOptions) -> Optional[Report]:
+    """The resident agent's, where one runs on this node and has a fresh one."""
+    from nhc.node.commands.answer import of_agent
+
+    return of_agent(state, max_age, host.time(), host.boot_id(), options)
+
+
+def _show_progress(options: CheckLocalOptions) -> bool:
+    return options["format"] == "text" and not options["quiet"] and sys.stderr.isatty()
+
+
+def _progress(done: int, total: int, name: str) -> None:
+    sys.stderr.write(f"\r\033[K{done}/{total} {name}"[:78])
+    sys.stderr.flush()

@@ -1,0 +1,173 @@
+"""`nhc genconf`: write a configuration from what this node is and has, keeping only lines that hold."""
+
+from __future__ import annotations
+
+import os
+import re
+import socket
+import sys
+import tempfile
+import time
+from typing import Dict, List, Tuple
+
+import click
+
+from nhc import __version__
+from nhc.core.host import Host
+from nhc.core.language import loader
+from nhc.core.matching.nodeset import problem
+from nhc.core.model import Outcome, Verdict, printable
+from nhc.core.state.store import State
+from nhc.node.planning import generate, node_type, profiles
+from nhc.node.planning.generate import LineGroup
+from nhc.node.run.engine import run
+
+_SOURCE = "genconf"
+
+
+@click.command()
+@click.option(
+    "-H", "--target", "target", metavar="MASK", help="Whom the lines are for, as {gpu[01-64]}. Default: this node."
+)
+@click.option("-c", "--config", "output", metavar="FILE",
+              help="Write to FILE, - for standard output. Default: DIR/NAME.conf.auto.")  # fmt: skip
+@click.option("-n", "--name", default="nhc", show_default=True, metavar="NAME", help="The configuration's name.")
+@click.option("-D", "--directory", default="/etc/nhc", show_default=True, metavar="DIR",
+              help="The configuration directory.")  # fmt: skip
+@click.option("-b", "--dmi", "dmi", default=generate.DMI_MATCH, show_default=True, metavar="REGEX",
+              help="Which of the firmware's properties become lines.")  # fmt: skip
+@click.option("--force", is_flag=True, help="Replace the file where there is one.")
+@click.option("-v", "--verbose", is_flag=True, help="Say on standard error which lines do not hold, and why.")
+def command(target: str, output: str, name: str, directory: str, dmi: str, force: bool, verbose: bool) -> None:
+    """Write a configuration from what this node is and has.
+
+    Looks at processors, memory, file systems, drives, network ports, RDMA adapters, accelerators, daemons and
+    firmware, and writes a line for each thing that should stay as it is. Every line is tried first: one that does
+    not hold now is written as a comment with the reason, for you to look at, and one for something that this
+    node does not have is left out. No serial numbers, command
+    lines or other secrets are written. A file that is there is never overwritten without --force.
+    """
+    path = output or f"{directory.rstrip('/')}/{name}.conf.auto"
+    if not force:
+        _keep(path)
+    mask = target or socket.gethostname()
+    wrong = problem(mask)
+    if wrong or re.search(r"\|\||[#\n]", mask):
+        raise click.UsageError(f"-H: {wrong[0] if wrong else f'{mask!r} cannot be a target'}")
+    pattern = dmi[1:-1] if len(dmi) > 1 and dmi[0] == dmi[-1] == "/" else dmi
+    try:
+        re.compile(pattern)
+    except re.error as error:
+        raise click.UsageError(f"-b: {dmi!r} is not a regular expression: {error}") from None
+    host = Host(memory=State())
+    groups = generate.groups(host, pattern)
+    held = judge(groups)
+    text = render(groups, held, mask, host)
+    if verbose:
+        for line, outcome in held.items():
+            if outcome.verdict not in (Verdict.OK, Verdict.SKIP):
+                click.echo(f"{line}: {printable(outcome.message)}", err=True)
+    if not force:
+        _keep(path)  # it may have come while the lines were tried
+    _write(path, text)
+
+
+def judge(groups: List[LineGroup]) -> Dict[str, Outcome]:
+    """What each line says of this node now, the worst where it says several things."""
+    lines = list(dict.fromkeys(line for group in groups for line in group.lines))
+    text = "".join(f"* || {line}\n" for line in lines)
+    plan = loader.load_text(text, _SOURCE, socket.gethostname())
+    worst: Dict[str, Outcome] = {}
+    with tempfile.TemporaryDirectory() as memory:
+        report = run(plan, Host(), state=State(memory), check_all=True, deadline=120)
+    for result in report.results:
+        line = lines[int(result.source.rpartition(":")[2]) - 1]
+        if line not in worst or result.verdict > worst[line].verdict:
+            worst[line] = result.outcome
+    return worst
+
+
+def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: Host) -> str:
+    """The configuration's text."""
+    stamp = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime())
+    head = (
+        f"# What {socket.gethostname()} was and had on {stamp}.\n"
+        f"# Written by nhc genconf {__version__}: look it through before you use it.\n"
+        "#\n"
+        "# A line is TARGET || CHECK ARGUMENTS. Widen the target where other nodes are to be the same, as in\n"
+        "# {gpu[01-64]} || check_hw_cpuinfo 2 64 128. Lines that begin with `# Not now:` did not hold when this was\n"
+        "# written: repair the node, or change or delete them. nhc explain CHECK tells what a check reads and judges.\n"
+    )
+    parts = [head, _about_type(host)]
+    for group in groups:
+        lines = _lines(group, held, mask)
+        if lines:
+            about = "".join(f"# {line}\n" for line in group.about)
+            parts.append(f"\n### {group.title}\n{about}{''.join(lines)}")
+    return "".join(parts)
+
+
+def _lines(group: LineGroup, held: Dict[str, Outcome], mask: str) -> List[str]:
+    lines: List[str] = []
+    for line in dict.fromkeys(group.lines):
+        outcome = held.get(line)
+        if outcome is None or outcome.verdict is Verdict.SKIP:
+            continue
+        if outcome.verdict is Verdict.OK:
+            lines.append(f"{mask} || {line}\n")
+        else:
+            lines.append(f"# Not now: {mask} || {line}\n#   {printable(outcome.message, 150)}\n")
+    return lines
+
+
+def _about_type(host: Host) -> str:
+    """What `--profile auto` adds on this node, in a comment."""
+    node = node_type.detect(host)
+    there = profiles.names(host)
+    name = next((name for name in node.names if name in there), "")
+    if not name:
+        return ""
+    kind = " ".join(part for part in (node.cloud, node.type) if part)
+    return (
+        f"#\n# This node is {kind or 'of a known type'} (by {node.why}). nhc check local adds the profile {name}\n"
+        f"# (nhc profile show {name}); checks that have a line here are taken from here.\n"
+    )
+
+
+def _keep(path: str) -> None:
+    """Raises UsageError for a file that is there: somebody may have worked on it."""
+    if path != "-" and os.path.isfile(path):
+        raise click.UsageError(
+            f"{path} is there already and was left as it is. Write to another file with -c FILE, to standard output "
+            "with -c -, or replace it with --force."
+        )
+
+
+def _write(path: str, text: str) -> None:
+    if path == "-":
+        sys.stdout.write(text)
+        return
+    from nhc.core.command_line.options import UsageError
+    from nhc.core.command_line.report_output import write_atomically
+
+    try:
+        folder = os.path.dirname(path)
+        if folder and not os.path.isdir(folder) and os.path.basename(path).endswith(".auto"):
+            os.makedirs(folder, 0o755, exist_ok=True)  # of the default, not of a FILE that somebody named
+        write_atomically(path, text)
+    except OSError as error:
+        raise click.UsageError(f"{folder}: {error.strerror or error} (-c - prints the configuration)") from None
+    except UsageError as error:
+        raise click.UsageError(str(error).replace("the report", "the configuration") + " (-c - prints it)") from None
+    lines = _counted(text)
+    click.echo(f"{path}: {lines[0]} checks" + (f", {lines[1]} that do not hold now" if lines[1] else ""), err=True)
+    if os.path.basename(path).endswith(".auto"):
+        click.echo(f"Look it through, then rename it to {path[: -len('.auto')]}.", err=True)
+
+
+def _counted(text: str) -> Tuple[int, int]:
+    """How many lines are in force, and how many are commented because they do not hold."""
+    lines = text.split("\n")
+    return sum(1 for line in lines if line and line[0] != "#"), sum(
+        1 for line in lines if line.startswith("# Not now:")
+    )

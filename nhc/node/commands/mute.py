@@ -1,0 +1,175 @@
+"""`nhc mute` and `nhc unmute`: a check that is to take this node out no more, until a date."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import time
+from contextlib import contextmanager
+from fnmatch import fnmatchcase
+from typing import Callable, Iterator, List
+
+import click
+
+from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.options import UsageError
+from nhc.core.command_line.report_output import write_atomically
+from nhc.core.host import root_of
+from nhc.core.model import printable
+from nhc.core.state.mutes import Mute, named, parse, render
+from nhc.core.units import seconds
+from nhc.node.planning.local import SCRIPTS
+from nhc.node.run.engine import mutes_path
+
+LONGEST = 366 * 86400.0
+"""Seconds: whoever needs longer should take the check out of the configuration."""
+
+
+@click.command()
+@click.argument("check", required=False, metavar="[CHECK]")
+@click.option("--until", default="", metavar="DATE", help="When it ends: 2026-12-01 (00:00 local time), "
+              "2026-12-01T15:00, or a duration from now: 3d, 12h. A year at most.")  # fmt: skip
+@click.option("--why", default="", metavar="TEXT", help="For everybody who meets it in a report.")
+@click.option("--target", default="", metavar="NAME", help="Only this target of the check: gpu3, /scratch, mlx5_0:1.")
+@BY
+@FORMAT
+def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> None:
+    """Mute CHECK on this node until a date; without CHECK list what is muted.
+
+    A failure of a muted check is WARN: it takes no node out, and every report says who muted it, why and until when.
+    It holds for the hooks, the agent and nhc check local. CHECK may be a shell pattern. Exit status: 0, 2 for wrong
+    usage.
+    """
+    if not check:
+        if until or why or target:
+            raise click.UsageError("which check? nhc mute CHECK --until DATE --why TEXT")
+        _list(form)
+        return
+    if not until or not why.strip():
+        raise click.UsageError("expected --until DATE and --why TEXT: a mute without an end or a reason is forgotten")
+    now = time.time()
+    new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), person(by), target, now)
+    _change(lambda mutes: [*(other for other in mutes if (other.check, other.target) != (check, target)), new])
+    _log(f"{named(new)} is {new.show()}")
+
+
+@click.command()
+@click.argument("check")
+@click.option("--target", default="", metavar="NAME", help="Only the mute of this target. Default: all of the check.")
+def unmute(check: str, target: str) -> None:
+    """End the mute of CHECK on this node now. Exit status: 0, 2 where it was not muted."""
+    ended: List[Mute] = []
+
+    def without(mutes: List[Mute]) -> List[Mute]:
+        ended.extend(muted for muted in mutes if muted.check == check and target in ("", muted.target))
+        return [muted for muted in mutes if muted not in ended]
+
+    _change(without)
+    if not ended:
+        raise click.UsageError(f"{check}{f' {target}' if target else ''} is not muted here; nhc mute lists what is")
+    _log(f"{check}{f' {target}' if target else ''} is no longer muted (by {person()})")
+
+
+def _list(form: str) -> None:
+    now = time.time()
+    mutes = [muted for muted in _read(_path()) if muted.until > now]
+    if form == "json":
+        click.echo(render(mutes), nl=False)
+        return
+    for muted in mutes:
+        click.echo(f"{named(muted)} is {muted.show()}")
+    if not mutes:
+        click.echo("nothing is muted on this node")
+
+
+def _path() -> str:
+    """Where the file is from here: below the node's root, where a container judges the node ($NHC_ROOT)."""
+    return root_of("") + mutes_path()
+
+
+def _read(path: str) -> List[Mute]:
+    from nhc.core.system.bounded_read import read_text
+
+    try:
+        return parse(read_text(path))
+    except FileNotFoundError:
+        return []
+    except (OSError, ValueError) as error:
+        reason = error.strerror if isinstance(error, OSError) else error
+        raise click.UsageError(f"{path}: {reason}; correct it or delete it") from None
+
+
+def _change(change: Callable[[List[Mute]], List[Mute]]) -> None:
+    """Write the file anew, without mutes that have ended; with none left there is none, and runs read nothing."""
+    path = _path()
+    try:
+        os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
+        with _locked(os.path.dirname(path)):
+            now = time.time()
+            left = [muted for muted in change(_read(path)) if muted.until > now]
+            if not left:
+                if os.path.lexists(path):
+                    os.unlink(path)
+                return
+            write_atomically(path, render(left))
+            os.chmod(path, 0o644)  # a check run by a user judges as one run by root does
+    except UsageError as error:
+        raise click.UsageError(str(error).replace("the report", "the mute")) from None
+    except OSError as error:
+        raise click.UsageError(f"{path}: {error.strerror}: the mute could not be written") from None
+
+
+@contextmanager
+def _locked(directory: str) -> Iterator[None]:
+    fd = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
+
+
+def _known(pattern: str) -> str:
+    """A check, or a pattern of some, that there is. Raises UsageError."""
+    from nhc.core.check import find_all
+    from nhc.core.language import site_scripts
+    from nhc.core.language.line_options import near
+    from nhc.core.language.mistakes import misspelt_program
+
+    names = [declared.name for declared in find_all()]
+    names += site_scripts.scan([SCRIPTS] if os.path.isdir(SCRIPTS) else []).functions
+    if pattern.startswith("check_") and not any(fnmatchcase(name, pattern) for name in names):
+        raise click.UsageError(f"no such check: {pattern}{near(pattern, names)}")
+    misspelt = "" if pattern in names else misspelt_program(pattern)
+    if misspelt:
+        raise click.UsageError(misspelt)
+    return pattern
+
+
+def _when(text: str, now: float) -> float:
+    """A date, or a duration from now, as Unix time. Raises UsageError."""
+    end = 0.0
+    for form in ("%Y-%m-%d", "%Y-%m-%dT%H:%M", "%Y-%m-%d %H:%M", "%Y-%m-%dT%H:%M:%S"):
+        try:
+            end = time.mktime(time.strptime(text, form))
+            break
+        except (ValueError, OverflowError):
+            continue
+    else:
+        try:
+            end = now + seconds(text)
+        except ValueError:
+            raise click.UsageError(f"--until: {text!r} is neither a date (2026-12-01) nor a duration (3d)") from None
+    if end <= now:
+        raise click.UsageError(f"--until: {text} has passed")
+    if end - now > LONGEST:
+        raise click.UsageError(f"--until: {text} is more than a year away: take the check out of the configuration")
+    return end
+
+
+def _log(text: str) -> None:
+    import syslog
+
+    click.echo(text)
+    syslog.openlog("nhc", syslog.LOG_PID, syslog.LOG_DAEMON)
+    syslog.syslog(syslog.LOG_NOTICE, printable(text, 1000))

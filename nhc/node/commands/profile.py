@@ -1,0 +1,130 @@
+"""`nhc profile`: which node type this is, and what a node of a type should have."""
+
+from __future__ import annotations
+
+import sys
+from typing import Dict, Optional
+
+import click
+
+from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.printing import show as show_value
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
+from nhc.core.host import Host
+from nhc.node.planning import node_type, profiles
+
+
+@click.command()
+@click.option("--no-metadata", is_flag=True, help="Do not ask the cloud's metadata service.")
+@FORMAT
+def detect(no_metadata: bool, form: str) -> int:
+    """Name this node's type and the profile that `--profile auto` uses for it.
+
+    Goes by the firmware's tables, the cloud's metadata service (asked only where the firmware names a cloud that
+    does not write the type there; 0.8 s at most) and the accelerators on the PCI bus. What is found is remembered
+    until the next boot, so that runs before jobs need not ask again.
+
+    Exit status: 0 where there is a profile, 3 where there is none.
+    """
+    from nhc.core.state.store import State
+
+    host = Host(memory=State())
+    node = node_type.detect(host, ask=not no_metadata)
+    if not no_metadata:
+        node_type.remember(host, node)
+    there = profiles.names(host)
+    chosen = next((name for name in node.names if name in there), "")
+    if form == "json":
+        show_value({"profile": chosen or None, "cloud": node.cloud, "type": node.type, "why": node.why,
+                    "problem": node.problem, "candidates": list(node.names)})  # fmt: skip
+    else:
+        kind = " ".join(part for part in (node.cloud, node.type) if part) or "unknown"
+        click.echo(f"type:    {kind}")
+        click.echo(f"profile: {chosen or 'none'}")
+        if node.why:
+            click.echo(f"by:      {node.why}")
+        if node.problem:
+            click.echo(f"but:     {node.problem}")
+        missing = [name for name in node.names if name not in there]
+        if missing:
+            click.echo(f"no profile for: {', '.join(missing)} (write {profiles.SITE}/{missing[0]}.conf to add one)")
+    return EXIT_HEALTHY if chosen else EXIT_UNKNOWN
+
+
+def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    return [name for name in profiles.names(Host()) if name.startswith(incomplete)]
+
+
+@click.command()
+@click.argument("name", metavar="NAME", shell_complete=_names)
+def show(name: str) -> None:
+    """Print the profile NAME, a file of that form, or the one of this node (`auto`).
+
+    Exit status: 0; 2 where there is no such profile; 3 where this node's type has none.
+    """
+    from nhc.core.command_line.command_error import CommandError
+    from nhc.core.state.store import State
+
+    host = Host(memory=State())
+    try:
+        profile = profiles.resolve(name, host, ask=True)
+        if profile is None or not profile.name:
+            raise CommandError(profile.note if profile and profile.note else "this node's type has no profile")
+        click.echo(profiles.text_of(profile, host), nl=False)
+    except (profiles.NoProfile, OSError) as error:
+        raise click.UsageError(str(error)) from None
+
+
+@click.command()
+@click.argument("pattern", default="*")
+def list_profiles(pattern: str) -> None:
+    """List the profiles with what they are for; PATTERN, as azure-*, chooses some."""
+    from fnmatch import fnmatchcase
+
+    host = Host()
+    chosen = [name for name in profiles.names(host) if fnmatchcase(name, pattern.lower())]
+    if not chosen:
+        raise click.UsageError(f"no profile matches {pattern!r}")
+    width = max(len(name) for name in chosen)
+    for name in chosen:
+        title = _title(host, name)
+        click.echo(f"{name:{width}}  {title}")
+
+
+def _title(host: Host, name: str) -> str:
+    """The first line of a profile, which says what it is for."""
+    profile = profiles.resolve(name, host)
+    try:
+        first = profiles.text_of(profile, host).split("\n", 1)[0] if profile else ""
+    except OSError as error:
+        return f"({error.strerror})"
+    return first.lstrip("# ")
+
+
+def bundle(directory: str, output: str) -> int:
+    """Write nhc/core/data/profiles.conf from conf/profiles; how many there are."""
+    import os
+
+    fragments: Dict[str, str] = {}
+    for file in sorted(os.listdir(directory)):
+        if file.endswith(".conf"):
+            with open(f"{directory}/{file}", encoding="utf-8") as source:
+                fragments[file[: -len(".conf")]] = source.read()
+    with open(output, "w", encoding="utf-8") as target:
+        target.write(profiles.join(fragments))
+    return len(fragments)
+
+
+def main(root: Optional[str] = None) -> None:
+    """`python -m nhc.node.commands.profile`: write the bundle anew after a change in conf/profiles."""
+    import os
+
+    import nhc
+
+    base = root or os.path.dirname(os.path.dirname(os.path.abspath(nhc.__file__)))
+    count = bundle(f"{base}/conf/profiles", f"{base}/nhc/core/data/{profiles.BUNDLE}")
+    print(f"nhc/core/data/{profiles.BUNDLE}: {count} profiles", file=sys.stderr)
+
+
+if __name__ == "__main__":
+    main()

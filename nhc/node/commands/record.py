@@ -1,0 +1,215 @@
+"""`nhc record` and `nhc replay`: a sick node kept in a directory, judged again elsewhere."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.option_groups import OfferedChoice
+from nhc.core.command_line.options import FORMATS, UsageError
+from nhc.core.command_line.report_output import emit
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.language.loader import load
+from nhc.core.language.site_settings import is_secret
+from nhc.core.language.targets import OwnTargets
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report
+from nhc.core.render import json as wire
+from nhc.core.state.store import State
+from nhc.core.system.bounded_read import read_text
+from nhc.node.commands.check_local import plan_of
+from nhc.node.hosts.recording import RecordingHost, finish
+from nhc.node.hosts.replay import Replay
+from nhc.node.planning.local import CONFIG, Question, select
+from nhc.node.run.engine import run
+
+if TYPE_CHECKING:
+    from typing import Any, Dict, List, Mapping, Tuple
+
+    from nhc.core.host import Host
+    from nhc.core.plan import Plan
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path())
+@click.option("-c", "--config", "config", multiple=True, metavar="FILE", help=f"Configuration. Default: {CONFIG}.")
+@click.option("--check", "check", multiple=True, metavar="NAME", help="Only checks of this name (repeatable).")
+@click.option("--profile", default="auto", show_default=True, metavar="NAME", help="As for nhc check local.")
+@click.option("-n", "--node", default="", metavar="NAME", help="The node's name.")
+@click.option("--raw", is_flag=True, help="Keep everything as it is: secrets, names, addresses, serial numbers.")
+def record_command(
+    directory: str, config: Tuple[str, ...], check: Tuple[str, ...], profile: str, node: str, raw: bool
+) -> None:
+    """Run the checks and keep in DIR all that they read, for `nhc replay DIR` on another machine.
+
+    The directory holds what the checks saw: file contents, command outputs, the kernel's log. What looks like a
+    secret is cut out, and hosts, users, addresses, serial numbers and UUIDs get other names, the same ones
+    throughout, so that it can be handed on; look it through first all the same.
+    """
+    try:
+        _record(directory, list(config), list(check), profile, node, raw)
+    except OSError as error:
+        raise CommandError(f"{error.filename or directory}: {error.strerror}: not recorded") from None
+
+
+def recording_host(directory: str, raw: bool = False) -> RecordingHost:
+    """The machine; what is seen of it goes to a new or empty directory. Raises UsageError, OSError."""
+    if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
+        raise click.UsageError(f"{directory} is there already and not an empty directory")
+    os.makedirs(directory, mode=0o700, exist_ok=True)
+    return RecordingHost(directory, raw=raw)
+
+
+def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
+    """Raises OSError where the directory cannot be written."""
+    host = recording_host(directory, raw)
+    name = node or host.system.hostname()
+    started = (host.time(), host.monotonic())
+    try:
+        plan = _plan(Question(config, profile=profile, checks=check), name, host)
+    except (click.UsageError, SystemExit):
+        for entry in os.scandir(directory):  # what reading a plan has asked: the command can be given again
+            shutil.rmtree(entry) if entry.is_dir(follow_symlinks=False) else os.unlink(entry)
+        raise
+    with tempfile.TemporaryDirectory() as memory:
+        state = State(memory)
+        for store, kept in _remembered(State()).items():
+            state.save(store, host.recorder.answer([REMEMBERED, store], lambda kept=kept: kept))  # type: ignore[misc]
+        report = run(plan, host, state=state, check_all=True, name=name)
+    complete(directory, plan, host, name, started, raw, report)
+
+
+def _plan(asked: Question, name: str, host: Host) -> Plan:
+    """What is to be recorded. Raises UsageError, and SystemExit where the configuration has said what is wrong."""
+    try:
+        loaded = plan_of(asked, name, host, State())
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+    if loaded is None:
+        raise SystemExit(EXIT_USAGE)
+    plan = select(loaded, asked)
+    if not plan.items:
+        raise click.UsageError(f"no configured check applies to {name}")
+    return plan
+
+
+REMEMBERED = "remembered"
+"""The question under which a recording has what the node remembers of a log."""
+
+
+def _remembered(state: State) -> Dict[str, Dict[str, Any]]:
+    """What stands on this node although its log does not say it any more: by store, the boot and the findings.
+
+    A log is rotated, a ring wraps: a recording without them would replay as a healthy node.
+    """
+    from nhc.core.host import Host
+    from nhc.node.kernlog.read import read_log
+    from nhc.node.kernlog.source import STORE, LogSource
+    from nhc.node.kernlog.store import load as load_findings
+    from nhc.node.kernlog.store import stores
+
+    in_log: List[str] = []
+    try:
+        in_log = list(read_log(Host(), LogSource(), since_boot=True).state.get("findings", {}))
+    except OSError:
+        pass  # no log can be read: all that is remembered counts
+    kept = {}
+    for store in stores(state, STORE):
+        held = load_findings(state, store)
+        findings = {key: finding for key, finding in held.get("findings", {}).items() if key not in in_log}
+        if findings:
+            kept[store] = {"boot": held.get("boot", ""), "findings": findings}
+    return kept
+
+
+def complete(
+    directory: str, plan: Plan, host: Host, name: str, started: Tuple[float, float], raw: bool, report: Report
+) -> None:
+    """Finish the recording of a run, judge it again, and say where that differs. Raises OSError."""
+    finish(directory, _without_secrets(plan, raw), host, name, started, raw)
+    replayed = _judge(Replay(directory))
+    with open(f"{directory}/report.json", "w", encoding="utf-8") as file:
+        file.write(wire.render(replayed))
+    click.echo(f"{directory}: {len(report.results)} results recorded, {report.verdict.name}")
+    for line in differences(report, replayed):
+        click.echo(f"note: replays differently (it depends on more than what was read): {line}")
+
+
+@click.command()
+@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
+@click.option("-c", "--config", "config", multiple=True, metavar="FILE", help="Judge by this configuration instead.")
+@click.option("-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True)
+@click.option("--compare", is_flag=True, help="Compare with DIR/report.json; exit 1 where a verdict differs.")
+@click.option("-v", "--verbose", count=True)
+@click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
+def replay_command(
+    directory: str, config: Tuple[str, ...], form: str, compare: bool, verbose: int, evidence: bool
+) -> int:
+    """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`."""
+    try:
+        replay = Replay(directory)
+        if compare:
+            golden = wire.parse(read_text(f"{directory}/report.json"))
+    except (OSError, ValueError) as error:
+        why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
+        raise CommandError(why, EXIT_USAGE) from None
+    report = _judge(replay, list(config))
+    if compare:
+        lines = differences(golden, report)
+        for line in lines:
+            click.echo(line)
+        return EXIT_UNHEALTHY if lines else EXIT_HEALTHY
+    try:
+        return emit(report, {"format": form, "verbose": verbose, "evidence": evidence})
+    except UsageError as error:
+        raise click.UsageError(str(error)) from None
+
+
+def judge(directory: str) -> Report:
+    """The report that a recorded machine gives now. For tests: `judge(d)` against `d/report.json`."""
+    return _judge(Replay(directory))
+
+
+def _judge(replay: Replay, config: List[str] | None = None) -> Report:
+    host = replay.host()
+    name = str(replay.machine["name"])
+    plan = replay.plan(load(config or [f"{replay.directory}/nhc.conf"], name, targets=OwnTargets()))
+    with tempfile.TemporaryDirectory() as memory:
+        state = State(memory)
+        for store, kept in replay.recorded(REMEMBERED):
+            state.save(store, kept)
+        report = run(plan, host, state=state, check_all=True, name=name, in_turn=True)
+    # What varies from run to run is no part of a golden report.
+    results = tuple(result._replace(elapsed=0.0, source=os.path.basename(result.source)) for result in report.results)
+    return report._replace(results=results, elapsed=0.0)
+
+
+def differences(golden: Report, report: Report) -> List[str]:
+    """The differences in what was judged, one line each."""
+    lines = []
+    keyed = [{(r.check, r.line, r.outcome.target): r.outcome for r in side.results} for side in (golden, report)]
+    for key in dict.fromkeys([*keyed[0], *keyed[1]]):
+        before, after = keyed[0].get(key), keyed[1].get(key)
+        if before is None or after is None or (before.verdict, before.reason) != (after.verdict, after.reason):
+            texts = [f"{side.verdict.name} {side.reason} {side.message}".strip() if side else "no result"
+                     for side in (before, after)]  # fmt: skip
+            lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {texts[0]} -> {texts[1]}")
+    return lines
+
+
+def _without_secrets(plan: Plan, raw: bool) -> Plan:
+    """A plan without the variables whose names say that their values are nobody's business, unless `raw`.
+
+    Nor has it those that no line can set, as a matcher's arrays: which lines apply has been decided.
+    """
+
+    def public(settings: Mapping[str, str]) -> Dict[str, str]:
+        kept = {name: value for name, value in settings.items() if name.isidentifier()}
+        return kept if raw else {name: value for name, value in kept.items() if not is_secret(name)}
+
+    items = tuple(item._replace(settings=public(item.settings)) for item in plan.items)
+    return plan._replace(items=items, settings=public(plan.settings))

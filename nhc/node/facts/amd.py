@@ -1,0 +1,241 @@
+"""AMD Instinct GPUs: what the amdgpu driver and its compute part (kfd) show in sysfs.
+
+Sources: the kernel's amdgpu documentation (RAS error counts, bad pages, hwmon, driver-core sysfs) and
+the kfd topology as ROCm reads it. No tool has to be installed.
+
+`xgmi_error` is not read: reading it clears it (amdgpu_xgmi.c), so that a look at the node would hide
+the error from whoever looks next. The RAS counter of the same block keeps its count.
+"""
+
+from __future__ import annotations
+
+import re
+
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.node.facts import accelerator_values as model
+from nhc.node.facts.accelerator_values import Device, ErrorCount, Source, by_number, whole
+from nhc.node.facts.amd_metrics import throttle_reasons
+from nhc.node.facts.pci import DEVICES, PciFunction, accelerator_functions
+from nhc.node.facts.pcie import link_speed
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Tuple
+
+KFD = "/sys/class/kfd/kfd"
+XGMI = 11
+"""HSA_IOLINK_TYPE_XGMI of the kfd topology."""
+
+_COUNT = re.compile(r"^(ue|ce|de):\s*(\d+)", re.MULTILINE)
+
+
+def parse_ras(text: str) -> ErrorCount:
+    """One `ras/*_err_count` file: `ue: 0` and `ce: 4` (uncorrected and corrected errors)."""
+    counts = {name: int(number) for name, number in _COUNT.findall(text)}
+    return ErrorCount(counts.get("ce"), counts.get("ue"))
+
+
+def parse_bad_pages(text: str) -> Tuple[int, int, int]:
+    """How many pages of `ras/gpu_vram_bad_pages` are retired (R), pending (P) and impossible to retire (F)."""
+    flags = [line.rsplit(":", 1)[-1].strip() for line in text.splitlines() if line.count(":") == 2]
+    return flags.count("R"), flags.count("P"), flags.count("F")
+
+
+class KfdNode(NamedTuple):
+    """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, the nodes XGMI joins it to, and what
+    compilers call its instruction set (`gfx942`), "" where kfd does not tell.
+    """
+
+    number: int
+    gpu_id: int
+    pci: str
+    hive: int
+    peers: Tuple[int, ...]
+    architecture: str = ""
+
+
+def parse_properties(text: str) -> Dict[str, int]:
+    """A `properties` file of the topology: a name and a number on each line."""
+    properties = {}
+    for line in text.splitlines():
+        name, _, value = line.partition(" ")
+        if value.strip().isdigit():
+            properties[name] = int(value)
+    return properties
+
+
+def address(properties: Mapping[str, int]) -> str:
+    """The PCI address in a node's properties: `location_id` holds bus, device and function."""
+    place = properties.get("location_id", 0)
+    return f"{properties.get('domain', 0):04x}:{place >> 8 & 0xFF:02x}:{place >> 3 & 0x1F:02x}.{place & 7}"
+
+
+def architecture(properties: Mapping[str, int]) -> str:
+    """`gfx90a` of a node's gfx_target_version 90010: major, minor and stepping, two digits each."""
+    version = properties.get("gfx_target_version", 0)
+    return f"gfx{version // 10000}{version // 100 % 100:x}{version % 100:x}" if version else ""
+
+
+def topology(host: Host) -> Tuple[KfdNode, ...]:
+    """The GPUs that kfd knows. Empty where the driver's compute part is not there."""
+    nodes = []
+    for path in host.glob(f"{KFD}/topology/nodes/*/gpu_id"):
+        base = path[: -len("/gpu_id")]
+        gpu_id = whole(host.read_or(path))
+        if not gpu_id:
+            continue  # a processor
+        own = parse_properties(host.read_or(f"{base}/properties"))
+        peers = set()
+        for link in host.glob(f"{base}/io_links/*/properties") + host.glob(f"{base}/p2p_links/*/properties"):
+            end = parse_properties(host.read_or(link))
+            if end.get("type") == XGMI and "node_to" in end:
+                peers.add(end["node_to"])
+        number = int(base.rsplit("/", 1)[-1])
+        place, hive = address(own), own.get("hive_id", 0)
+        nodes.append(KfdNode(number, gpu_id, place, hive, tuple(sorted(peers)), architecture(own)))
+    return tuple(nodes)
+
+
+def links(node: KfdNode, nodes: Tuple[KfdNode, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
+    """A link for each other GPU of the same hive, up where the driver has joined the two.
+
+    kfd joins the GPUs of a hive by XGMI as it starts, so this finds a GPU that did not come up with the
+    others, whether alone (no hive at all, on a node that has one) or towards some of them. A link that fails
+    later shows in the RAS counts. gpu_metrics' xgmi_link_status is not used: its slots cannot be distinguished
+    by peer, and the unused ones read as down.
+    """
+    hives = {other.hive for other in nodes} - {0}
+    if not hives:
+        return None
+    counted = {
+        name: count
+        for name, count in (("uncorrected", errors.uncorrected), ("corrected", errors.corrected))
+        if count is not None
+    }
+    hive = {node.hive} if node.hive else hives
+    others = [other for other in nodes if other.hive in hive and other.number != node.number]
+    return (
+        tuple(
+            model.Link(
+                "XGMI", place, other.number in node.peers, other.pci, counted if place == 0 else {}, ("uncorrected",)
+            )
+            for place, other in enumerate(others)
+        )
+        or None
+    )
+
+
+def amd(host: Host) -> Source:
+    """The node's AMD GPUs, numbered by PCI address as amd-smi numbers them."""
+    driver = host.read_or("/sys/module/amdgpu/version")
+    if not host.exists("/sys/module/amdgpu"):
+        return Source("amd", reason="DriverNotLoaded", problem="the amdgpu driver is not loaded", certain=True)
+    nodes = topology(host)
+    devices: List[Device] = []
+    for function in host.fact(accelerator_functions):
+        if function.vendor_name == "amd" and function.driver == "amdgpu":
+            devices.append(_device(host, function, len(devices), driver, nodes))
+    reasons = throttle_reasons(host, {device.pci: f"{DEVICES}/{device.pci}/gpu_metrics" for device in devices})
+    devices = [device._replace(clocks=model.Clocks(reasons=reasons[device.pci])) for device in devices]
+    return Source("amd", by_number(devices), driver)
+
+
+def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[KfdNode, ...]) -> Device:
+    base = f"{DEVICES}/{function.address}"
+    blocks = {
+        path.rsplit("/", 1)[-1][: -len("_err_count")]: parse_ras(host.read_or(path))
+        for path in host.glob(f"{base}/ras/*_err_count")
+    }
+    dram = blocks.pop("umc", ErrorCount())
+    fabric = blocks.pop("xgmi_wafl", ErrorCount())
+    node = next((node for node in nodes if node.pci == function.address), None)
+    serial = host.read_or(f"{base}/serial_number")
+    device = Device(
+        vendor="amd",
+        number=number,
+        id=host.read_or(f"{base}/unique_id"),
+        pci=function.address,
+        name=host.read_or(f"{base}/product_name"),
+        serial=serial or None,
+        driver=driver,
+        memory_total=whole(host.read_or(f"{base}/mem_info_vram_total")),
+        memory_used=whole(host.read_or(f"{base}/mem_info_vram_used")),
+        errors=model.MemoryErrors(dram=dram, sram=_sum(blocks)),
+        retired_pages=_pages(host, f"{base}/ras/gpu_vram_bad_pages"),
+        links=None if node is None else links(node, nodes, fabric),
+        thermal=_thermal(host, base),
+        power=_power(host, base),
+        pcie=link_speed(host, function.address)._replace(replays=whole(host.read_or(f"{base}/pcie_replay_count"))),
+        firmware=model.Firmware(vbios=host.read_or(f"{base}/vbios_version") or None),
+        processes=None if node is None else _processes(host, node.gpu_id),
+    )
+    if not host.exists(f"{base}/drm"):
+        return device._replace(fault=model.FAILED, problem="the driver holds it but could not start it")
+    if nodes and node is None:
+        return device._replace(fault=model.FAILED, problem="the driver shows it, its compute part (kfd) does not")
+    return device
+
+
+def _sum(blocks: Mapping[str, ErrorCount]) -> ErrorCount:
+    """The errors of every block other than DRAM and links: caches, register files and buffers on the chip."""
+    corrected = [count.corrected for count in blocks.values() if count.corrected is not None]
+    uncorrected = [count.uncorrected for count in blocks.values() if count.uncorrected is not None]
+    return ErrorCount(sum(corrected) if corrected else None, sum(uncorrected) if uncorrected else None)
+
+
+def _pages(host: Host, path: str) -> Optional[model.RetiredPages]:
+    try:
+        retired, pending, failed = parse_bad_pages(host.read(path))
+    except OSError:
+        return None
+    return model.RetiredPages(None, retired + pending + failed, bool(pending or failed))
+
+
+def _thermal(host: Host, base: str) -> model.Thermal:
+    """Junction and memory temperatures with their limits (hwmon, in thousandths of a degree)."""
+    sensors: Dict[str, Dict[str, Optional[int]]] = {}
+    for path in host.glob(f"{base}/hwmon/hwmon*/temp*_label"):
+        stem = path[: -len("label")]
+        sensors[host.read_or(path)] = {
+            name: _milli(whole(host.read_or(f"{stem}{name}"))) for name in ("input", "crit", "emergency")
+        }
+    junction = sensors.get("junction") or sensors.get("edge") or {}
+    memory = sensors.get("mem") or {}
+    return model.Thermal(
+        gpu=junction.get("input"),
+        memory=memory.get("input"),
+        gpu_max=junction.get("crit"),
+        memory_max=memory.get("crit"),
+        shutdown=junction.get("emergency"),
+    )
+
+
+def _milli(value: Optional[int]) -> Optional[int]:
+    return None if value is None else value // 1000
+
+
+def _power(host: Host, base: str) -> model.PowerDraw:
+    """Power and its cap (hwmon, in microwatts). Newer devices tell the power of the moment, older ones a mean."""
+    stem = next(iter(host.glob(f"{base}/hwmon/hwmon*/power1_cap")), "")[: -len("cap")]
+
+    def watts(*names: str) -> Optional[float]:
+        for name in names:
+            value = whole(host.read_or(f"{stem}{name}")) if stem else None
+            if value is not None:
+                return value / 1e6
+        return None
+
+    return model.PowerDraw(
+        watts("input", "average"), watts("cap"), watts("cap_default"), watts("cap_min"), watts("cap_max")
+    )
+
+
+def _processes(host: Host, gpu_id: int) -> Tuple[model.DeviceProcess, ...]:
+    """Processes that hold memory of the GPU; one that has merely opened the driver shows 0."""
+    processes = []
+    for path in host.glob(f"{KFD}/proc/*/vram_{gpu_id}"):
+        memory = whole(host.read_or(path))
+        if memory:
+            pid = int(path.split("/")[-2])
+            processes.append(model.DeviceProcess(pid, host.read_or(f"/proc/{pid}/comm"), memory))
+    return tuple(processes)

@@ -1,0 +1,62 @@
+"""Processor frequencies and the clocksource, from sysfs (Documentation/admin-guide/pm/cpufreq.rst)."""
+
+from __future__ import annotations
+
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+POLICIES = "/sys/devices/system/cpu/cpufreq"
+CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0"
+
+
+class FrequencyPolicy(NamedTuple):
+    """One group of processors that share a frequency. Frequencies in kHz, None where they cannot be read.
+
+    `ceiling` is what the policy allows now, `maximum` what the hardware can do.
+    """
+
+    name: str
+    governor: str
+    ceiling: Optional[int]
+    maximum: Optional[int]
+
+
+def policy_names(host: Host) -> Tuple[str, ...]:
+    """None where the kernel does not scale frequencies: virtual machines, or the firmware does it."""
+    names = [name for name in host.names(POLICIES) if name[:6] == "policy" and name[6:].isdigit()]
+    return tuple(sorted(names, key=lambda name: int(name[6:])))
+
+
+def policies(host: Host) -> Tuple[FrequencyPolicy, ...]:
+    names = policy_names(host)
+    leaves = ("scaling_governor", "scaling_max_freq", "cpuinfo_max_freq")
+    governor, ceiling, maximum = (host.read_each(POLICIES, names, leaf) for leaf in leaves)
+    return tuple(
+        FrequencyPolicy(name, (governor.get(name) or "").strip(), _khz(ceiling.get(name)), _khz(maximum.get(name)))
+        for name in names
+    )
+
+
+def current_khz(host: Host) -> List[int]:
+    """The frequency of each policy now. Costs up to 10 ms for each idle processor, so ask only where it matters."""
+    texts = host.read_each(POLICIES, policy_names(host), "scaling_cur_freq")
+    return [khz for text in texts.values() for khz in (_khz(text),) if khz]
+
+
+def _khz(text: Optional[str]) -> Optional[int]:
+    text = (text or "").strip()
+    return int(text) if text.isascii() and text.isdigit() else None
+
+
+class Clocksource(NamedTuple):
+    current: str
+    available: Tuple[str, ...]
+
+
+def clocksource(host: Host) -> Clocksource:
+    """Raises OSError."""
+    current = host.read(f"{CLOCKSOURCE}/current_clocksource").strip()
+    return Clocksource(current, tuple(host.read_or(f"{CLOCKSOURCE}/available_clocksource").split()))

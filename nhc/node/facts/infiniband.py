@@ -1,0 +1,108 @@
+"""RDMA ports (InfiniBand, RoCE, iWARP, Omni-Path) as the kernel shows them below /sys/class/infiniband.
+
+Formats: the kernel's Documentation/ABI/stable/sysfs-class-infiniband. Nothing here asks the hardware;
+reading `state` and `rate` costs a query of the driver's cache, so a port that is gone does not hang it.
+"""
+
+from __future__ import annotations
+
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
+
+if TYPE_CHECKING:
+    from typing import List, Optional, Tuple
+
+CLASS = "/sys/class/infiniband"
+
+_DIGITS = regex(r"(\d+)")
+_NUMBERED = regex(r"\s*\d+\s*:\s*(\S+)")
+_RATE = regex(r"\s*(\d+(?:\.\d+)?)\s*Gb/sec")
+
+
+class Port(NamedTuple):
+    """One port of an RDMA device.
+
+    `state` is the logical link (`ACTIVE`, `INIT`, `DOWN` ...), `phys_state` the physical one (`LinkUp`,
+    `Polling`, `Disabled` ...), both empty where the kernel gave none. `rate_gbps` is None where the driver
+    could not name the rate (a kernel older than the link's speed answers EINVAL). `link_layer` is
+    `InfiniBand` or `Ethernet`. `netdev` is the network interface on this port, empty where there is
+    none. `counters` is the directory with the port's error counters.
+    """
+
+    device: str
+    port: int
+    state: str
+    phys_state: str
+    rate_gbps: Optional[float]
+    link_layer: str
+    netdev: str
+    counters: str
+
+    @property
+    def name(self) -> str:
+        """`mlx5_0:1`, the way the field writes a port."""
+        return f"{self.device}:{self.port}"
+
+    @property
+    def up(self) -> bool:
+        """Whether the link carries traffic."""
+        return self.state == "ACTIVE" and self.phys_state == "LinkUp"
+
+
+def parse_state(text: str) -> str:
+    """The name in `4: ACTIVE` or `5: LinkUp`; empty where the text is not of that form."""
+    match = _NUMBERED.match(text)
+    return match[1] if match else ""
+
+
+def parse_rate(text: str) -> Optional[float]:
+    """The number in `400 Gb/sec (4X NDR)`, None where the text is not of that form."""
+    match = _RATE.match(text)
+    return float(match[1]) if match else None
+
+
+def ports(host: Host) -> Tuple[Port, ...]:
+    """Every RDMA port, by device and number; none where the kernel has no RDMA devices."""
+    try:
+        devices = host.listdir(CLASS)
+    except FileNotFoundError:
+        return ()
+    listed: List[Port] = []
+    for device in sorted(devices, key=_natural):
+        names = host.names(f"{CLASS}/{device}/ports")  # none where the device went away between the two calls
+        numbers = sorted(int(name) for name in names if name.isdigit())
+        listed.extend(_port(host, device, number) for number in numbers)
+    return tuple(listed)
+
+
+def _port(host: Host, device: str, number: int) -> Port:
+    base = f"{CLASS}/{device}/ports/{number}"
+    return Port(
+        device,
+        number,
+        parse_state(host.read_or(f"{base}/state")),
+        parse_state(host.read_or(f"{base}/phys_state")),
+        parse_rate(host.read_or(f"{base}/rate")),
+        host.read_or(f"{base}/link_layer"),
+        _netdev(host, device, number),
+        f"{base}/counters",
+    )
+
+
+def _netdev(host: Host, device: str, number: int) -> str:
+    """The interface on a port.
+
+    RoCE names it in the first entry of the GID table. IPoIB does not: there it is the interface below
+    the same PCI device whose dev_port, counted from 0, is this port.
+    """
+    direct = host.read_or(f"{CLASS}/{device}/ports/{number}/gid_attrs/ndevs/0")
+    if direct:
+        return direct
+    directory, place = f"{CLASS}/{device}/device/net", str(number - 1)
+    names = host.names(directory)
+    return next((name for name in names if host.read_or(f"{directory}/{name}/dev_port", "0") == place), "")
+
+
+def _natural(name: str) -> Tuple[Tuple[int, str], ...]:
+    """mlx5_2 before mlx5_10."""
+    return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))

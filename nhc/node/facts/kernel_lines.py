@@ -1,0 +1,251 @@
+r"""Lines of the kernel log in the forms of syslog, journald and dmesg: text into `Record`s. Pure.
+
+A record is the text without its stamps, and when it was said; the stamps differ by who kept the line: /dev/kmsg,
+journald, a syslog daemon, dmesg in each of its forms.
+"""
+
+from __future__ import annotations
+
+import re
+import time
+
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.timestamps import MONTHS, from_iso
+
+if TYPE_CHECKING:
+    from typing import Optional, Tuple
+
+_KERNEL_TAGS = ("kernel", "vmunix", "-")
+
+# What may stand in front of a message, outermost first. Every part is optional.
+_PRIORITY = r"(?:<(?P<priority>\d{1,3})>)?"
+_FACILITY = (
+    r"(?:(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7])\s*:"
+    r"(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
+)
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_BSD = r"[^\W\d_]{3,5}\.? [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+_TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
+_HOST = r"(?!\[)\S+(?<!:) "
+_BARE = r"(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
+"""The name of a program where `journalctl --no-hostname` wrote the line."""
+
+
+def _sender(number: str) -> str:
+    """Who a journal's or syslog's line is from, its groups numbered."""
+    return (rf"(?:{_HOST}{_TAG}|{_BARE})").replace("<tag>", f"<tag{number}>").replace("<bare>", f"<bare{number}>")
+
+
+# systemd src/shared/logs-show.c output_timestamp_realtime: short-full is `Fri 2026-11-20 02:28:15 UTC`, short-unix
+# `1763605695.123456`, short-monotonic `[   12.345678]`, and each is followed by the host (unless --no-hostname).
+_STAMP = (
+    _PRIORITY + _FACILITY + r"(?:"
+    rf"1 (?P<rfc>{_ISO}) (?P<host1>\S+) (?P<app>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?(?:\ufeff)?"
+    rf"|(?P<dmesg>{_ISO.replace('[.,]', ',').replace('+)?(?:Z', '+)(?:Z')}) "
+    rf"|(?P<iso>{_ISO}) (?:{_sender('2')})?"
+    rf"|[A-Z][a-z]{{2}} (?P<full>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+) {_sender('5')}"
+    rf"|(?P<unix>\d{{9,11}}\.\d+) {_sender('4')}"
+    rf"|(?P<bsd>{_BSD}) (?:{_sender('3')}|(?=\[))"
+    # OpenWrt's logread: `Mon Dec 31 10:50:45 2018 kern.err kernel: `.
+    # SONiC's rsyslog: `2025 Jul  2 06:56:57.749644 host ERR kernel: `.
+    rf"|(?P<logread>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}}) \w+\.\w+ "
+    rf"{_TAG.replace('<tag>', '<tag6>')}"
+    rf"|(?P<year>\d{{4}}) (?P<dated>{_BSD}) \S+ [A-Z]{{3,7}} {_TAG.replace('<tag>', '<tag7>')}"
+    r"|[ ]?kernel: ?"  # no stamp of a collector: a console, or a broadcast of syslogd's (`kernel:[ 12.3] `)
+    r")?"
+    rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?"
+    rf"|\[(?P<boxed>{_ISO})\] ?"
+    r"|\[ *(?P<mono>\d+\.\d+)(?: *<[^>]*>)?\] ?(?:(?:\S+ )?kernel: )?"
+    r"|\[[ <+]*(?:\d+\.\d+>?|[A-Z][a-z]{2} *\d+ \d\d:\d\d)\] ?)?"
+    r"(?:\[ *[TC]\d+\] ?)?"
+)
+_STACKED = 3
+"""Stamps that may stand before one another: a collector stamps what syslog, and before it the kernel, has stamped."""
+_NUMBERS = frozenset("0123456789[<")
+# A pattern is compiled by `re` when it is first used, and kept there: a run that reads no text compiles none.
+
+
+class Record(NamedTuple):
+    """One message of the kernel. `when` is Unix time, None where the source does not tell.
+
+    `since_boot` is seconds since boot where the source tells those. `number` is the kernel's own, -1
+    outside /dev/kmsg. `kernel` is False for a line of a syslog file that another program wrote.
+    """
+
+    text: str
+    when: Optional[float] = None
+    since_boot: Optional[float] = None
+    number: int = -1
+    level: int = 6
+    kernel: bool = True
+
+
+def parse_record(raw: str) -> Optional[Record]:
+    r"""A record of /dev/kmsg: `prefix,number,microseconds,flags;text`, then lines of properties; None for another form.
+
+    The kernel writes bytes that cannot be printed, and the backslash, as `\xNN`.
+    """
+    head, semicolon, body = raw.partition(";")
+    fields = head.split(",", 3)
+    if not semicolon or len(fields) < 4 or not all(field.isdecimal() for field in fields[:3]):
+        return None
+    text = body.partition("\n")[0]
+    if "\\x" in text:
+        data = re.sub(r"\\x([0-9a-fA-F]{2})", lambda escape: chr(int(escape[1], 16)), text)
+        text = data if data.isascii() else data.encode("latin-1", "replace").decode("utf-8", "replace")
+    return Record(text, None, int(fields[2]) / 1e6, int(fields[1]), int(fields[0]) & 7)
+
+
+def message(line: str) -> Optional[str]:
+    """What the kernel said in a log line, its stamp taken off; None for another program's line in a syslog file.
+
+    `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`.
+    """
+    if line[:1] == "{":
+        entry = parse_journal(line)
+        if entry:
+            return entry[0].text if entry[0].kernel else None
+    elif line[:1].isdecimal():
+        record = parse_record(line)
+        if record:
+            return record.text
+    stamp = _take_off(line)
+    return None if stamp.program else unescape(line[stamp.end :])
+
+
+def parse_line(line: str, now: float) -> Record:
+    """A line of a syslog file or a saved dmesg. `now` tells the year where a stamp has none."""
+    if line.startswith("{"):
+        entry = parse_journal(line)
+        if entry:
+            return entry[0]
+    record = parse_record(line) if line[:1].isdecimal() else None
+    if record:
+        return record
+    stamp = _take_off(line)
+    when: Optional[float] = None
+    if stamp.iso:
+        when = from_iso(stamp.iso)
+    elif stamp.unix:
+        when = float(stamp.unix)
+    elif stamp.bsd:
+        when = bsd_time(stamp.bsd, now, int(stamp.year) if stamp.year else None)
+    elif stamp.ctime:
+        when = _ctime(stamp.ctime)
+    return Record(
+        unescape(line[stamp.end :]),
+        when,
+        float(stamp.mono) if stamp.mono else None,
+        level=int(stamp.priority) & 7 if stamp.priority else 6,
+        kernel=not stamp.program,
+    )
+
+
+class _Stamp(NamedTuple):
+    """What stands before a message, and where the message begins. `program` is who wrote it, "" for the kernel."""
+
+    end: int
+    program: str
+    priority: str
+    iso: str
+    unix: str
+    bsd: str
+    ctime: str
+    mono: str
+    year: str
+
+
+def _take_off(line: str) -> _Stamp:
+    """The stamps of a line; of several of one kind the outermost, which the last collector wrote, gives the time."""
+    end, values = 0, [""] * 8
+    for _ in range(_STACKED):
+        match = re.match(_STAMP, line[end:] if end else line)
+        assert match is not None  # every part of the pattern is optional
+        if not match.end():
+            break
+        end += match.end()
+        tag = next((match[name] for name in _TAGS if match[name]), "")
+        full = match["full"] or ""
+        iso = match["iso"] or match["rfc"] or match["dmesg"] or match["boxed"] or _without_zone(full)
+        new = (
+            "" if tag in _KERNEL_TAGS else tag, match["priority"], iso, match["unix"], match["bsd"] or match["dated"],
+            match["ctime"] or match["logread"], match["mono"], match["year"],
+        )  # fmt: skip
+        values = [old or (value or "") for old, value in zip(values, new)]
+        if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in MONTHS:
+            break
+    return _Stamp(end, *values)
+
+
+_TAGS = ("app", "tag2", "bare2", "tag3", "bare3", "tag4", "bare4", "tag5", "bare5", "tag6", "tag7")
+
+
+def _without_zone(full: str) -> str:
+    """The stamp of `journalctl -o short-full`: UTC by its name; another zone is this node's own."""
+    stamp, _, zone = full.rpartition(" ")
+    return f"{stamp}Z" if zone in ("UTC", "GMT") else stamp
+
+
+def unescape(text: str) -> str:
+    """A message whose line breaks syslog wrote as #012 (rsyslog, $EscapeControlCharactersOnReceive), as it was."""
+    return text.replace("#012", "\n") if "#012" in text else text
+
+
+def bsd_time(text: str, now: float, known: Optional[int] = None) -> Optional[float]:
+    """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it last before `now` (or a day ahead).
+
+    `known` is the year where the line tells it.
+    """
+    try:
+        month, day = MONTHS.index(text[:3]) + 1, int(text[4:6])
+        hour, minute, second = (int(part) for part in text[7:15].split(":"))
+        year = time.localtime(now).tm_year
+        for candidate in (known,) if known else (year + 1, year, year - 1):
+            when = time.mktime((candidate, month, day, hour, minute, second, 0, 0, -1))
+            if known or when <= now + 86400:
+                return when
+    except (ValueError, OverflowError):
+        pass
+    return None
+
+
+def _ctime(text: str) -> Optional[float]:
+    """Unix time of `Mon May 25 12:34:56 2026`, as `dmesg -T` writes it."""
+    try:
+        hour, minute, second = (int(part) for part in text[11:19].split(":"))
+        fields = (int(text[20:24]), MONTHS.index(text[4:7]) + 1, int(text[8:10]), hour, minute, second, 0, 0, -1)
+        return time.mktime(fields)
+    except (ValueError, OverflowError):
+        return None
+
+
+def parse_journal(line: str, whole: bool = True) -> Optional[Tuple[Record, str, str]]:
+    """An entry of `journalctl -o json`: the record, its cursor and its boot id; None for no such entry.
+
+    Of a line that was written to /dev/kmsg, journald takes the part before the colon for the name of a program and
+    keeps it apart; `whole` puts it back.
+    """
+    import json
+
+    try:
+        entry = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(entry, dict) or "MESSAGE" not in entry:
+        return None
+    message = entry["MESSAGE"]
+    if isinstance(message, list):  # bytes that are not UTF-8
+        message = bytes(value & 255 for value in message if isinstance(value, int)).decode(errors="replace")
+    transport, name, pid = (entry.get(key) for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER", "SYSLOG_PID"))
+    if whole and transport == "kernel" and isinstance(name, str) and name != "kernel":
+        message = f"{name}{f'[{pid}]' if pid else ''}: {message}"
+    stamp = entry.get("__REALTIME_TIMESTAMP")
+    since = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
+    record = Record(
+        str(message),
+        int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdecimal() else None,
+        int(since) / 1e6 if isinstance(since, str) and since.isdecimal() else None,
+        level=int(entry["PRIORITY"]) & 7 if str(entry.get("PRIORITY", "")).isdecimal() else 6,
+        kernel=(transport or "kernel") == "kernel",
+    )
+    return record, str(entry.get("__CURSOR", "")), str(entry.get("_BOOT_ID", ""))

@@ -1,0 +1,113 @@
+"""PCI Express links and their error counters, from sysfs (the kernel's Documentation/ABI/testing/sysfs-bus-pci*)."""
+
+from __future__ import annotations
+
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.node.facts.pci import DEVICES, bridges, generation, hexadecimal, parse_speed
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional, Tuple
+
+    from nhc.node.facts.accelerator_values import PcieLink
+
+BRIDGE = 0x06
+_ALL_ONES_WIDTH = 63
+"""The width field of a register that reads as all ones: the device no longer answers on the bus."""
+
+
+class PcieDeviceLink(NamedTuple):
+    """One device's link. Speeds are GT/s, 0 where sysfs does not know; widths are lanes.
+
+    `best_speed` and `best_width` are what both ends of the link can do: a x16 card in a x8 slot has 8.
+    """
+
+    address: str
+    base_class: int
+    vendor: str
+    device: str
+    driver: str
+    speed: float
+    width: int
+    best_speed: float
+    best_width: int
+
+    @property
+    def gone(self) -> bool:
+        """Whether the device has stopped answering: its registers read as all ones."""
+        return self.width == _ALL_ONES_WIDTH
+
+
+def parse_aer(text: str) -> Dict[str, int]:
+    """The counters of an aer_dev_* file by name, with the kernel's total as `TOTAL`.
+
+    Lines are `RxErr 0` ... `TOTAL_ERR_COR 0`; other lines are left out.
+    """
+    counts: Dict[str, int] = {}
+    for line in text.splitlines():
+        name, _, count = line.strip().rpartition(" ")
+        if name and count.isascii() and count.isdigit():
+            counts["TOTAL" if name.startswith("TOTAL_ERR_") else name] = int(count)
+    return counts
+
+
+def _asleep(host: Host, base: str) -> bool:
+    """Whether the device is runtime-suspended: its link may be down by design."""
+    status, state = host.read_or(f"{base}/power/runtime_status"), host.read_or(f"{base}/power_state")
+    return status == "suspended" or state.startswith("D3")
+
+
+def links(host: Host) -> Tuple[PcieDeviceLink, ...]:
+    """The links of all devices that have one, one per device (functions share it), bridges left out."""
+    by_slot: Dict[str, PcieDeviceLink] = {}
+    for address in host.names(DEVICES):
+        base, slot = f"{DEVICES}/{address}", address.rpartition(".")[0]
+        base_class = hexadecimal(host.read_or(f"{base}/class")) >> 16
+        best_width = host.number(f"{base}/max_link_width")
+        if slot in by_slot or base_class == BRIDGE or not best_width or _asleep(host, base):
+            continue
+        best_speed = parse_speed(host.read_or(f"{base}/max_link_speed"))
+        for port in bridges(host, address)[-1:]:
+            best_width = min(best_width, host.number(f"{DEVICES}/{port}/max_link_width") or best_width)
+            best_speed = min(best_speed, parse_speed(host.read_or(f"{DEVICES}/{port}/max_link_speed")) or best_speed)
+        by_slot[slot] = PcieDeviceLink(
+            address, base_class, host.read_or(f"{base}/vendor"), host.read_or(f"{base}/device"),
+            host.link_name(f"{base}/driver"), parse_speed(host.read_or(f"{base}/current_link_speed")),
+            host.number(f"{base}/current_link_width") or 0, best_speed, best_width,
+        )  # fmt: skip
+    return tuple(by_slot.values())
+
+
+def link_speed(host: Host, address: str) -> PcieLink:
+    """What the link of the function at `address` runs at. A link trained down shows a width of 0 or 63: None."""
+    from nhc.node.facts.accelerator_values import PcieLink
+
+    base = f"{DEVICES}/{address}"
+
+    def width(name: str) -> Optional[int]:
+        lanes = host.number(f"{base}/{name}")
+        return lanes if lanes and lanes <= 32 else None
+
+    return PcieLink(
+        generation(host.read_or(f"{base}/current_link_speed")),
+        width("current_link_width"),
+        generation(host.read_or(f"{base}/max_link_speed")),
+        width("max_link_width"),
+    )
+
+
+def aer(host: Host) -> Dict[str, Dict[str, int]]:
+    """What the kernel counted of each function's errors: `fatal`, `nonfatal`, `correctable`, and each kind by name.
+
+    A function whose errors are not counted is left out.
+    """
+    by_address: Dict[str, Dict[str, int]] = {}
+    names = host.names(DEVICES)
+    for severity in ("fatal", "nonfatal", "correctable"):
+        for address, text in host.read_each(DEVICES, names, f"aer_dev_{severity}").items():
+            counts = parse_aer(text or "")
+            if "TOTAL" in counts:
+                mine = by_address.setdefault(address, {})
+                mine[severity] = counts.pop("TOTAL")
+                mine.update((f"{severity} {name}", number) for name, number in counts.items())
+    return by_address

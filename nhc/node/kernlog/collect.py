@@ -1,0 +1,181 @@
+"""What the lines of a log mean, collected into findings: each match begins, repeats, changes or ends some."""
+
+from __future__ import annotations
+
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Action, printable
+from nhc.node.kernlog import pcie
+from nhc.node.kernlog.findings import LINE_LIMIT, change
+from nhc.node.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
+from nhc.node.kernlog.repeats import DRILL, escalated, repeated
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional
+
+    from nhc.node.kernlog.state_types import Finding, LogState
+
+KEPT = 256
+"""Findings kept apart; further ones are only counted."""
+FRESH = 60.0
+"""Seconds after its line in which a process of that number is still taken for the one that the line names."""
+COMPANION = 300.0
+"""Seconds within which an Xid 45 is the clean-up after another Xid of its GPU."""
+
+
+def key_of(match: Match) -> str:
+    return f"{match.kind}/{match.code}/{match.device}"
+
+
+def add(state: LogState, match: Match, when: float, now: float, look: Optional[Callable[[int], str]] = None) -> None:
+    """Take in one line. `look` gives what a process that a line names belongs to, by its number."""
+    for what in match.recovers:
+        _recover(state, what, match, when)
+    if match.kind == "pcie":
+        from nhc.node.kernlog.hotplug import slot_event
+
+        match = slot_event(state, match, when)
+    match = _by_hand(state, pcie.outcome(state, match, when))
+    if match.kind in ("hung", "nfs", "lustre", "ceph"):
+        _hung(state, match, when, now)
+        if match.kind == "hung":
+            return
+    seen = state.setdefault("seen", {})
+    severity = match.severity
+    if match.kind == "xid":
+        severity = _beside(state, match, when)
+    seen[severity] = seen.get(severity, 0) + 1
+    hit = (
+        repeated(state, match, when, look if look and now - when <= FRESH else _nothing)
+        if severity != INFO or match.kind == "aer"
+        else None
+    )
+    if hit is not None:
+        match = escalated(state, match, when, *hit)
+        severity = match.severity
+    if RANK[severity] < RANK[DEGRADED]:
+        return
+    _keep(state, match, severity, when, now, hit is not None)
+    if hit is not None and hit[0].others == "clean" and severity == FATAL:
+        state["findings"][key_of(match)]["compared"] = True
+
+
+def _nothing(_pid: int) -> str:
+    return ""
+
+
+def _by_hand(state: LogState, match: Match) -> Match:
+    """After a person shut a file system down, its errors follow from that: its journal aborts, it refuses writes."""
+    key = f"{match.kind}/ShutDownByHand/{match.device}"
+    if match.severity != FATAL or key not in state.get("findings", {}):
+        return match
+    message = f"{match.message}, after it was shut down by hand"
+    return match._replace(severity=DEGRADED, action=Action.INSPECT, message=message)
+
+
+def _hung(state: LogState, match: Match, when: float, now: float) -> None:
+    """Take in a report of a hung task, a line of its stack, or that a file server is back: one finding for all."""
+    from nhc.node.kernlog import hung
+
+    finding = state.get("findings", {}).get(hung.KEY)
+    if match.kind == "hung":
+        judged = hung.take(state, match, when)
+    elif finding is None or not hung.recovered(state, match, when):
+        return
+    else:
+        judged = hung.judged(state, match)
+        if judged is None:
+            del state["findings"][hung.KEY]
+    if judged is None:
+        return
+    if match.code == "TaskHung":
+        seen = state.setdefault("seen", {})
+        seen[DEGRADED] = seen.get(DEGRADED, 0) + 1
+        _keep(state, judged, judged.severity, when, now, True)
+    elif finding is not None:
+        change(finding, judged.severity, judged.action, judged.message)
+
+
+def _beside(state: LogState, match: Match, when: float) -> str:
+    """The severity of an Xid in company: 45 is only a clean-up soon after another Xid of its GPU."""
+    recent = state.setdefault("companions", {})
+    if match.code != "45":
+        if match.code != "154":
+            recent[match.device] = when
+            if len(recent) > 64:
+                del recent[min(recent, key=lambda device: recent[device])]
+        return match.severity
+    return INFO if abs(when - recent.get(match.device, -COMPANION * 2)) <= COMPANION else match.severity
+
+
+def _keep(state: LogState, match: Match, severity: str, when: float, now: float, anew: bool) -> None:
+    findings = state.setdefault("findings", {})
+    key = key_of(match)
+    line = printable(match.line, LINE_LIMIT)
+    finding = findings.get(key)
+    if finding is None:
+        if len(findings) >= KEPT:
+            state["more"] = state.get("more", 0) + 1
+            return
+        finding = findings[key] = {
+            "kind": match.kind, "code": match.code, "device": match.device, "severity": severity,
+            "action": match.action.value, "message": printable(match.message, LINE_LIMIT), "line": line, "first": when,
+            "noticed": now, "count": 0, "last": when,
+        }  # fmt: skip
+    elif RANK[severity] > RANK[finding["severity"]] or match.code == "154" or anew:
+        change(finding, severity, match.action, match.message)
+    finding.pop("before_boot", None)
+    finding.pop("unproven", None)
+    if anew and match.action is Action.REPLACE:
+        finding["recurring"] = True
+    finding["count"] += 1
+    finding["last"] = when
+    if line != finding["line"]:
+        finding["last_line"] = line
+    if (match.kind, match.code) in pcie.SAYS_HOW:
+        finding["repairing"] = when + pcie.RECOVERY
+    if DRILL not in match.line:
+        finding.pop("drill", None)  # a true one has come: the end of a drill must not take it away
+    elif finding["count"] == 1:
+        finding["drill"] = True
+
+
+OF_THE_LOAD = 10.0
+"""Seconds before a driver's banner in which its probe failures are of that very load: it probes, then prints its banner
+(nv.c: nvidia_init_module registers the PCI driver before it says "loading NVIDIA UNIX")."""
+_AT_LOAD = (("nvrm", "ProbeFailed"), ("nvrm", "GpuFallenOffBus"), ("nvrm", "GpuIsLost"), ("nvrm", "BarInvalid"))
+_NO_RESET_MENDS = ("xid", "sxid", "nvrm", "amdgpu", "neuron")
+
+
+def _outlasts(finding: Finding, scope: str, when: float) -> bool:
+    """Whether a reset or a load leaves a finding standing.
+
+    So it is where it asks for new hardware, where it recurs although the device comes back each time, and where it is
+    of that very load.
+    """
+    mended = finding["kind"] not in _NO_RESET_MENDS or finding["action"] != Action.REPLACE.value
+    if not mended or finding.get("recurring"):
+        return True
+    at_load = (finding["kind"], finding["code"]) in _AT_LOAD
+    return scope == "all" and at_load and abs(when - finding["last"]) <= OF_THE_LOAD
+
+
+def _drop(state: LogState, key: str, line: str) -> None:
+    """End a finding, and note by which line where the caller wants to know (`nhc log classify --findings`)."""
+    finding = state["findings"].pop(key)
+    if "ended" in state and finding["severity"] == FATAL:
+        state["ended"][key] = {**finding, "last_line": printable(line, LINE_LIMIT)}
+
+
+def _recover(state: LogState, what: str, match: Match, when: float) -> None:
+    """Drop the findings that a line shows to be gone."""
+    scope, _, target = what.partition(":")
+    kind, _, code = target.partition("/")
+    for key, finding in list(state.get("findings", {}).items()):
+        if scope == "drills":
+            gone = finding.get("drill", False)
+        else:
+            gone = (finding["kind"] == kind and code in ("", finding["code"])
+                    and (scope == "all" or finding["device"] == match.device)
+                    and not _outlasts(finding, scope, when))  # fmt: skip
+        if gone:
+            _drop(state, key, match.line)

@@ -1,0 +1,108 @@
+"""Findings beside what their devices say of themselves: NVML of a GPU, the PCI bus of what should be on it.
+
+What a device says sharpens what the log says. Where a driver hangs or crashes when it is asked, the log stands alone.
+"""
+
+from __future__ import annotations
+
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Action
+from nhc.node.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity, parted
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Optional, Sequence, Tuple
+
+    from nhc.node.facts.accelerator_values import Device
+    from nhc.node.kernlog.state_types import Finding, LogState
+
+SETTLED = 60.0
+"""Seconds after an Xid before NVML's "nothing to repair" counts."""
+
+
+def clean_devices(host: Host, state: LogState) -> Dict[Tuple[str, str, str], Optional[bool]]:
+    """Of each device that has a finding, whether it is well now. Asked after the node restarted."""
+    held = [f for f in state.get("findings", {}).values() if f["kind"] in OF_A_DEVICE]
+    return {identity(finding): device_recovered(host, finding) for finding in held}
+
+
+def device_recovered(host: Host, finding: Finding) -> Optional[bool]:
+    """Whether the device of a finding is well after a restart: there, and its vendor has nothing against it."""
+    device = finding["device"]
+    if device.count(":") != 2:
+        return True if finding["kind"] not in ("neuron", "edac", "driver") else None
+    if not host.exists(f"/sys/bus/pci/devices/{device}"):
+        return False
+    if finding["kind"] not in (*NVIDIA, "amdgpu") or finding["kind"] == "sxid":
+        return True
+    return device_clean(host, device)
+
+
+def device_clean(host: Host, address: str) -> Optional[bool]:
+    """Whether the vendor's library says that a device is well, None where it says nothing of it."""
+    device = _device(host, address)
+    if device is None:
+        return None
+    remap = device.row_remap
+    return not (device.fault or device.recovery or (remap and (remap.pending or remap.failed)))
+
+
+def in_context(
+    host: Host, pairs: Sequence[Tuple[str, Finding]]
+) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
+    """Xid findings beside what NVML says of their GPUs: as they then stand, and those that it shows to be gone.
+
+    NVML is asked only if there is an Xid whose meaning depends on it.
+    """
+    return parted(pairs, lambda finding: _beside_gpu(host, finding))
+
+
+def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
+    """A finding as its GPU's state has it, None where the GPU shows it to be gone."""
+    from nhc.node.kernlog import xid
+
+    if finding.get("unproven") and not finding.get("recurring") and device_recovered(host, finding):
+        return None
+    if finding.get("recurring"):
+        return finding
+    if finding["kind"] != "xid" or finding.get("drill") or not xid.depends(finding["code"], finding["action"]):
+        return finding
+    device = _device(host, finding["device"])
+    if device is None:
+        return eased(finding)
+    rows = _row_state(device)
+    mig = "" if device.modes.mig is None else "on" if device.modes.mig else "off"
+    context = xid.in_context(finding["code"], xid.generation(device.name), mig, rows)
+    if context is None:
+        if finding["action"] != Action.RESET_DEVICE.value or host.time() - finding["last"] <= SETTLED:
+            return finding
+        if xid.had_reset(device.fault, device.recovery, rows):
+            return eased({**finding, "eased": finding["count"]})
+        return finding if device.fault or device.recovery or rows in ("pending", "failed") else eased(finding)
+    severity, action, why = context
+    if severity == xid.GONE:
+        return None
+    return {**finding, "severity": severity, "action": action.value, "message": f"{finding['message']} ({why})"}
+
+
+def _row_state(device: Device) -> str:
+    """How a GPU's memory rows are, in the words of xid_context.tsv: failed, pending, clean, "" for unknown."""
+    remap = device.row_remap
+    if remap is None:
+        return ""
+    if remap.failed:
+        return "failed"
+    if remap.pending:
+        return "pending"
+    return "clean" if remap.pending is False and remap.failed is False else ""
+
+
+def _device(host: Host, address: str) -> Optional[Device]:
+    """What the vendor's library says of the accelerator at a PCI address, None where it says nothing."""
+    from nhc.node.facts.accelerator import answering
+
+    try:
+        inventory = answering(host)
+    except OSError:
+        return None
+    return next((device for device in inventory.devices if device.pci == address), None)

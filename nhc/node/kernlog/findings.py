@@ -1,0 +1,132 @@
+"""Faults that the kernel log reported, remembered until they are shown to be gone.
+
+Pure: a state (JSON's own types, as `host.memory` keeps it), lines as matches with their times, and out comes the
+state changed. A finding ends when the log shows its cause gone (a reset, a link that came up, a driver that was
+loaded anew), when the node has restarted and its device is found clean, when the device's own state says so, or
+when a person acknowledges it: never because time has passed.
+"""
+
+from __future__ import annotations
+
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Action, printable
+from nhc.node.kernlog.match import DEGRADED, FATAL, RANK
+
+if TYPE_CHECKING:
+    from typing import Callable, List, Optional, Sequence, Tuple
+
+    from nhc.node.kernlog.state_types import Finding, LogState
+
+OF_A_DEVICE = (
+    "xid", "sxid", "nvrm", "amdgpu", "neuron", "habanalabs", "mlx5", "efa", "ena", "aer", "pcie", "nvme", "block", "md",
+    "edac", "driver",
+)  # fmt: skip
+"""Kinds whose cause can outlive a restart, so that the device must be found clean after it."""
+
+LINE_LIMIT = 400
+"""Characters of a line or a message that are kept."""
+
+NVIDIA = ("xid", "sxid", "nvrm")
+
+
+def identity(finding: Finding) -> Tuple[str, str, str]:
+    """What a finding is about: the error and its device."""
+    return finding["kind"], finding["code"], finding["device"]
+
+
+def restarted(state: LogState, boot: str) -> bool:
+    """Whether the node has restarted since this state was kept."""
+    before = state.get("boot", "")
+    return bool(before and boot) and before != boot
+
+
+def enter_boot(state: LogState, boot: str, clean: Callable[[Finding], Optional[bool]]) -> None:
+    """Note which boot the next lines are of. After a restart findings end, those of a device if it is found clean.
+
+    `clean` says whether a finding's device is well, None for "cannot tell": such a finding stays until it can. One that
+    came back so often that the device is to be replaced stays, too: a device that fails time and again is clean in
+    between.
+    """
+    anew = restarted(state, boot)
+    state["boot"] = boot
+    if not anew:
+        return
+    state["cursor"] = None
+    state["seen"] = {}
+    state.pop("hung", None)
+    findings = state.get("findings", {})
+    for key, finding in list(findings.items()):
+        proved = finding["kind"] not in OF_A_DEVICE or clean(finding)
+        if proved and not finding.get("recurring"):
+            del findings[key]
+            continue
+        finding["before_boot"] = True
+        if proved is None:
+            finding["unproven"] = True
+
+
+def change(finding: Finding, severity: str, action: Action, message: str) -> None:
+    """What a finding means now."""
+    finding["severity"], finding["action"] = severity, action.value
+    finding["message"] = printable(message, LINE_LIMIT)
+
+
+def end(state: LogState, key: str, finding: Finding) -> bool:
+    """End a finding, unless it came again since it was read as `finding`. Whether it ended.
+
+    Its count tells, not its time: the clock that stamps kernel messages drifts from the one on the wall.
+    """
+    held = state.get("findings", {}).get(key)
+    if held is None or (held["first"], held["count"]) != (finding["first"], finding["count"]):
+        return False
+    del state["findings"][key]
+    return True
+
+
+def parted(
+    pairs: Sequence[Tuple[str, Finding]], judge: Callable[[Finding], Optional[Finding]]
+) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
+    """Findings as `judge` has them now, and those of which it gives None: they are gone."""
+    judged = [(key, finding, judge(finding)) for key, finding in pairs]
+    standing = [(key, now) for key, _finding, now in judged if now is not None]
+    return standing, [(key, finding) for key, finding, now in judged if now is None]
+
+
+def eased(finding: Finding) -> Finding:
+    """A finding that asks for a repair, as it stands since its device named none.
+
+    Only what the catalogue asks for ends it: a reset that the log shows, a restart, or a person's word.
+    """
+    if finding["severity"] != FATAL or finding.get("eased") != finding["count"]:
+        return finding
+    message = f"{finding['message']} (the GPU names no repair now; no reset was seen)"
+    return {**finding, "severity": DEGRADED, "message": message}
+
+
+def _repairing(finding: Finding, now: float) -> bool:
+    """Whether the kernel may still repair this: no line says yet how its recovery went, and its time is not over."""
+    until = finding.get("repairing")
+    return isinstance(until, (int, float)) and now < until and not finding.get("drill")
+
+
+def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
+    """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
+
+    One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for. With
+    `now`, an error that the kernel is still repairing at that time is no more than degraded.
+    """
+    findings = state.get("findings", {})
+    repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"
+              and f["severity"] == FATAL}  # fmt: skip
+    pairs: List[Tuple[str, Finding]] = []
+    for key, held in findings.items():
+        if kinds and held["kind"] not in kinds:
+            continue
+        finding = held
+        if "repairing" in held and now is not None and held["severity"] == FATAL and _repairing(held, now):
+            message = f"{held['message']} (the kernel is repairing it)"
+            finding = {**held, "severity": DEGRADED, "message": message}
+        elif held["kind"] == "xid" and held["device"] in repair and held["action"] != Action.REPLACE.value:
+            finding = {**held, "action": repair[held["device"]]}
+        pairs.append((key, finding))
+    return sorted(pairs, key=lambda pair: (-RANK[pair[1]["severity"]], pair[1]["first"]))

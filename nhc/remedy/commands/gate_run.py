@@ -1,0 +1,207 @@
+"""`nhc gate run` and `nhc gate boot`: the gate of this node."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import sys
+import time
+from typing import Any, Dict, Optional
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import DURATION
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
+from nhc.core.model import printable
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.state import gate_record as record
+from nhc.core.state.gate_record import GateState
+from nhc.core.system.ending_signals import Signals, SignalToEnd
+from nhc.marks.ports.gates import GateOrder
+from nhc.remedy.commands.gate_options import (
+    APPLY,
+    NODE,
+    SETTINGS,
+    WHY,
+    audit,
+    here,
+    hook_of,
+    keeper_of,
+    results,
+    suite_text,
+)
+from nhc.remedy.commands.gate_orders import order
+from nhc.remedy.gates.decide import GateStep
+from nhc.remedy.gates.gate import Gate, GatePass, GateWorld
+from nhc.remedy.gates.settings import load
+
+ENVIRONMENT = ("HOME", "USER", "LANG", "LC_ALL", "KUBECONFIG", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")
+PREFIXES = ("NHC_", "SLURM_CONF", "AWS_")
+"""What of the environment the suite is given."""
+
+
+BETWEEN = 2.0
+"""Seconds between two tries to hold a node whose scheduler does not answer."""
+
+
+@click.command("run", cls=GroupedCommand)
+@SETTINGS
+@NODE
+@APPLY
+@under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Look again so often, as a service.")
+@FORMAT
+def run_command(**options: Any) -> int:
+    """Test this node where its gate is due, and let work in once its suite has passed.
+
+    Decides by the record of this node whether the suite has to run: a new machine, another boot, an update, a person's
+    order. Holds the node, runs the suite, and releases it. A suite that could not tell is run again, as often as the
+    settings say; then the policy holds. Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings,
+    3 it could not be told.
+    """
+    return _run(options)
+
+
+@click.command("boot", cls=GroupedCommand)
+@SETTINGS
+@NODE
+@APPLY
+@under("What is done")("--patience", type=DURATION, default="0", metavar="TIME",
+                       help="Try again for so long where the scheduler does not answer.")  # fmt: skip
+@FORMAT
+def boot_command(**options: Any) -> int:
+    """Hold this node where its gate is due, within seconds, and test nothing: for the time before slurmd starts.
+
+    Exit status: 0 the gate is open, or the node is held; 1 it must be held and could not be (policy closed), 2 wrong
+    usage or settings, 3 the record could not be written.
+    """
+    return _boot(options)
+
+
+@click.command("adopt", cls=GroupedCommand)
+@click.argument("nodes", nargs=-1, metavar="[NODE...]")
+@SETTINGS
+@NODE
+@APPLY
+@WHY
+@BY
+def adopt_command(**options: Any) -> int:
+    """Take nodes as they are, where their gate has no verdict yet: a fleet that works already.
+
+    Without NODE this node: its record is written. With NODE each node's gate is ordered to, through the scheduler; the
+    order holds for seven days. A node that has a verdict keeps it, a failed one above all. Exit status: 0 done, 1 not
+    for every node, 2 wrong usage or settings, 3 it cannot be done now.
+    """
+    return order(options, GateOrder.ADOPT) if options["nodes"] else _adopt(options)
+
+
+def _adopt(options: Dict[str, Any]) -> int:
+    world = _world({**options, "form": "text"})
+    if world is None:
+        return _no_gate()
+    why = printable(f"{options['why']} ({person(options['by'])})", 200)
+    outcome = Gate(world).adopt(why, apply=options["apply"])
+    click.echo(_line(world, outcome, options["apply"]))
+    kept = outcome.decision.step is GateStep.NOTHING and not outcome.lets_in
+    return EXIT_UNHEALTHY if kept else EXIT_HEALTHY
+
+
+def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
+    """What the gate of this node works with, None where it has none."""
+    settings = load(options["path"])
+    place = here(settings, options["node"])
+    if place is None:
+        return None
+    environ = {name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(PREFIXES)}
+    return GateWorld(
+        place.node, place.rules, place.host, keeper_of(settings), hook_of(place.rules),
+        suite_text(place.rules, place.host), record.path(), "slurm" if settings.scheduler == "slurm" else "none",
+        environ, _say, audit(settings, f"gate of {place.node}", _say),
+        results(settings, place.rules.suite, _say),
+    )  # fmt: skip
+
+
+def _say(line: str) -> None:
+    print(f"nhc gate: {printable(line)}", file=sys.stderr, flush=True)
+
+
+def _run(options: Dict[str, Any]) -> int:
+    world = _world(options)
+    if world is None:
+        return _no_gate()
+    last_line, signals = "", Signals()
+    try:
+        signals.take()
+        while True:
+            outcome = Gate(world).once(apply=options["apply"])
+            line = _line(world, outcome, options["apply"])
+            if line != last_line or options["form"] == "json":
+                _show(world, outcome, options, line)
+                last_line = line
+            if not options["every"]:
+                return _status(outcome)
+            time.sleep(options["every"])
+            try:
+                world = _world(options) or world
+            except (SettingsError, CommandError) as error:
+                _say(f"the settings in force stay: {error}")
+    except SignalToEnd:
+        return 128 + signal.SIGTERM if not options["every"] else EXIT_HEALTHY
+    finally:
+        signals.hold()
+
+
+def _boot(options: Dict[str, Any]) -> int:
+    world = _world(options)
+    if world is None:
+        return _no_gate()
+    until = time.monotonic() + options["patience"]
+    while True:
+        outcome = Gate(world).once(apply=options["apply"], hold_only=True)
+        standing = Gate(world).look().standing
+        out = world.keeper is None or (standing is not None and (standing.held or bool(standing.other)))
+        if outcome.lets_in or out or not options["apply"] or time.monotonic() >= until:
+            break
+        time.sleep(BETWEEN)
+    _show(world, outcome, options, _line(world, outcome, options["apply"]))
+    if outcome.lets_in or out or not options["apply"]:
+        return EXIT_HEALTHY
+    if not world.rules.closed:
+        _say(f"{world.node} is not held and its suite has not passed: open by policy")
+        return EXIT_HEALTHY
+    return EXIT_UNHEALTHY
+
+
+def _no_gate() -> int:
+    _say("this node is in no group of the settings: it has no gate")
+    return EXIT_HEALTHY
+
+
+def _line(world: GateWorld, outcome: GatePass, apply: bool) -> str:
+    state = outcome.record.state.value if outcome.record is not None else "no verdict"
+    would = "" if apply else "would "
+    line = f"{world.node}  {state}  {would}{outcome.decision.step.value}: {outcome.decision.why}"
+    return printable(f"{line}{f'; {outcome.problem}' if outcome.problem and apply else ''}")
+
+
+def _show(world: GateWorld, outcome: GatePass, options: Dict[str, Any], line: str) -> None:
+    if options["form"] == "text":
+        click.echo(line)
+        return
+    kept = outcome.record
+    click.echo(json.dumps({
+        "node": world.node, "group": world.rules.name, "step": outcome.decision.step.value,
+        "why": outcome.decision.why, "lets_in": outcome.lets_in, "problem": outcome.problem,
+        "applied": options["apply"],
+        "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
+    }, ensure_ascii=False))  # fmt: skip
+
+
+def _status(outcome: GatePass) -> int:
+    if outcome.lets_in:
+        return EXIT_HEALTHY
+    kept = outcome.record
+    return EXIT_UNKNOWN if kept is not None and kept.state is GateState.UNTOLD else EXIT_UNHEALTHY

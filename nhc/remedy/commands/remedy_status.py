@@ -1,0 +1,193 @@
+"""`nhc remedy status|episodes|show`: what the loop is at, what holds it, and what was done."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from contextlib import closing
+from typing import Any, Dict, List, Mapping, Optional
+
+import click
+
+from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.printing import age, show_table, when
+from nhc.core.command_line.printing import show as show_value
+from nhc.core.limits import Mode
+from nhc.core.model import Scope, printable, speaks_of
+from nhc.core.plugins import NoAdapter
+from nhc.marks.policy.bounds import ACTIONS
+from nhc.marks.policy.breaker import NAME
+from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.marks import cause_in_words
+from nhc.remedy.commands.remedy_options import SETTINGS, STORE, detail_of, episode_value, opened, settings_of
+from nhc.remedy.persons import case_of
+from nhc.remedy.site import verdicts_by_cluster
+from nhc.store import attempts, audit, ended_episodes, evidence, holds, nodes
+from nhc.store import episodes as rows_of
+from nhc.store.rounds.leader import Lead, lead_of
+from nhc.store.settings import fleet_store
+
+LINES = 1000
+"""Rows of the audit log shown of one episode."""
+
+
+@click.command("status", cls=GroupedCommand)
+@SETTINGS
+@STORE
+@FORMAT
+def status(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+    """Show open episodes, nodes that wait for a person, the breaker, holds, and which actions are enabled.
+
+    Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
+    """
+    settings, now = settings_of(settings_path, store_url), time.time()
+    with closing(fleet_store(settings.store, create=False)) as store:
+        with store.read() as connection:
+            rows = rows_of.list_episodes(connection, is_open=True)
+            left = ended_episodes.left_to_persons(connection)
+            breaker = holds.breaker_of(connection, NAME)
+            held = holds.in_force(connection, now)
+            verdicts = nodes.counts(connection, now - settings.sources.max_age)
+        lead = lead_of(store)
+    known, elsewhere = "store", ""
+    if not verdicts and settings.sources.adapter:
+        known = "cluster"
+        try:
+            verdicts = verdicts_by_cluster(settings, now)
+        except (NoAdapter, AdapterError) as error:
+            elsewhere = f"the store knows none, and the cluster cannot be asked: {printable(str(error))}"
+    states, details = Counter(row.state for row in rows), {row.id: detail_of(row) for row in rows}
+    stalled = [row for row in rows if details[row.id].alarmed]
+    modes = {action: settings.mode(action) for action in ACTIONS}
+    value: Dict[str, Any] = {
+        "leader": lead.holder if lead.stands else "", "breaker": breaker._asdict() if breaker.is_open else None,
+        "actions": {action: mode.value for action, mode in modes.items()}, "nodes": verdicts,
+        "nodes_by": known,
+        "episodes": dict(states),
+        "stalled": [{"episode": row.id, "node": row.node, "waiting": details[row.id].waiting} for row in stalled],
+        "left": [{"episode": row.id, "node": row.node, "since": row.ended, "why": row.outcome} for row in left],
+        "holds": [hold._asdict() for hold in held],
+    }  # fmt: skip
+    if form == "json":
+        show_value(value)
+        return 1 if breaker.is_open or stalled else 0
+    enabled = [action for action, mode in modes.items() if mode is Mode.ON]
+    lines: List[List[str]] = [
+        ["leader", _led(lead)],
+        ["enabled", ", ".join(enabled) or "nothing: nhc remedy run --dry-run shows what would be done"],
+        ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
+         if breaker.is_open else "closed"],
+        ["nodes", elsewhere or _counted(verdicts, known)],
+        ["episodes", ", ".join(f"{count} {state}" for state, count in states.items()) or "none is open"],
+    ]  # fmt: skip
+    for row in stalled:
+        what = f"episode {row.id} {printable(row.node)} {row.state} for {age(row.updated)}"
+        lines.append(["stalled", f"{what}: {printable(details[row.id].waiting)}"])
+    for row in left:
+        what = f"episode {row.id} {printable(row.node)} {row.state} {age(row.ended or row.updated)} ago"
+        lines.append(["a person", f"{what}: {printable(row.outcome)}: nhc remedy release {printable(row.node)}"])
+    lines += [["hold", f"{hold.name or 'fleet'} by {hold.by} until {when(hold.until)}: {hold.why}"] for hold in held]
+    show_table(lines)
+    return 1 if breaker.is_open or stalled else 0
+
+
+def _led(lead: Lead) -> str:
+    """Who leads, and who did last where nobody does."""
+    if not lead.holder:
+        return "nobody has led this store yet"
+    return printable(lead.holder) if lead.stands else f"nobody: {printable(lead.holder)} was the last, and has ended"
+
+
+def _counted(verdicts: Mapping[str, int], known: str) -> str:
+    """The nodes by verdict, and whose view that is, where it is not the store's."""
+    counts = ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
+    if counts and known == "cluster":
+        return f"{counts} (by the cluster: the store has none)"
+    return counts or "none is known"
+
+
+@click.command("episodes", cls=GroupedCommand)
+@under("Which")("--node", default="", metavar="NAME", help="Only this node's, ended ones too.")
+@under("Which")("--ended", type=DURATION, default=None, metavar="TIME", help="Also those that ended within this time.")
+@under("Which")("--limit", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many.")
+@SETTINGS
+@STORE
+@FORMAT
+def episodes(
+    node: str, ended: Optional[float], limit: int, settings_path: Optional[str], store_url: Optional[str], form: str
+) -> None:
+    """List episodes, the newest last. Exit status: 0, 2 wrong usage, 3 the store cannot be read."""
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        rows = rows_of.list_episodes(connection, node=node, is_open=None if node else True, limit=limit)
+        if ended is not None and not node:
+            rows += rows_of.list_episodes(connection, is_open=False, ended_since=time.time() - ended, limit=limit)
+    rows = sorted(rows, key=lambda row: row.id)[-limit:]
+    if form == "json":
+        show_value([episode_value(row) for row in rows])
+        return
+    lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "WHY"]]
+    for row in rows:
+        why = row.outcome or detail_of(row).waiting or row.cause
+        lines.append([
+            str(row.id), printable(row.node), row.state, row.rung or "-", f"{age(row.opened)} ago",
+            f"{age(row.updated)} ago", printable(why),
+        ])  # fmt: skip
+    show_table(lines)
+    if not rows:
+        click.echo("no episode")
+
+
+@click.command("show", cls=GroupedCommand)
+@click.argument("number", type=int, metavar="ID")
+@SETTINGS
+@STORE
+@FORMAT
+def show(number: int, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show an episode: its faults, each attempt, the evidence, who decided, and every step of the audit log.
+
+    Exit status: 0, 2 there is no such episode, 3 the store cannot be read.
+    """
+    with opened(settings_path, store_url) as store, store.read() as connection:
+        case = case_of(connection, number)
+        decisions = attempts.decisions(connection, number)
+        pieces = evidence.of_episode(connection, number)
+        steps = audit.entries(connection, episode=number, limit=LINES)
+    value: Dict[str, Any] = {
+        **episode_value(case.episode),
+        "attempts": [attempt._asdict() for attempt in case.attempts],
+        "approvals": [decision._asdict() for decision in decisions],
+        "evidence": [piece._asdict() for piece in pieces],
+        "audit": [{"at": step.at, "by": step.actor, "what": step.what, "detail": step.detail} for step in steps],
+    }
+    if form == "json":
+        show_value(value)
+        return
+    row = case.episode
+    click.echo(f"episode {row.id}: {printable(row.node)} is {row.state}{f' ({row.rung})' if row.rung else ''}")
+    click.echo(f"  opened {when(row.opened)}, moved {when(row.updated)}, ended {when(row.ended)}")
+    if case.detail.about.known:
+        click.echo(f"  about  {speaks_of(Scope.DEVICE, case.detail.about)}")
+    if row.outcome or case.detail.waiting:
+        click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
+    for fault in case.detail.faults:
+        cause = cause_in_words(fault.cause)
+        click.echo(f"  fault  {printable(cause)}: {printable(fault.message)} [{fault.action.value}]")
+    for skipped in case.detail.skipped:
+        name = f"{skipped.rung.value}{f' of {skipped.device}' if skipped.device else ''}"
+        click.echo(f"  skipped  {name}: {printable(skipped.why)}")
+    for attempt in case.attempts:
+        how = attempt.outcome or attempt.state
+        why = f": {printable(attempt.message)}" if attempt.message else ""
+        click.echo(f"  attempt {attempt.number}  {attempt.rung} by {printable(attempt.repairer)}: {how}{why}")
+    for decision in decisions:
+        why = f": {printable(decision.reason)}" if decision.reason else ""
+        click.echo(f"  {decision.decision} by {printable(decision.decided_by)} {when(decision.decided)}{why}")
+    for piece in pieces:
+        what = f"{piece.size} bytes, {piece.sha256[:12]}{', cut' if piece.cut else ''}" if piece.sha256 else "none"
+        click.echo(
+            f"  evidence  {printable(piece.name)}: {what}{f', {printable(piece.message)}' if piece.message else ''}"
+        )
+    for step in steps:
+        click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}  {printable(step.detail, 200)}")

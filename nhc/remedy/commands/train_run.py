@@ -1,0 +1,225 @@
+"""`nhc train plan` and `nhc train run`: what a maintenance train would do, and the train itself."""
+
+from __future__ import annotations
+
+import sys
+import time
+from typing import Any, Dict, List, Optional
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.printing import show
+from nhc.core.matching.node_ranges import fold
+from nhc.core.model import printable
+from nhc.core.system.stop_signals import StopSignals
+from nhc.core.timestamps import utc
+from nhc.core.units import show_number
+from nhc.marks.ports.adapter import AdapterError
+from nhc.remedy import counting
+from nhc.remedy.cases import Written
+from nhc.remedy.commands.remedy_options import SETTINGS, STORE, site_of
+from nhc.remedy.machine import EpisodeState
+from nhc.remedy.site import RemedySite
+from nhc.remedy.trains import persons
+from nhc.remedy.trains.engine import Engine, TrainRound, needed
+from nhc.remedy.trains.machine import TRAIN_ENDS, TrainState, by_state
+from nhc.remedy.trains.settings import TrainPlan, load, parse
+from nhc.remedy.trains.waves import BadTrain, Taken, take
+from nhc.store import trains
+from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.errors import LeadershipLost, StoreError
+from nhc.store.rounds.leader import Leader
+from nhc.store.trains import Train
+
+FILE = click.argument("file", metavar="FILE")
+
+
+@click.command("plan", cls=GroupedCommand)
+@FILE
+@SETTINGS
+@STORE
+@FORMAT
+def plan_command(file: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+    """Show the waves of the train in FILE over the fleet as it is now. Nothing is written and nothing is done.
+
+    Exit status: 0, 2 wrong usage, settings or plan, 3 the store or the adapter cannot be used.
+    """
+    plan = load(file)
+    with site_of(settings_path, store_url, look=True) as site:
+        tell_stand_in("train plan", site.store)
+        _show(site, plan, _taken(site, plan), form)
+
+
+def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
+    try:
+        states = site.actuators.states()
+    except AdapterError as error:
+        raise CommandError(f"nodes cannot be read: {error}") from None
+    with site.store.read() as connection:
+        fleet = counting.fleet(connection, states)
+        rows = site.known(connection, fleet)
+    site.actuators.repairers.learn(rows)
+    try:
+        return take(plan, fleet.groups, site.settings.bounds)
+    except BadTrain as error:
+        raise CommandError(str(error), 2) from None
+
+
+def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
+    asked = needed(plan, site.settings)
+    nodes = [node for wave in taken.waves for node in wave]
+    cannot: Dict[str, List[str]] = {}
+    for node in nodes:
+        for number, work in enumerate(plan.work, 1):
+            why = site.actuators.repairers.can(node, work.rung, "", work.argv).why
+            if why:
+                cannot.setdefault(f"step {number} ({work.what}): {why}", []).append(node)
+    if form == "json":
+        show({
+            "train": plan.name, "why": plan.why, "steps": [work.what for work in plan.work],
+            "waves": [list(wave) for wave in taken.waves], "left_out": dict(taken.left_out), "persons": asked,
+            "cannot": cannot,
+        })  # fmt: skip
+        return
+    click.echo(f"train {plan.name}: {printable(plan.why)}")
+    for number, work in enumerate(plan.work, 1):
+        click.echo(f"step {number}  {printable(work.what)}{'  (must end with 0)' if work.verifies else ''}")
+    for number, wave in enumerate(taken.waves, 1):
+        click.echo(f"wave {number}  {show_number(len(wave), 'node')}  {fold(wave)}")
+    for node, why in taken.left_out.items():
+        click.echo(f"left out  {printable(node)}  {printable(why)}")
+    for why, nodes_without in cannot.items():
+        click.echo(f"cannot  {fold(nodes_without)}  {printable(why)}")
+    click.echo(f"stops after more than {plan.failures.show()} failures; {show_number(asked, 'person')} must agree")
+
+
+@click.command("run", cls=GroupedCommand)
+@FILE
+@under("What is done")("--apply", is_flag=True, help="Do it. Without this the plan is shown, and nothing is done.")
+@under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
+@BY
+@SETTINGS
+@STORE
+@FORMAT
+def run_command(**options: Any) -> int:
+    """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
+
+    A train that was killed goes on when it is run again; nothing is begun twice. Exit status: 0 every node is done (or
+    the plan was shown), 1 a node was escalated, skipped or withdrawn, or the train waits for a person, 2 wrong usage or
+    plan, 3 the store, the adapter or the lead cannot be had.
+    """
+    plan = load(options["file"])
+    with site_of(options["settings_path"], options["store_url"]) as site:
+        if not options["apply"]:
+            _show(site, plan, _taken(site, plan), options["form"])
+            click.echo("dry run: nothing was done; --apply does it", err=True)
+            return 0
+        return TrainService(site, plan, options).run()
+
+
+class TrainService:
+    """One process: rounds until the train has ended, or waits for a person, or a signal."""
+
+    def __init__(self, site: RemedySite, plan: TrainPlan, options: Dict[str, Any]) -> None:
+        self.site, self.plan, self.options = site, plan, options
+        self.stop = StopSignals()
+        self.leader = Leader(site.store, name="train")
+        self.last_line = ""
+
+    def run(self) -> int:
+        """Its exit status. Raises StoreError, CommandError."""
+        try:
+            if not self.leader.attempt() or self.leader.fence is None:
+                raise CommandError(f"another process runs a train in this store: {self.leader.last()}")
+            train = self._begun()
+            if train.ended is not None:
+                self.say(f"train {train.name} has ended: it is {train.state}; another pass needs another name")
+                return self._status()
+            return self._rounds()
+        finally:
+            self.leader.release()
+
+    def _begun(self) -> Train:
+        with self.site.store.read() as connection:
+            train = trains.get(connection, self.plan.name)
+        if train is None:
+            taken = _taken(self.site, self.plan)
+            assert self.leader.fence is not None
+            return persons.begin(
+                self.site.store, self.plan, taken, by=person(self.options["by"]), now=time.time(),
+                fence=self.leader.fence,
+            )  # fmt: skip
+        if train.digest != self.plan.digest:
+            if train.ended is None:
+                raise CommandError(
+                    f"train {train.name} is under way by another plan: resume it with that, or abort it", 2
+                )
+            raise CommandError(f"there was a train {train.name} with another plan: give this one another name", 2)
+        return train
+
+    def _rounds(self) -> int:
+        engine = Engine(
+            self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.actuators,
+            fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), publish=self.tell,
+        )  # fmt: skip
+        while not self.stop.come:
+            try:
+                if not self.leader.attempt():
+                    raise CommandError("another process runs trains in this store now")
+                done = engine.round()
+            except LeadershipLost as error:
+                raise CommandError(str(error)) from None
+            except StoreError as error:
+                self.say(str(error))  # a store that is away is waited for
+            else:
+                if self._after(done) or self.options["once"]:
+                    return self._status()
+            self.stop.wait(self.plan.every)
+        return self._status()
+
+    def _after(self, done: TrainRound) -> bool:
+        """Whether nothing more is to be done by this process."""
+        for problem in done.problems:
+            self.say(problem)
+        if done.train in TRAIN_ENDS:
+            return True
+        if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
+            open_ones = [node for node in done.waiting if node.state != EpisodeState.PLANNED.value]
+            if not open_ones and not done.moved:
+                order = "approve" if done.train is TrainState.PLANNED else "resume"
+                self.say(f"train {self.plan.name} is {done.train.value}: nhc train {order} {self.plan.name}")
+                return True
+        return False
+
+    def _status(self) -> int:
+        with self.site.store.read() as connection:
+            train = trains.get(connection, self.plan.name)
+            rows = trains.nodes_of(connection, train.id) if train is not None else []
+        counts = by_state([row.state for row in rows])
+        if self.options["form"] == "json":
+            show({"train": self.plan.name, "state": train.state if train else "", "nodes": counts})
+        else:
+            click.echo(f"train {self.plan.name} is {train.state if train else 'gone'}: {counted(counts)}")
+        return 0 if set(counts) <= {EpisodeState.RETURNED.value} else 1
+
+    def tell(self, step: Written) -> None:
+        """A step that is in the store."""
+        if self.options["form"] == "json":
+            return
+        row = step.case.episode
+        line = f"{utc(row.updated)}  {printable(row.node)}  wave {row.wave}  {row.state}"
+        click.echo(f"{line}  {printable(step.move.because)}".rstrip())
+
+    def say(self, text: str) -> None:
+        """A line for the log, once until another line is logged."""
+        if text != self.last_line:
+            self.last_line = text
+            print(f"nhc train run: {printable(text)}", file=sys.stderr, flush=True)
+
+
+def counted(counts: Dict[str, int]) -> str:
+    """`3 done, 1 failed`."""
+    return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no node"

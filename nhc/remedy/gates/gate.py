@@ -1,0 +1,311 @@
+"""One node's gate, carried out: look, decide, hold, test, open. Runs on the node itself.
+
+Each step is in the record before it is taken, so that a gate that is killed goes on where it was: a run that was cut
+off is one that could not tell. Whatever cannot be done is logged and recorded; the policy says whether
+work may come then.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import Callable, Mapping, NamedTuple, Optional
+
+from nhc.core.host import Host
+from nhc.core.model import printable
+from nhc.core.state import gate_record as record
+from nhc.core.state.gate_record import BadRecord, GateRecord, GateState
+from nhc.core.system import whole_file
+from nhc.marks.ports.adapter import AdapterError, Effect
+from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook
+from nhc.remedy.gates import identity, suite_process
+from nhc.remedy.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide
+from nhc.remedy.gates.settings import GateRules, Trigger
+
+Tell = Callable[[str, str, Mapping[str, object]], None]
+"""Told each change: `gate.held`, the node, and details. Must not raise."""
+
+
+class GateWorld(NamedTuple):
+    """What a gate works with. `suite_text` is what the suite runs, `adapter` whom `nhc deep run` asks for idleness.
+
+    `keep` takes the report (JSON) of each run of the suite, for the store.
+    """
+
+    node: str
+    rules: GateRules
+    host: Host
+    keeper: Optional[Gatekeeper]
+    hook: Optional[LifecycleHook]
+    suite_text: str
+    record_path: str
+    adapter: str
+    environ: Mapping[str, str]
+    say: Callable[[str], None]
+    tell: Tell = lambda what, node, detail: None
+    keep: Callable[[str], None] = lambda report: None
+    clock: Callable[[], float] = time.time
+
+
+class GatePass(NamedTuple):
+    """What a pass came to: the decision, the record now, and whether work may come in.
+
+    `problem` is what could not be done, "" for nothing.
+    """
+
+    decision: GateDecision
+    record: Optional[GateRecord]
+    lets_in: bool
+    problem: str = ""
+
+
+class Gate:
+    """The gate of this node."""
+
+    def __init__(self, world: GateWorld) -> None:
+        self.world = world
+        self._beat = 0.0
+        self._beats_failed = ""
+
+    def look(self) -> GateView:
+        """Everything that bears on the decision; what cannot be read is logged."""
+        world = self.world
+        kept: Optional[GateRecord] = None
+        try:
+            kept = record.read(world.record_path)
+        except BadRecord as error:
+            world.say(f"{error}: the suite has to run again")
+        boot = world.host.boot_id()
+        marks = identity.marks(world.host, world.suite_text)
+        return GateView(world.clock(), boot, marks, kept, self._standing(), world.keeper is not None)
+
+    def _standing(self) -> Optional[GateStanding]:
+        if self.world.keeper is None:
+            return None
+        try:
+            standing = self.world.keeper.standing(self.world.node)
+        except AdapterError as error:
+            self.world.say(f"the scheduler does not answer: {printable(str(error))}")
+            return None
+        if standing is None:
+            self.world.say(f"the scheduler knows no node {self.world.node}")
+        return standing
+
+    def once(self, *, apply: bool, hold_only: bool = False) -> GatePass:
+        """One pass. Raises OSError where the record cannot be written: then nothing was begun."""
+        seen = self.look()
+        decision = decide(self.world.rules, seen)
+        if not apply:
+            return GatePass(decision, seen.record, _lets_in(seen.record, decision))
+        if decision.step is GateStep.ADOPT:
+            return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
+        if decision.step is GateStep.GIVE_WAY:
+            asked = seen.standing.asked if seen.standing is not None else 0.0
+            kept = _standing_record(seen)
+            kept = kept._replace(
+                state=GateState.OPENED, why=decision.why, at=seen.now, asked=max(asked, kept.asked), completed=False
+            )
+            return self._settle(kept, decision)
+        if decision.step is GateStep.RELEASE or (decision.step is GateStep.NOTHING and self._owes_hook(seen.record)):
+            return self._open(_standing_record(seen), decision)
+        if decision.step is GateStep.KEEP:
+            return self._give_up(_standing_record(seen), decision)
+        if decision.step in (GateStep.HOLD, GateStep.TEST):
+            return self._close(seen, decision, hold_only)
+        return GatePass(decision, seen.record, _lets_in(seen.record, decision))
+
+    def adopt(self, why: str, *, apply: bool) -> GatePass:
+        """Take this node as it is, where it has no verdict yet; one that has keeps it. Raises OSError."""
+        seen = self.look()
+        kept = seen.record
+        if kept is not None and not (kept.state is GateState.HELD and kept.due == NEW):
+            decision = GateDecision(GateStep.NOTHING, f"it has a verdict already: {kept.state.value}")
+            return GatePass(decision, kept, kept.state.lets_in)
+        decision = GateDecision(GateStep.ADOPT, f"adopted as it is: {why}")
+        if not apply:
+            return GatePass(decision, kept, False)
+        return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
+
+    # Closing and testing.
+
+    def _close(self, seen: GateView, decision: GateDecision, hold_only: bool) -> GatePass:
+        """Hold the node, and run the suite where that may begin."""
+        kept = seen.record
+        if decision.due or kept is None:
+            kept = self._fresh(seen, GateState.HELD, decision.why, decision.due or decision.why)
+            self._write(kept, "gate.closed")
+        problem = self._hold(decision.why)
+        self._publish(kept)
+        if decision.step is GateStep.HOLD or hold_only:
+            return GatePass(decision, kept, kept.state.lets_in, problem)
+        standing = self._standing()
+        if standing is None and self.world.keeper is not None:  # it answered a moment ago: is the node held, who knows
+            unanswered = GateDecision(GateStep.HOLD, f"{decision.why}; the scheduler does not answer")
+            return GatePass(unanswered, kept, False, problem)
+        if standing is not None and not standing.held and not standing.other:
+            return GatePass(GateDecision(GateStep.HOLD, f"{decision.why}; not held yet"), kept, False, problem)
+        if standing is not None and standing.busy:  # work came between the look and the mark
+            return GatePass(GateDecision(GateStep.HOLD, f"{decision.why}; work still runs here"), kept, False, problem)
+        return self._test(kept, decision, problem)
+
+    def _test(self, kept: GateRecord, decision: GateDecision, problem: str) -> GatePass:
+        world = self.world
+        tries = kept.tries + (1 if kept.state is GateState.TESTING else 0)
+        kept = kept._replace(state=GateState.TESTING, at=world.clock(), tries=tries, why=decision.why)
+        self._write(kept, "gate.testing")
+        self._publish(kept)
+        world.say(f"{world.node}: {world.rules.suite} begins: {decision.why}")
+        ran = suite_process.run(
+            world.rules.suite, world.node, world.adapter, world.rules.limit, world.environ, self._during
+        )
+        kept = after(kept, ran.verdict, ran.why, world.clock(), self._keep_report(ran.report))
+        self._write(kept, f"gate.{kept.state.value}")
+        if ran.report:
+            world.keep(ran.report)
+        world.say(f"{world.node}: {kept.state.value}: {kept.why}")
+        if kept.state.lets_in:
+            return self._open(kept, decision)
+        self._publish(kept)
+        if kept.state is GateState.FAILED:
+            return self._give_up(kept, decision)
+        last = decide(world.rules, self.look())
+        if last.step in (GateStep.GIVE_WAY, GateStep.KEEP):  # that was the last try
+            return self.once(apply=True)
+        return GatePass(decision, kept, False, problem or kept.why)
+
+    def _keep_report(self, text: str) -> str:
+        """The suite's report beside the record; its path, "" where it could not be kept."""
+        if not text:
+            return ""
+        path = f"{os.path.splitext(self.world.record_path)[0]}-report.json"
+        try:
+            whole_file.write(path, text.encode())
+        except OSError as error:
+            self.world.say(f"{path}: {error.strerror}: the report is not kept")
+            return ""
+        return path
+
+    def _during(self) -> None:
+        """While the suite runs: ask the cloud to go on waiting."""
+        hook = self.world.hook
+        settings = self.world.rules.hook
+        if hook is None or settings is None or time.monotonic() - self._beat < settings.every:
+            return
+        self._beat = time.monotonic()
+        try:
+            hook.heartbeat()
+            self._beats_failed = ""
+        except AdapterError as error:
+            if str(error) != self._beats_failed:
+                self._beats_failed = str(error)
+                self.world.say(f"the lifecycle hook was not told to wait on: {printable(str(error))}")
+
+    # Ends.
+
+    def _open(self, kept: GateRecord, decision: GateDecision) -> GatePass:
+        """Let work in, after the cloud has heard of it."""
+        problem = self._release()
+        kept, missed = self._complete(kept, True)
+        self._publish(kept)
+        return GatePass(decision, kept, True, problem or missed)
+
+    def _give_up(self, kept: GateRecord, decision: GateDecision) -> GatePass:
+        """The node stays out. A cloud that waits for it may have it back."""
+        problem = self._hold(decision.why)
+        kept, missed = self._complete(kept, False)
+        self._publish(kept)
+        return GatePass(decision, kept, False, problem or missed or kept.why)
+
+    def _settle(self, kept: GateRecord, decision: GateDecision) -> GatePass:
+        self._write(kept, "gate.opened")
+        self.world.say(f"{self.world.node}: opened: {kept.why}")
+        return self._open(kept, decision)
+
+    def _owes_hook(self, kept: Optional[GateRecord]) -> bool:
+        return self.world.hook is not None and kept is not None and not kept.completed
+
+    def _complete(self, kept: GateRecord, passed: bool) -> tuple[GateRecord, str]:
+        """Answer the lifecycle hook, once for a verdict; a failure is tried again in the next pass."""
+        hook = self.world.hook
+        if hook is None or kept.completed:
+            return kept, ""
+        try:
+            waits = hook.waits()
+            answer = hook.complete(passed) if waits else "no lifecycle hook waits for this instance"
+        except AdapterError as error:
+            return kept, f"the lifecycle hook was not answered: {printable(str(error))}"
+        self.world.say(answer)
+        kept = kept._replace(completed=True)
+        self._write(kept, "gate.hook")
+        return kept, ""
+
+    # The scheduler.
+
+    def _hold(self, why: str) -> str:
+        if self.world.keeper is None:
+            return ""
+        try:
+            done = self.world.keeper.hold(self.world.node, why)
+        except AdapterError as error:
+            return self._missed(f"the node is not held: {error}")
+        if done.effect is Effect.FAILED:
+            return self._missed(f"the node is not held: {done.message}")
+        if done.effect is Effect.CHANGED:
+            self.world.say(f"{self.world.node}: held: {why}")
+            self.world.tell("gate.held", self.world.node, {"why": why})
+        return ""
+
+    def _release(self) -> str:
+        if self.world.keeper is None:
+            return ""
+        try:
+            done = self.world.keeper.release(self.world.node)
+        except AdapterError as error:
+            return self._missed(f"the node is not released: {error}")
+        if done.effect is Effect.FAILED:
+            return self._missed(f"the node is not released: {done.message}")
+        if done.effect is not Effect.UNCHANGED:
+            self.world.say(f"{self.world.node}: {done.effect.value}: {done.message or 'takes work'}")
+            self.world.tell("gate.released", self.world.node, {"effect": done.effect.value, "said": done.message})
+        return ""
+
+    def _missed(self, problem: str) -> str:
+        self.world.say(printable(problem))
+        return printable(problem)
+
+    def _publish(self, kept: GateRecord) -> None:
+        if self.world.keeper is None:
+            return
+        try:
+            self.world.keeper.publish(
+                self.world.node, GateNews(kept.state.value, kept.suite, kept.why, kept.at, kept.boot)
+            )
+        except AdapterError as error:
+            self.world.say(f"the state of the gate is not shown: {printable(str(error))}")
+
+    # The record.
+
+    def _fresh(self, seen: GateView, state: GateState, why: str, due: str = "") -> GateRecord:
+        asked = seen.standing.asked if seen.standing is not None else 0.0
+        before = seen.record.asked if seen.record is not None else 0.0
+        return GateRecord(
+            state, self.world.rules.suite, self.world.rules.name, seen.now, seen.boot, seen.marks, why, due,
+            asked=max(asked, before), each_boot=Trigger.START in self.world.rules.on,
+        )  # fmt: skip
+
+    def _write(self, kept: GateRecord, what: str) -> None:
+        record.write(self.world.record_path, kept)
+        self.world.tell(what, self.world.node, {
+            "why": kept.why, "suite": kept.suite, "group": kept.group, "tries": kept.tries, "due": kept.due,
+        })  # fmt: skip
+
+
+def _standing_record(seen: GateView) -> GateRecord:
+    assert seen.record is not None, "only a record leads to this step"
+    return seen.record
+
+
+def _lets_in(kept: Optional[GateRecord], decision: GateDecision) -> bool:
+    if decision.step in (GateStep.ADOPT, GateStep.GIVE_WAY, GateStep.RELEASE, GateStep.NOTHING):
+        return True
+    return kept is not None and kept.state.lets_in and decision.step is GateStep.WAIT

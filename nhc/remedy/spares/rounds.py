@@ -1,0 +1,68 @@
+"""Swapping spares as the rounds of a service: what `nhc spares swap` does once, again and again."""
+
+from __future__ import annotations
+
+import time
+from typing import Callable, List, Optional, Sequence, Tuple
+
+from nhc.core.prometheus_family import Family
+from nhc.marks.ports.adapter import Effect
+from nhc.marks.ports.spares import SpareSource
+from nhc.remedy.site import RemedySite
+from nhc.remedy.spares.decide import unverified
+from nhc.remedy.spares.settings import PoolSettings
+from nhc.remedy.spares.swap import PoolRound, SpareDone, round_of
+from nhc.store.database import Fence
+from nhc.store.rounds.service import RoundEnd
+
+Pools = Sequence[Tuple[PoolSettings, SpareSource]]
+
+
+class SpareRounds:
+    """`tell` gets each step that was done; one that failed is a problem of the round, which the log has once while it
+    lasts. Without `apply` the log says what would be done.
+
+    /healthz speaks of this process and its store: a pool that cannot be read is `nhc_spares_problems`.
+    """
+
+    prefix = "nhc_spares"
+
+    def __init__(self, site: RemedySite, pools: Pools, apply: bool, tell: Callable[[SpareDone], None]) -> None:
+        self.site, self.pools, self.apply, self.tell = site, pools, apply, tell
+        self.fence: Optional[Fence] = None
+        self.last: List[PoolRound] = []
+
+    def lead(self, fence: Optional[Fence]) -> None:
+        """See RoundWork."""
+        self.fence = fence
+
+    def round(self) -> RoundEnd:
+        """See RoundWork."""
+        self.last = round_of(
+            self.site, self.pools, apply=self.apply, now=time.time(), fence=self.fence, publish=self._tell
+        )
+        failed = [
+            f"{turn.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
+            for turn in self.last for done in turn.done if done.applied.effect is Effect.FAILED
+        ]  # fmt: skip
+        problems = (*(f"{turn.pool.name}: {turn.problem}" for turn in self.last if turn.problem), *failed)
+        would = [
+            f"would {step.action} {step.spare} for {step.stands_for}: {step.why}"
+            for turn in self.last for step in turn.decision.steps
+        ]  # fmt: skip
+        return RoundEnd(problems, tuple([] if self.apply else would))
+
+    def _tell(self, done: SpareDone) -> None:
+        if done.applied.effect is not Effect.FAILED:
+            self.tell(done)
+
+    def page(self) -> str:
+        """See RoundWork."""
+        verified = Family("nhc_spares_verified", "gauge", "Spares of a pool that wait and may be trusted with work.")
+        in_use = Family("nhc_spares_in_use", "gauge", "Spares of a pool that stand in for a node.")
+        for turn in self.last:
+            if turn.view is not None:
+                good = [node for node in turn.view.waiting if not unverified(turn.view, node)]
+                verified.add(float(len(good)), pool=turn.pool.name)
+                in_use.add(float(len(turn.view.in_use)), pool=turn.pool.name)
+        return verified.render() + in_use.render()

@@ -1,0 +1,132 @@
+"""`nhc server ...`: take in the reports that agents push, and make the tokens that they push with."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FORMAT, person
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import printable
+from nhc.core.system.host_port import host_and_port
+from nhc.core.system.loopback import is_loopback
+from nhc.core.timestamps import utc_milliseconds as utc
+from nhc.store.commands.store_options import URL, opened
+
+if TYPE_CHECKING:
+    from typing import Optional
+
+    from nhc.core.system.stop_signals import StopSignals
+    from nhc.store.server.settings import ServerSettings
+    from nhc.store.settings import StoreSettings
+
+STORE = under("Which store")(
+    "--store-settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any."
+)
+
+
+@click.command("run", cls=GroupedCommand)
+@under("How it serves")(
+    "-s", "--settings", "server_path", default="", metavar="FILE", help="Default: /etc/nhc/server.toml, if any."
+)
+@under("How it serves")("--listen", default="", metavar="HOST:PORT", help="Instead of the settings' listen.")
+@STORE
+@URL
+def run(server_path: str, listen: str, path: str, url: str) -> None:
+    """Take in the reports that agents push (the sink `server`), until told to end.
+
+    Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
+    """
+    from nhc.store import settings as store_settings
+    from nhc.store.server.settings import load
+
+    settings, server = store_settings.load(path, url), load(server_path)
+    if listen:
+        server = server._replace(listen=listen)
+        try:
+            host, _port = host_and_port(listen)
+        except ValueError as error:
+            raise click.UsageError(f"--listen: {error}") from None
+        if not server.tls and not is_loopback(host):
+            raise click.UsageError(
+                f"--listen: {listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)"
+            )
+    serve(server, settings)
+
+
+def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSignals] = None) -> None:
+    """Serve until a signal. Raises StoreError; CommandError where its address cannot be had."""
+    from nhc.store import settings as store_settings
+    from nhc.store.server import run as serving
+
+    try:
+        with contextlib.closing(store_settings.opened(settings)) as store:
+            serving.serve(server, store, settings.pace, settings.prune, stop)
+    except serving.CannotServe as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+
+
+@click.command("token", cls=GroupedCommand)
+@click.argument("node")
+@STORE
+@URL
+@under("What it is for")("--only", is_flag=True, help="Revoke the tokens that the node had until now.")
+def token(node: str, path: str, url: str, only: bool) -> None:
+    """Make a token for a node and print it: it is shown this once, the store keeps its hash.
+
+    Exit status: 0, 2 wrong usage, 3 the store cannot be used.
+    """
+    if not node or node != printable(node).strip() or len(node) > 253:
+        raise click.UsageError(f"{printable(node, 60)!r} is no node's name")
+    from nhc.store import tokens as table
+
+    with opened(path, url, create=True) as store, store.write() as connection:
+        made = table.make(connection, node, by=person(), now=time.time())
+        if only:
+            table.revoke(connection, node, by=person(), now=time.time(), keep=made)
+    print(made)
+
+
+@click.command("revoke", cls=GroupedCommand)
+@click.argument("node")
+@STORE
+@URL
+def revoke(node: str, path: str, url: str) -> int:
+    """End all tokens of a node; servers see it within seconds.
+
+    Exit status: 0 ended, 1 the node had none, 2 wrong settings, 3 the store cannot be used.
+    """
+    from nhc.store import tokens as table
+
+    with opened(path, url) as store, store.write() as connection:
+        count = table.revoke(connection, node, by=person(), now=time.time())
+    print(f"{node}: {count} tokens revoked")
+    return EXIT_HEALTHY if count else EXIT_UNHEALTHY
+
+
+@click.command("tokens", cls=GroupedCommand)
+@click.argument("node", required=False, default="")
+@STORE
+@URL
+@FORMAT
+def tokens(node: str, path: str, url: str, form: str) -> None:
+    """List tokens: for which node, by whom and when they were made and revoked.
+
+    Exit status: 0, 2 wrong settings, 3 the store cannot be used.
+    """
+    from nhc.store import tokens as table
+
+    with opened(path, url) as store, store.read() as connection:
+        rows = table.list_tokens(connection, node)
+    if form == "json":
+        print(json.dumps([row._asdict() for row in rows]))
+        return
+    for row in rows:
+        ended = f", revoked {utc(row.ended)}" if row.ended else ""
+        print(f"{row.node}: made {utc(row.made)} by {row.by}{ended}")

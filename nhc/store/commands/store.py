@@ -1,0 +1,217 @@
+"""`nhc store ...`: look after the store of a fleet's reports, episodes and audit log."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import time
+from typing import Callable, Iterable, Iterator, List, Sequence
+
+import click
+
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FORMAT, person
+from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.model import Report, printable
+from nhc.core.system.foreign_module import attribute_of
+from nhc.core.timestamps import utc_milliseconds as utc
+from nhc.marks.policy.reconcile import BadReports, load_reports
+from nhc.store.commands.store_options import SETTINGS, URL, opened
+
+SWEEPS = "nhc.fleet.history:reports_of_file"
+EVIDENCE = "nhc.remedy.remedy_file:evidence_of_store"
+"""What rooms above this one read for the store's commands, by name."""
+
+
+@click.command("migrate", cls=GroupedCommand)
+@SETTINGS
+@URL
+def migrate(path: str, url: str) -> None:
+    """Bring the store to the schema of this nhc; make it where there is none.
+
+    Exit status: 0 it has it now, 2 wrong settings, 3 it cannot be reached or is another's.
+    """
+    from nhc.store import schema
+    from nhc.store.migrate import upgrade
+
+    with opened(path, url, create=True, check=False) as store:
+        done = upgrade(store, time.time())
+        print(f"{store.name}: {f'migrated ({chr(44).join(done)})' if done else 'has'} schema {schema.REVISION}")
+
+
+@click.command("check", cls=GroupedCommand)
+@SETTINGS
+@URL
+def check(path: str, url: str) -> int:
+    """Say whether the store can be used by this nhc. Changes nothing.
+
+    Exit status: 0 it can, 1 its tables are not what they should be or it needs nhc store migrate, 3 it cannot be told.
+    """
+    from nhc.store import schema
+    from nhc.store.database import revision
+    from nhc.store.migrate import differences
+
+    with opened(path, url, check=False) as store:
+        with store.read() as connection:
+            standing = revision(connection, store.name)
+        if standing != schema.REVISION:
+            print(f"{store.name}: has schema {standing or 'none'}, needs {schema.REVISION}: run nhc store migrate")
+            return EXIT_UNHEALTHY
+        other = differences(store)
+        for line in other:
+            print(f"{store.name}: {line}")
+        print(f"{store.name}: schema {standing}" + (f", {len(other)} differences" if other else ""))
+        return EXIT_UNHEALTHY if other else EXIT_HEALTHY
+
+
+@click.command("verify", cls=GroupedCommand)
+@SETTINGS
+@URL
+def verify(path: str, url: str) -> int:
+    """See whether the audit log is whole: each row, each archived segment, and against the anchor.
+
+    Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
+    """
+    from nhc.store.verify import verify as verified
+
+    with opened(path, url) as store, store.read() as connection:
+        seen = verified(connection, store.anchor)
+    for line in seen.mistakes:
+        print(line)
+    loose = seen.head - seen.anchored
+    print(
+        f"audit: {seen.rows} rows and {seen.archived} archived, the newest is {seen.head}, "
+        f"anchored to {seen.anchored} in {store.anchor.path}"
+        + (f": {loose} newest are not anchored yet" if loose > 0 else "")
+        + (f": {len(seen.mistakes)} mistakes" if seen.mistakes else ": whole")
+    )
+    return EXIT_UNHEALTHY if seen.mistakes else EXIT_HEALTHY
+
+
+@click.command("import", cls=GroupedCommand)
+@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
+@SETTINGS
+@URL
+@under("What is imported")(
+    "--source", default="import", show_default=True, help="The way by which these reports came, as the store has it."
+)
+def import_command(paths: Sequence[str], path: str, url: str, source: str) -> int:
+    """Bring reports in: JSON files of them, directories of those, - for standard input, sweeps' fleet.sqlite.
+
+    Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
+    in, 1 some were refused, 2 a file could not be read, 3 the store could not be used.
+    """
+    from nhc.store import settings as store_settings
+    from nhc.store.importing import import_reports
+
+    pace = store_settings.load(path, url).pace
+    try:
+        reports = list(_reports(paths))
+    except (BadReports, UnicodeDecodeError) as error:
+        raise CommandError(str(error), EXIT_USAGE) from None
+    with opened(path, url, create=True) as store:
+        done = import_reports(store, reports, printable(source, 100), pace, time.time())
+    for line in done.refused:
+        print(f"nhc: refused: {line}", file=sys.stderr)
+    print(", ".join(f"{count} {name}" for name, count in done.receipts.items() if count) or "no reports")
+    return EXIT_UNHEALTHY if done.receipts["refused"] else EXIT_HEALTHY
+
+
+def _reports(paths: Sequence[str]) -> Iterator[Report]:
+    from nhc.marks.commands.sync import read_reports
+
+    for path in paths:
+        if path.endswith((".sqlite", ".db")):
+            yield from _sweeps(path)
+        else:
+            yield from load_reports([path], read_reports)
+
+
+def _sweeps(path: str) -> Iterator[Report]:
+    read: Callable[[str], Iterator[Report]] = attribute_of(SWEEPS)
+    yield from read(path)
+
+
+@click.command("prune", cls=GroupedCommand)
+@SETTINGS
+@URL
+@under("What may be done")("--apply/--dry-run", "apply", default=False, help="Do it, or only count (the default).")
+@under("Which store")(
+    "--evidence", default="", metavar="DIR", help="The evidence's files. Default: as remedy.toml of this store says."
+)
+def prune(path: str, url: str, apply: bool, evidence: str) -> None:
+    """Delete what is older than the settings keep it; move old rows of the audit log into files.
+
+    Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
+    2 wrong settings, 3 the store or a file could not be written.
+    """
+    from nhc.store import evidence_files
+    from nhc.store import settings as store_settings
+    from nhc.store.retention import due
+    from nhc.store.retention import prune as delete
+
+    settings, now = store_settings.load(path, url), time.time()
+    directory = evidence or _evidence_of(settings.url)
+    with opened(path, url) as store:
+        with_files = bool(directory) and os.path.isdir(directory)
+        counts = due(store, settings.prune.keep, now)
+        if not with_files and counts.pop("evidence", 0):
+            where = f"{directory} is no directory here" if directory else "no remedy.toml here names this store"
+            print(f"evidence: left, {printable(where)}: nhc remedy run prunes it, or --evidence DIR", file=sys.stderr)
+        if not apply:
+            print("would go: " + _counted(counts.items()))
+            return
+        done = delete(
+            store, settings.prune.keep, now, segments=settings.prune.segments, by=person(), with_evidence=with_files
+        )
+        print("gone: " + _counted(done.rows.items()))
+        if with_files and done.files:
+            print(f"evidence: {evidence_files.delete(directory, done.files, now)} files deleted in {directory}")
+        if done.segment:
+            print(f"audit: archived in {done.segment}")
+
+
+@click.command("status", cls=GroupedCommand)
+@SETTINGS
+@URL
+@FORMAT
+def status(path: str, url: str, form: str) -> None:
+    """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
+    from nhc.store import schema
+    from nhc.store.overview import overview
+    from nhc.store.rounds.leader import lead_of
+
+    with opened(path, url) as store:
+        seen = overview(store, schema.REVISION)
+        lead = lead_of(store)
+        if form == "json":
+            leads = {"leader": lead.holder if lead.stands else "", "leader_since": lead.since if lead.stands else None}
+            print(json.dumps({**seen._asdict(), **leads}))
+            return
+        verdicts = ", ".join(f"{count} {name or 'without a report'}" for name, count in sorted(seen.nodes.items()))
+        lines: List[str] = [
+            f"store     {store.name}, schema {seen.revision}, {seen.size / (1 << 20):.1f} MiB",
+            f"nodes     {sum(seen.nodes.values())}" + (f": {verdicts}" if verdicts else ""),
+            f"problems  {seen.problems} open",
+            f"episodes  {seen.episodes} open",
+            f"history   {seen.history} rows",
+            f"audit     {seen.audit} rows, anchored in {store.anchor.path}",
+        ]
+        if seen.newest is not None and seen.oldest is not None:
+            lines.append(f"received  {utc(seen.newest)} the newest, {utc(seen.oldest)} the node silent longest")
+        if lead.holder:
+            began = f"{printable(lead.holder)} since {utc(lead.since)}"
+            lines.append(f"leader    {began if lead.stands else 'nobody; the last was ' + began}")
+        print("\n".join(lines))
+
+
+def _evidence_of(url: str) -> str:
+    """The directory of evidence that the remedy loop of this store uses, "" where its settings are not here."""
+    find: Callable[[str], str] = attribute_of(EVIDENCE)
+    return find(url)
+
+
+def _counted(rows: Iterable[tuple[str, int]]) -> str:
+    return ", ".join(f"{count} of {name}" for name, count in rows if count) or "nothing"

@@ -1,0 +1,34 @@
+"""What commands over the fleet's store share: which store it is, and what is said where it is not there yet."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+
+from nhc.core.command_line.option_groups import under
+from nhc.core.light import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from nhc.store.database import Store
+
+_where = under("Which store")
+SETTINGS = _where("-s", "--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
+URL = _where(
+    "--store", "url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. $NHC_STORE."
+)
+
+
+def opened(path: str, url: str, *, create: bool = False, check: bool = True) -> contextlib.closing[Store]:
+    """The store of a command line, closed at the end; with `check` false whatever its schema is.
+
+    Raises SettingsError, StoreError.
+    """
+    from nhc.store.settings import load, opened
+
+    return contextlib.closing(opened(load(path, url), create=create, check=check))
+
+
+def tell_stand_in(command: str, store: Store) -> None:
+    """Say that a command which only looks has met no store, and takes it as an empty one."""
+    if store.stands_in is not None:
+        print(f"nhc {command}: {store.name} is not there yet: taken as empty, and not made", file=sys.stderr)

@@ -1,0 +1,279 @@
+"""What the server answers: POST /v1/reports, GET /healthz, GET /metrics. Every refusal is one line of JSON.
+
+200 {"taken": 2, "refused": []}      the reports are on the disk; "notes" says what the node should know of them;
+                                     "digest" is of the newest: the next may say that nothing changed since;
+                                     "whole" asks for the whole of one that did so, and of which nothing was taken
+400 401 403 404 405 408 413 415 422  the push is wrong: it is not to be sent again as it is
+429 503 with Retry-After             not now: it is to be sent again
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from concurrent.futures import ThreadPoolExecutor
+from typing import Awaitable, Callable, List
+from weakref import WeakValueDictionary
+
+from aiohttp import web
+
+from nhc.core.model import printable
+from nhc.core.system.web_listener import OpenConnections
+from nhc.marks import push
+from nhc.store.errors import StoreError
+from nhc.store.intake import Receipt
+from nhc.store.reports import Received
+from nhc.store.server import access
+from nhc.store.server.access import KnownTokens
+from nhc.store.server.counters import ServerCounters
+from nhc.store.server.dating import Dated, dated
+from nhc.store.server.limits import BucketRate, Buckets
+from nhc.store.server.settings import ServerSettings
+from nhc.store.server.writer import Busy, Writer
+
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+INLINE = 256 << 10
+"""Bytes of a push, unpacked, that are read between other requests: 3 ms of reading at most."""
+TURN = 5.0
+"""Seconds that a push waits for an earlier one of the same node."""
+READERS = 2
+"""Threads that read larger pushes: each holds one in memory."""
+
+
+class RefusedPush(Exception):
+    """An answer that is not 200. `why` is a word for the counters, `after` seconds until it may be tried again."""
+
+    def __init__(self, status: int, why: str, message: str, after: float = 0.0) -> None:
+        super().__init__(message)
+        self.status, self.why, self.message, self.after = status, why, message, after
+
+
+class Intake:
+    """The handlers, and what they share."""
+
+    def __init__(
+        self,
+        settings: ServerSettings,
+        tokens: KnownTokens,
+        writer: Writer,
+        counters: ServerCounters,
+        connections: OpenConnections,
+    ) -> None:
+        self.settings, self.tokens, self.writer, self.counters = settings, tokens, writer, counters
+        self._connections = connections
+        self._turns: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+        self._readers = ThreadPoolExecutor(READERS, "nhc-reader")
+        burst = max(10.0, settings.node_rate / 2)
+        self._nodes = Buckets(BucketRate(burst, settings.node_rate / 60))
+        self._all = Buckets(BucketRate(settings.rate * 2.0, settings.rate)) if settings.rate else None
+        self.problem = ""
+        """Why the store does not answer, "" while it does."""
+
+    def application(self) -> web.Application:
+        """The routes. Bodies are read here, in bounds, not by aiohttp."""
+        made = web.Application(middlewares=[self._answering])
+        made.router.add_post(push.PATH, self.take)
+        made.router.add_get("/healthz", self.healthz)
+        made.router.add_get("/metrics", self.metrics)
+        return made
+
+    async def take(self, request: web.Request) -> web.Response:
+        """One push of one node. How often and how much is bounded before anything of it is read."""
+        node = self._node_shown(request)
+        sender = node or " ".join(sorted(self._names(request)))
+        wait = self._nodes.take(sender, time.monotonic())
+        if wait:
+            raise RefusedPush(429, "rate", f"{printable(sender, 100)} pushes too often", wait)
+        turn = self._turns.get(sender)
+        if turn is None:  # nobody has it: `wait_for` would make a task of each push, 18 us
+            turn = self._turns[sender] = asyncio.Lock()
+            await turn.acquire()
+        else:
+            try:
+                await asyncio.wait_for(turn.acquire(), TURN)
+            except asyncio.TimeoutError:
+                raise RefusedPush(429, "busy", f"{printable(sender, 100)} pushes already: one at a time", 1.0) from None
+        try:
+            return await self._taken(request, node)
+        finally:
+            turn.release()
+
+    async def _taken(self, request: web.Request, node: str) -> web.Response:
+        body = await self._body(request)
+        try:
+            pushed = await self._parsed(request.headers.get("Content-Encoding", "identity").strip().lower(), body)
+        except push.TooLarge as error:
+            raise RefusedPush(413, "large", str(error)) from None
+        except ValueError as error:
+            raise RefusedPush(400, "malformed", str(error)) from None
+        self._same_node(request, node, pushed)
+        if self._all is not None:
+            wait = self._all.take("", time.monotonic(), len(pushed.reports))
+            if wait:
+                raise RefusedPush(429, "rate", "all nodes together push too often", wait)
+        push_dated = dated(pushed, time.time())
+        received = await self._written(push_dated)
+        if pushed.lost:
+            self.counters.count_lost(printable(pushed.node, 100), pushed.lost, time.monotonic())
+        return web.json_response(self._answer(request, push_dated, received))
+
+    def store_said(self, problem: str) -> None:
+        """Whether the store answered just now: why not, "" where it did."""
+        if problem != self.problem:
+            self.counters.note(f"the store does not answer: {problem}" if problem else "the store answers again")
+        self.problem = problem
+        self.counters.store_answers(not problem)
+
+    async def healthz(self, _request: web.Request) -> web.Response:
+        """Whether the store answers."""
+        if self.problem:
+            return web.Response(status=503, text=f"the store does not answer: {self.problem}\n")
+        return web.Response(text="ok\n")
+
+    async def metrics(self, _request: web.Request) -> web.Response:
+        """The counters."""
+        return web.Response(body=self.counters.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4"})
+
+    @web.middleware
+    async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        began = time.monotonic()
+        try:
+            response = await handler(request)
+            if request.path == push.PATH:
+                self.counters.took(time.monotonic() - began)
+        except RefusedPush as error:
+            response = self._refusal(request, error)
+        except web.HTTPException as error:
+            response = self._refusal(request, RefusedPush(error.status, "request", error.reason))
+        if self._connections.crowded:
+            response.force_close()
+        return response
+
+    def _refusal(self, request: web.Request, error: RefusedPush) -> web.Response:
+        peer = request.remote or "somebody"
+        self.counters.refuse(error.why, peer, f"{error.status}: {error.message}", time.monotonic())
+        response = web.json_response({"error": printable(error.message, 300)}, status=error.status)
+        if error.after:
+            response.headers["Retry-After"] = str(max(1, math.ceil(error.after)))
+        if request.can_read_body and not request.content.is_eof():
+            response.force_close()  # what is left of the body is not read
+        return response
+
+    def _node_shown(self, request: web.Request) -> str:
+        """The node of the token; "" where a certificate alone is shown. Raises RefusedPush for neither."""
+        token = access.bearer(request.headers.get("Authorization", ""))
+        node = self.tokens.node(token) if token else ""
+        if (token and not node) or (not token and not self._names(request)):
+            why = "the token is not known, or was revoked" if token else "neither a token nor a client certificate"
+            raise RefusedPush(401, "login", why)
+        return node
+
+    def _same_node(self, request: web.Request, token_node: str, pushed: push.Push) -> None:
+        why = access.allowed(pushed.node, token_node, self._names(request))
+        other = next((sent.report.host for sent in pushed.reports if sent.report.host != pushed.node), "")
+        if not why and other:
+            why = f"{pushed.node} pushes a report of {other}"
+        if why:
+            raise RefusedPush(403, "node", printable(why, 300))
+
+    @staticmethod
+    def _names(request: web.Request) -> frozenset[str]:
+        transport = request.transport
+        return access.names(transport.get_extra_info("peercert") if transport is not None else None)
+
+    async def _body(self, request: web.Request) -> bytes:
+        limit = self.settings.body
+        length = request.content_length
+        if length is not None and length > limit:
+            raise RefusedPush(413, "large", f"{length} bytes: at most {limit}")
+        if request.content.is_eof() and not request.content.exception():  # it came with its head, as a small one does
+            body = request.content.read_nowait()
+            if len(body) > limit:
+                raise RefusedPush(413, "large", f"more than {limit} bytes")
+            return body
+        try:
+            return await asyncio.wait_for(self._read(request, limit), self.settings.slow)
+        except asyncio.TimeoutError:
+            raise RefusedPush(408, "slow", f"the push did not arrive within {self.settings.slow:g} s") from None
+        except (web.RequestPayloadError, ConnectionError) as error:
+            raise RefusedPush(400, "malformed", f"the body is cut: {type(error).__name__}") from None
+
+    @staticmethod
+    async def _read(request: web.Request, limit: int) -> bytes:
+        parts, size = [], 0
+        async for part in request.content.iter_any():
+            size += len(part)
+            if size > limit:
+                raise RefusedPush(413, "large", f"more than {limit} bytes")
+            parts.append(part)
+        return b"".join(parts)
+
+    async def _parsed(self, encoding: str, body: bytes) -> push.Push:
+        """What a push says. A small one is read here: another thread would cost more than it does."""
+        if encoding not in ("gzip", "identity"):
+            raise RefusedPush(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
+        packed = encoding == "gzip"
+        try:
+            plain = _plain(body, packed, min(INLINE, self.settings.unpacked))
+        except push.TooLarge:
+            return await asyncio.get_running_loop().run_in_executor(
+                self._readers, lambda: push.parse(_plain(body, packed, self.settings.unpacked))
+            )
+        return push.parse(plain)
+
+    async def _written(self, pushed: Dated) -> List[Received]:
+        try:
+            return await self.writer.put(pushed.reports)
+        except Busy:
+            raise RefusedPush(503, "busy", f"{self.counters.waiting} reports wait to be written", 5.0) from None
+        except StoreError as error:
+            if error.refused:
+                raise RefusedPush(422, "store", f"the store does not take it: {error}") from None
+            self.store_said(str(error))
+            raise RefusedPush(503, "store", "the store does not answer", 10.0) from None
+
+    def _answer(self, request: web.Request, pushed: Dated, received: List[Received]) -> dict[str, object]:
+        self.counters.taken.update(report.receipt.value for report in received)
+        refused = [report.message for report in received if report.receipt is Receipt.REFUSED]
+        for message in refused[:1]:
+            self.counters.refuse(
+                "report", request.remote or "somebody", f"a report of {received[0].node}: {message}", time.monotonic()
+            )
+        answer: dict[str, object] = {"taken": len(received) - len(refused), "refused": refused}
+        notes = self._notes(request, pushed, received)
+        if notes:
+            answer["notes"] = notes
+        wholes = sum(report.receipt is Receipt.WHOLE for report in received)
+        if wholes:
+            answer.update(taken=len(received) - len(refused) - wholes, whole=True)
+        newest = next((report for report, sent in zip(received[::-1], pushed.reports[::-1]) if not sent.suite), None)
+        if newest is not None and newest.digest:
+            answer["digest"] = newest.digest
+        return answer
+
+    def _notes(self, request: web.Request, pushed: Dated, received: List[Received]) -> List[str]:
+        """What became of reports that changed nothing of how the node stands, and of a clock that is off."""
+        notes = []
+        node = printable(received[0].node, 100)
+        if pushed.ahead:
+            self.counters.count_clock_off()
+            which = "ahead of" if pushed.ahead > 0 else "behind"
+            notes.append(
+                f"the clock of {node} is {abs(pushed.ahead):.0f} s {which} the server's, which dates its reports"
+            )
+        late = [report.message for report in received if report.receipt is Receipt.LATE]
+        if late:
+            notes.append(f"{len(late)} of {len(received)} reports are late: {late[0]}")
+        for line in notes:
+            self.counters.mention(request.remote or "somebody", line, time.monotonic())
+        return notes
+
+
+def _plain(body: bytes, packed: bool, limit: int) -> bytes:
+    """The JSON document. Raises push.TooLarge, ValueError."""
+    if packed:
+        return push.unpack(body, limit)
+    if len(body) > limit:
+        raise push.TooLarge(f"more than {limit} bytes")
+    return body

@@ -1,0 +1,145 @@
+"""Reports on their way into the store: many pushes become one transaction, and each is answered after its commit."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
+from typing import List, NamedTuple, Sequence
+
+from nhc.store.database import Store
+from nhc.store.errors import StoreError
+from nhc.store.intake import Incoming, IntakeSettings
+from nhc.store.reports import Received, receive
+from nhc.store.server.counters import ServerCounters
+
+BATCH = 500
+"""Reports in one transaction, unless one push has more."""
+GATHER = 0.02
+"""Seconds that the first report of a batch waits for others."""
+
+
+class Busy(Exception):
+    """More reports wait than may."""
+
+
+class _Waiting(NamedTuple):
+    reports: Sequence[Incoming]
+    done: asyncio.Future[List[Received]]
+
+
+class Writer:
+    """One thread that writes; `put` from the loop's thread."""
+
+    def __init__(self, store: Store, pace: IntakeSettings, counters: ServerCounters, most: int) -> None:
+        self._store, self._pace, self._counters, self._most = store, pace, counters, most
+        self._queue: List[_Waiting] = []
+        self._wake = asyncio.Event()
+        self._ending = False
+        self.problem = ""
+        """Why the last transaction could not be written, "" where it was."""
+        self._unwritten: Sequence[Incoming] = ()
+        self._thread = ThreadPoolExecutor(1, "nhc-writer")
+        self._task: asyncio.Task[None] | None = None
+
+    def start(self) -> None:
+        """Begin to write."""
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    async def put(self, reports: Sequence[Incoming]) -> List[Received]:
+        """What became of the reports, once that is on the disk. Raises Busy, StoreError."""
+        if self._counters.waiting + len(reports) > max(self._most, len(reports)) or self._ending:
+            raise Busy
+        done: asyncio.Future[List[Received]] = asyncio.get_running_loop().create_future()
+        self._counters.count_waiting(len(reports))
+        self._queue.append(_Waiting(reports, done))
+        self._wake.set()
+        try:
+            return await done
+        finally:
+            self._counters.count_waiting(-len(reports))
+
+    async def probe(self) -> None:
+        """See whether writing works again, where it did not: without pushes nobody would.
+
+        What could not be written is written, since anything smaller may fit on a disk that is full. Its node sends it
+        again, which changes nothing.
+        """
+        if self.problem:
+            await asyncio.get_running_loop().run_in_executor(self._thread, self._try_again, self._unwritten)
+
+    def _try_again(self, reports: Sequence[Incoming]) -> None:
+        try:
+            self._save(reports)
+        except StoreError as error:
+            if not error.refused:
+                self.problem = str(error)
+                return
+        self.problem, self._unwritten = "", ()
+
+    async def close(self, within: float) -> None:
+        """Write what waits, for at most so many seconds, and end."""
+        self._ending = True
+        self._wake.set()
+        if self._task is not None:
+            with contextlib.suppress(asyncio.TimeoutError, asyncio.CancelledError):
+                await asyncio.wait_for(self._task, within)
+        self._thread.shutdown(wait=False, cancel_futures=True)
+
+    async def _run(self) -> None:
+        while True:
+            await self._wake.wait()
+            if not self._queue:
+                if self._ending:
+                    return
+                self._wake.clear()
+                continue
+            if not self._ending and sum(len(push.reports) for push in self._queue) < BATCH:
+                await asyncio.sleep(GATHER)
+            await self._write(self._next())
+
+    def _next(self) -> List[_Waiting]:
+        count = 0
+        batch: List[_Waiting] = []
+        while self._queue and (not batch or count + len(self._queue[0].reports) <= BATCH):
+            push = self._queue.pop(0)
+            count += len(push.reports)
+            if not push.done.cancelled():  # its client has gone: it will push again
+                batch.append(push)
+        return batch
+
+    async def _write(self, batch: Sequence[_Waiting]) -> None:
+        if not batch:
+            return
+        loop = asyncio.get_running_loop()
+        try:
+            received = await loop.run_in_executor(self._thread, self._save, [r for push in batch for r in push.reports])
+        except StoreError as error:
+            if error.refused and len(batch) > 1:  # a push that the database does not take must not hold up the others
+                for push in batch:
+                    await self._write([push])
+                return
+            if not error.refused:
+                self.problem, self._unwritten = str(error), batch[0].reports
+            self._fail(batch, error)
+            return
+        except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
+            self._counters.note(f"internal error: {type(error).__name__}: {error}")
+            self._fail(batch, StoreError(f"{type(error).__name__}", refused=len(batch) == 1))
+            return
+        self.problem, self._unwritten = "", ()
+        at = 0
+        for push in batch:
+            if not push.done.done():
+                push.done.set_result(received[at : at + len(push.reports)])
+            at += len(push.reports)
+
+    @staticmethod
+    def _fail(batch: Sequence[_Waiting], error: StoreError) -> None:
+        for push in batch:
+            if not push.done.done():
+                push.done.set_exception(error)
+
+    def _save(self, incoming: Sequence[Incoming]) -> List[Received]:
+        with self._store.write() as connection:
+            return receive(connection, incoming, self._pace)

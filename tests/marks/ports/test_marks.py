@@ -1,0 +1,80 @@
+"""Marks as text, and the one place that says what must be left alone."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from nhc.core.model import Action, CheckResult, Report, crit
+from nhc.core.plugins import NoAdapter
+from nhc.marks.plugins import ADAPTERS, adapter
+from nhc.marks.ports.adapter import Effect, Mark, NodeState
+from nhc.marks.ports.marks import DRASTIC, mark_of, mark_text, may_clear, may_mark, read_mark_text
+
+texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=400)
+
+
+@given(texts, st.sampled_from(Action), st.none() | st.integers(0, 4_000_000_000))
+@example("ends like ours [action: reboot] [since: 2020-01-01T00:00:00Z]", Action.NONE, None)
+@example("", Action.REPLACE, 0)
+@example("[action: reboot]", Action.NONE, 5)
+def test_a_mark_written_and_read_is_the_same_mark(why, action, since):
+    mark = Mark(why, action, since)
+    text = mark_text(mark, with_since=True)
+    assert text.isprintable()
+    found = read_mark_text(text)
+    assert found.ours
+    assert found.since == since
+    assert found.action is (Action.NONE if action is Action.INSPECT else action)
+    assert mark_text(found, with_since=True) == text
+
+
+@given(texts)
+def test_only_the_tag_as_a_word_of_its_own_makes_a_mark_ours(text):
+    mark = read_mark_text(text, "root")
+    shown = " ".join(text.split())
+    assert (mark is not None and mark.ours) == (shown == "NHC:" or shown.startswith("NHC: "))
+
+
+def test_nobody_can_pose_as_us_by_a_users_name():
+    assert not read_mark_text("maintenance", owner="nhc").ours
+
+
+def test_a_long_reason_is_cut_and_keeps_its_action():
+    text = mark_text(Mark("x" * 1000, Action.REBOOT))
+    assert len(text) < 300
+    assert text.endswith(" [action: reboot]")
+
+
+def test_every_action_has_its_place_among_the_drastic_ones():
+    assert set(DRASTIC) == set(Action)
+
+
+def test_a_report_without_a_failure_asks_for_no_mark():
+    assert mark_of(Report("n1", "b", 0.0, 0.0, ())) is None
+
+
+def test_the_target_is_named_unless_the_message_does():
+    def why(target, message):
+        return mark_of(Report("n1", "b", 0.0, 0.0, (CheckResult("check_x", crit("X", message, target=target)),))).why
+
+    assert why("gpu3", "row remap failed") == "check_x: gpu3: row remap failed"
+    assert why("/scratch", "/scratch is full") == "check_x: /scratch is full"
+    assert why("", "") == "check_x: X"
+
+
+def test_a_note_on_a_node_in_service_is_replaced_and_said():
+    state = NodeState("n1", "idle", True, mark=Mark("ask Ann", owner="root"))
+    assert may_mark(state, Mark("bad")) == (Effect.CHANGED, "replaces the note 'ask Ann'")
+    assert may_clear(state)[0] is Effect.UNCHANGED
+
+
+@pytest.mark.parametrize("name", sorted(ADAPTERS.ours))
+def test_every_adapter_of_the_table_is_there(name):
+    assert callable(adapter(name))
+
+
+def test_a_misspelt_adapter_is_one_line_with_a_suggestion():
+    with pytest.raises(NoAdapter, match=r"^there is no adapter called 'slrum': did you mean slurm\?$"):
+        adapter("slrum")

@@ -1,0 +1,186 @@
+"""RDMA ports: state, number, rate, link layer."""
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.core.check import BadArguments
+from nhc.core.model import Action, Verdict
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.facts.ib_portinfo import parse_portinfo
+from tests.support.judge import judge, judge_all
+from tests.support.rdma import device, eight
+
+DOWN = {"state": "1: DOWN", "phys": "3: Disabled"}
+PORTINFO = """\
+# Port info: DR path slid 65535; dlid 65535; 0 port 0
+LinkWidthEnabled:................1X or 2X or 4X
+LinkWidthSupported:..............1X or 2X or 4X
+LinkWidthActive:.................4X
+LinkSpeedSupported:..............2.5 Gbps or 5.0 Gbps or 10.0 Gbps
+LinkSpeedExtSupported:...........14.0625 Gbps or 25.78125 Gbps or 53.125 Gbps or 106.25 Gbps
+LinkSpeedExtActive:..............53.125 Gbps
+"""
+
+
+@pytest.mark.parametrize("line", ["check_ib_state", "check_ib_rate", "check_ib_layer ib", "check_ib_errors",
+                                  "check_ib_firmware", "check_ib_guid", "check_ib_link_flapping"])  # fmt: skip
+def test_a_node_without_rdma_is_skipped(line):
+    assert judge(FakeHost(), line).verdict is Verdict.SKIP
+
+
+def test_ports_that_are_up():
+    host = FakeHost(eight())
+
+    assert judge(host, "check_ib_state").message == "8 RDMA ports up"
+    assert judge(host, "check_ib_state mlx5_0 mlx5_3:1").verdict is Verdict.OK
+    assert judge(host, "check_ib_ports 8 400").verdict is Verdict.OK
+
+
+def test_a_second_port_that_nobody_uses_is_no_fault_unless_it_is_named():
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1", **DOWN)})
+
+    assert judge(host, "check_ib_state").message == "1 RDMA ports up, 1 never used"
+    assert judge(host, "check_ib_state mlx5_1").reason == "IbPortDown"
+
+
+def test_no_port_up_is_critical():
+    assert judge(FakeHost(device("mlx5_0", **DOWN)), "check_ib_state").verdict is Verdict.CRIT
+
+
+def test_a_port_that_was_up_since_boot_must_still_be():
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1")})
+    assert judge(host, "check_ib_state").verdict is Verdict.OK
+
+    host.write("/sys/class/infiniband/mlx5_1/ports/1/state", "1: DOWN\n")
+    host.write("/sys/class/infiniband/mlx5_1/ports/1/phys_state", "2: Polling\n")
+    host.forget()
+
+    assert [(o.reason, o.target) for o in judge_all(host, "check_ib_state")] == [("IbPortDown", "mlx5_1:1")]
+
+
+def test_a_port_that_has_counted_a_loss_is_in_use():
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1", **DOWN, counters={"link_downed": 1})})
+
+    assert judge(host, "check_ib_state").target == "mlx5_1:1"
+
+
+def test_a_link_without_a_subnet_manager():
+    found = judge(FakeHost({**device("mlx5_0"), **device("mlx5_1", state="2: INIT")}), "check_ib_state")
+
+    assert (found.reason, found.target) == ("IbNotActive", "mlx5_1:1")
+    assert "no subnet manager" in found.message
+
+
+def test_a_port_that_does_not_tell_its_state_is_unknown():
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1", state="", phys="")})
+
+    assert judge(host, "check_ib_state").verdict is Verdict.UNKNOWN
+
+
+def test_a_missing_adapter_by_name_and_by_number():
+    host = FakeHost({path: text for path, text in eight().items() if "/mlx5_7/" not in path})
+
+    named = judge(host, "check_ib_state mlx5_7")
+    counted = judge(host, "check_ib_ports 8 400")
+
+    assert (named.reason, named.action) == ("IbPortMissing", Action.REBOOT)
+    assert (counted.reason, counted.message) == (
+        "IbPortMissing", "7 RDMA ports are up at 400 Gb/s, 8 expected (7 there)")  # fmt: skip
+
+
+def test_one_slow_and_one_dead_port_of_eight():
+    slow = FakeHost({**eight(), **device("mlx5_3", rate=200)})
+    dead = FakeHost({**eight(), **device("mlx5_3", **DOWN)})
+
+    assert judge(slow, "check_ib_ports 8 400").reason == "IbRateMismatch"
+    assert judge(slow, "check_ib_ports 8").verdict is Verdict.OK
+    assert judge(dead, "check_ib_ports 8 400").reason == "IbPortDown"
+    assert "mlx5_3:1" in judge(dead, "check_ib_ports 8 400").message
+
+
+def test_only_ports_of_a_layer_or_name_count():
+    host = FakeHost({**eight(), **device("mlx5_an0", rate=100, layer="Ethernet")})
+
+    assert judge(host, "check_ib_ports -l ib 8 400").verdict is Verdict.OK
+    assert judge(host, "check_ib_ports -l roce 1 100").verdict is Verdict.OK
+    assert judge(host, "check_ib_ports -l ib 9").verdict is Verdict.CRIT
+    assert judge(host, "check_ib_ports -d mlx5_an* 1 100").verdict is Verdict.OK
+    with pytest.raises(BadArguments, match="link layer"):
+        judge(host, "check_ib_ports -l token-ring 1")
+
+
+def test_a_node_made_without_adapters():
+    assert judge(FakeHost(), "check_ib_ports 8").verdict is Verdict.CRIT
+    assert judge(FakeHost(), "check_ib_ports -o 8").verdict is Verdict.SKIP
+    assert judge(FakeHost(device("mlx5_0")), "check_ib_ports -o 8").verdict is Verdict.CRIT
+
+
+def test_ports_whose_driver_tells_no_rate():
+    host = FakeHost({**device("mlx5_0", rate=0), **device("mlx5_1")})
+
+    assert judge(host, "check_ib_ports 2 400").reason == "IbRateUnknown"
+    assert judge(host, "check_ib_rate -r 400 mlx5_0").verdict is Verdict.UNKNOWN
+
+
+def test_the_wrong_link_layer():
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1", layer="Ethernet")})
+
+    assert [(o.reason, o.target) for o in judge_all(host, "check_ib_layer ib")] == [("IbLayerMismatch", "mlx5_1:1")]
+    assert judge(host, "check_ib_layer roce mlx5_1").verdict is Verdict.OK
+
+
+def test_a_link_slower_than_its_equals():
+    host = FakeHost({**eight(), **device("mlx5_5", rate=200)})
+
+    found = judge_all(host, "check_ib_rate")
+
+    assert [(o.reason, o.target) for o in found] == [("IbRateDegraded", "mlx5_5:1")]
+    assert "runs at 200 Gb/s, 400 on mlx5_0:1 of the same model" in found[0].message
+
+
+def test_adapters_of_different_models_are_not_compared():
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1", rate=100, board="MT_0000000359")})
+
+    assert {o.reason for o in judge_all(host, "check_ib_rate")} == {"NoExpectation"}
+    assert judge(host, "check_ib_rate -r 100").verdict is Verdict.OK
+
+
+def test_adapters_that_do_not_tell_their_model_are_not_compared_either():
+    host = FakeHost({**device("mlx4_0", rate=10, board=""), **device("mlx5_1", rate=100, board="")})
+
+    assert {o.reason for o in judge_all(host, "check_ib_rate")} == {"NoExpectation"}
+
+
+def test_a_link_slower_than_it_was():
+    host = FakeHost(device("mlx5_0"))
+    judge(host, "check_ib_rate -r 400")
+
+    host.write("/sys/class/infiniband/mlx5_0/ports/1/rate", "100 Gb/sec (4X EDR)\n")
+    host.forget()
+
+    assert "400 since boot" in judge(host, "check_ib_rate").message
+
+
+def test_a_link_slower_than_it_could_be():
+    command = ("smpquery", "-C", "mlx5_0", "-P", "1", "-D", "portinfo", "0")
+
+    assert (
+        "400 is what it supports"
+        in judge(FakeHost(device("mlx5_0", rate=200), {command: PORTINFO}), "check_ib_rate").message
+    )
+    assert judge(FakeHost(device("mlx5_0"), {command: PORTINFO}), "check_ib_rate").verdict is Verdict.OK
+
+
+def test_portinfo():
+    assert parse_portinfo(PORTINFO) == 400
+    assert parse_portinfo(PORTINFO.replace(" or 106.25 Gbps", "")) == 200
+    assert (
+        parse_portinfo("LinkWidthSupported:..............1X or 4X\nLinkSpeedSupported:....2.5 Gbps or 5.0 Gbps\n") == 20
+    )
+    assert parse_portinfo("ibwarn: [1] mad_rpc: _do_madrpc failed\n") is None
+
+
+@given(st.text())
+def test_portinfo_takes_any_text(text):
+    assert parse_portinfo(text) is None or parse_portinfo(text) > 0

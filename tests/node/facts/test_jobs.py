@@ -1,0 +1,74 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from nhc.lab.testing.fake_host import Completed, FakeHost
+from nhc.node.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_squeue
+
+
+@pytest.mark.parametrize(
+    ("text", "user"),
+    [
+        ('<?xml version="1.0"?>\n<job><euser type="s">alice</euser>\n</job>', "alice"),
+        ("binary\x00\x01\nPBS_O_HOME=/home/bob\nPBS_O_LOGNAME=bob\nPBS_O_PATH=/bin\n", "bob"),
+        ("nothing of use", ""),
+    ],
+)
+def test_torque_job_files_name_their_user(text, user):
+    assert parse_job_file(text) == user
+
+
+@given(st.text())
+def test_any_text_is_read_without_an_error(text):
+    parse_job_file(text)
+    assert "" not in parse_squeue(text)
+
+
+def test_users_with_slurm_jobs_here():
+    host = FakeHost({}, {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\nbob\nalice\n"})
+
+    assert job_users(host) == {"alice", "bob"}
+
+
+def test_another_squeue_and_node_can_be_named():
+    settings = {"NHC_RM": "slurm", "SQUEUE_CMD": "/opt/slurm/squeue", "SQUEUE_NODE": "-w n7"}
+    host = FakeHost({}, {"/opt/slurm/squeue -w n7 --noheader -o %u": "carol\n"}, settings)
+
+    assert job_users(host) == {"carol"}
+
+
+def test_users_with_torque_jobs_here():
+    host = FakeHost(
+        {
+            "/var/spool/torque/mom_priv/jobs/1.JB": "PBS_O_LOGNAME=alice\n",
+            "/var/spool/torque/mom_priv/jobs/2.SC": "PBS_O_LOGNAME=mallory\n",
+        },
+        {"pbsnodes": "", "momctl": ""},
+    )
+
+    assert job_users(host) == {"alice"}
+
+
+@pytest.mark.parametrize(
+    ("commands", "settings", "why"),
+    [
+        ({}, {"NHC_RM": "slurm"}, "squeue: no such command"),
+        ({"squeue": Completed(1, "", "slurm_load_jobs error: down\n")}, {"NHC_RM": "slurm"}, "returned 1: slurm_load"),
+        ({"squeue": Completed(143, "", "", True)}, {"NHC_RM": "slurm"}, "did not answer"),
+        ({}, {"NHC_RM": "sge"}, "sge"),
+        ({}, {"NHC_RM": "pbs"}, "/var/spool/torque/mom_priv/jobs: No such file"),
+    ],
+)
+def test_what_cannot_be_told_is_no_empty_list(commands, settings, why):
+    with pytest.raises(JobsUnknown, match=why):
+        job_users(FakeHost({}, commands, settings))
+
+
+def test_where_two_managers_are_installed_and_neither_runs_nobody_is_a_stranger():
+    with pytest.raises(JobsUnknown, match="slurm, pbs are installed: set NHC_RM"):
+        job_users(FakeHost({"/proc/1/comm": "systemd\n"}, {"scontrol": "", "pbsnodes": ""}))
+
+
+def test_a_directory_that_torque_has_left_does_not_hide_the_jobs_of_slurm():
+    commands = {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\n"}
+    assert job_users(FakeHost({"/var/spool/torque/": ""}, commands)) == {"alice"}
