@@ -9,6 +9,7 @@ from nhc.agent.node_view import NodeView
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
 from nhc.core.state import mutes
+from nhc.marks.ports.sinks import REFUSED
 from nhc.node.facts.machine_identity import labels
 from nhc.node.run.engine import mutes_path
 
@@ -47,7 +48,8 @@ def state_bytes(node: NodeView) -> bytes:
 def health(node: NodeView) -> str:
     """What keeps the checks from running, or what they find from going where it should; "" while all is well.
 
-    A sink whose process cannot be started is not well; one whose server is away is in the metrics.
+    A sink whose process cannot be started is not well, nor is one whose server refuses what it is sent; one whose
+    server is away is in the metrics.
     """
     if node.stopping:
         return "stopping"
@@ -62,4 +64,6 @@ def health(node: NodeView) -> str:
     for name, handle in node.publisher.sinks.items():
         if handle.dead:
             return f"the sink {name} is not running: {handle.dead}"
+        if handle.problem.startswith(REFUSED):
+            return f"the sink {name}: {handle.problem}"
     return ""

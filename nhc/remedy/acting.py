@@ -9,7 +9,7 @@ from nhc.marks.ports.adapter import Applied, Effect
 from nhc.marks.ports.marks import clears_later
 from nhc.marks.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.after_repair import bare, borrowed, unmarked
+from nhc.remedy.after_repair import bare, borrowed, unmarked, weakened
 from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
@@ -102,12 +102,15 @@ class Performer:
         applied = self.actuators.mark(cases, now)
         moves = []
         for case in cases:
-            done = applied[case.episode.id]
+            done, node = applied[case.episode.id], views[case.episode.id].node
+            if done.effect is Effect.UNCHANGED and node is not None and node.undone:
+                continue  # its adapter does not see it as we did a moment ago
             if done.effect in (Effect.CHANGED, Effect.UNCHANGED):
-                node = views[case.episode.id].node
                 uid = node.uid if node is not None else ""  # another machine may have the name by now
                 detail = case.detail._replace(kept_out=now, uid=uid, waiting="", waiting_since=0.0)
-                moves.append((case, Move(None, detail, f"marked anew: {done.message}")))
+                lost = node.undone if node is not None else ""
+                why = f"its {lost} was gone, which is nobody's decision" if lost else done.message
+                moves.append((case, Move(None, detail, f"marked anew: {why}")))
             else:
                 moves.append((case, _again(case.detail, f"mark: {done.message}", now)))
         return self._applied(cases, moves, now)
@@ -288,7 +291,9 @@ def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:
         return False  # first the call that follows: what is marked anew is not tried again in this round
     view = view._replace(detail=case.detail)
     # Nothing comes between what was decided and its sending, and a node that is about to be cleared needs no mark.
-    if case.state not in (EpisodeState.ACTING, EpisodeState.RETURNING) and (borrowed(view) or bare(view)):
+    if case.state not in (EpisodeState.ACTING, EpisodeState.RETURNING) and (
+        borrowed(view) or bare(view) or weakened(view)
+    ):
         return True
     return unmarked(view) and view.node is not None and not case.detail.replacement
 

@@ -162,6 +162,16 @@ def bare(view: EpisodeView) -> bool:
     return view.state is EpisodeState.WATCHING and view.detail.kept_out < view.detail.cancelled
 
 
+def begun(view: EpisodeView) -> bool:
+    """Whether a repair was begun whose node is not proved yet."""
+    return view.last is not None and view.state in MARKED_BY_US
+
+
+def weakened(view: EpisodeView) -> bool:
+    """Whether a part of our mark was undone between the repair and its proof, by nobody's decision: it is set again."""
+    return begun(view) and view.node is not None and bool(view.node.undone)
+
+
 def borrowed(view: EpisodeView) -> bool:
     """Whether the mark cannot keep the node of this episode out for certain (`lent`). It is set anew: once a state,
     as an adapter may keep no owner with its marks.

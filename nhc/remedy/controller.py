@@ -110,11 +110,13 @@ class RemedyController(Passes):
         refused = [admission for admission in base.admissions if admission.refused]
         waiting = [Waiting(admission.node, 0, "", admission.refused) for admission in refused]
         moved, held = self._passes(base, apply, would)
-        if apply and marking is Mode.ON and base.states is not None:
-            self._tidy()  # after the episodes have seen that their mark was undone
-            moved += self._put_back(base)
         if apply:
             self.observer.problems += self.actuators.show(self._steps(moved, held, now))
+        if apply and marking is Mode.ON and base.states is not None:
+            self._tidy()  # after the episodes have seen that their mark was undone, and the nodes show what they are at
+            back = self._put_back(base)
+            self.observer.problems += self.actuators.show(self._steps(back, held, now))
+            moved += back
         return RemedyRound(
             now, len(opened), tuple(moved), (*waiting, *held), tuple(would), (*jumped, *self.problems()),
             self._decisions, self.monotonic() - ticks,

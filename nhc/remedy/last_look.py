@@ -44,10 +44,12 @@ class ToSend(NamedTuple):
     about: DeviceId = DeviceId()
 
 
-def taken(node: NodeState) -> str:
-    """Who has taken over a node that carried our mark, "" where it is still ours."""
+def taken(node: NodeState, repaired: bool = False) -> str:
+    """Who has taken over a node that carried our mark, "" where it is still ours. `repaired`: its repair was begun, and
+    is not proved yet. What undoes a part of the mark then is an automaton that ends its own work at a boot.
+    """
     mark = node.mark
-    if node.available:
+    if node.available and not (repaired and node.undone):
         return PUT_BACK
     if mark is not None and mark.ours:
         return ""

@@ -67,7 +67,7 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
         return go(view, EpisodeEvent.NODE_GONE, f"{reclaim.gone(view.detail)}{REGISTERED_ANEW}")
     if view.state not in MARKED_BY_US & CANCELLABLE or after_repair.unmarked(view) or view.detail.successor:
         return None
-    lost = taken(view.node)
+    lost = taken(view.node, after_repair.begun(view))
     return go(view, EpisodeEvent.MARK_LOST, lost) if lost else None
 
 

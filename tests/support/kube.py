@@ -152,6 +152,11 @@ class Kube:
     def get(self, name: str) -> dict[str, Any]:
         return self.admin.get(f"/api/v1/nodes/{name}")
 
+    def put_back(self, name: str) -> None:
+        """What a person does with kubectl alone: the cordon goes, and the taint of nhc's vocabulary."""
+        self.plane.kubectl("uncordon", name)
+        self.plane.kubectl("taint", "node", name, "nhc/unhealthy-")
+
     def condition(self, name: str, kind: str) -> dict[str, Any] | None:
         for condition in self.get(name).get("status", {}).get("conditions", []):
             if condition["type"] == kind:

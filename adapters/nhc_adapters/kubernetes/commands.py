@@ -236,6 +236,9 @@ def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[
             continue
         states = " ".join(f"{condition.type}={condition.status}" for condition in reporter.conditions.standing.values())
         cluster.say(f"{reporter.node}: {states}")
+        if reporter.refused():
+            cluster.complain(f"{reporter.node}: {reporter.refused()}")
+            failed = True
     return FAILED if failed else DONE
 
 

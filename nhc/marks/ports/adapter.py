@@ -92,7 +92,9 @@ class NodeState(NamedTuple):
     other side has none. `placed` says where the node is, as far as the other side knows: the kind and the name of each
     blast radius (zone, pool, rack, leaf, nvlink_domain). `absent` says that there is no machine now (powered down, not
     part of the cluster yet): a share of the fleet is a share of the nodes that are there. `returns` says that it is
-    out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself.
+    out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself. `undone`
+    names the one part of our mark that somebody has undone (its cordon, its taint), which need not be a person's
+    decision; "" where it is whole, or no part is left.
     """
 
     name: str
@@ -108,6 +110,7 @@ class NodeState(NamedTuple):
     placed: Tuple[Tuple[str, str], ...] = ()
     absent: bool = False
     returns: bool = False
+    undone: str = ""
 
     @property
     def out_by_us(self) -> bool:

@@ -7,6 +7,10 @@ from typing import Dict, List, Mapping, NamedTuple, Protocol, Tuple, TypedDict
 from nhc.core.model import Report
 from nhc.marks.ports.adapter import AdapterError
 
+REFUSED = "refused: "
+"""What a sink's problem begins with where the other side is there and does not take what it is sent: that does not pass
+by itself, and the agent is not ready."""
+
 
 class NotYetDelivered(AdapterError):
     """A sink has taken the events and keeps them, but could not deliver yet: it is to be called again."""

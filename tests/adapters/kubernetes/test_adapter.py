@@ -157,7 +157,7 @@ def test_a_node_put_back_by_hand_is_not_taken_out_again_while_its_mark_stands(ku
     node = kube.node(fake=False)
     adapter = Kubernetes(kube.admin)
     adapter.mark({node: FAULT})
-    kube.plane.kubectl("uncordon", node)
+    kube.put_back(node)
 
     (applied,) = adapter.mark({node: FAULT})
 
@@ -282,7 +282,7 @@ def test_a_good_report_takes_off_what_is_left_on_a_node_that_was_put_back_and_a_
     node = kube.node(fake=False)
     adapter = Kubernetes(kube.admin)
     adapter.mark({node: FAULT})
-    kube.plane.kubectl("uncordon", node)
+    kube.put_back(node)
 
     (state,) = adapter.nodes([node])
     assert (state.available, state.hold) == (True, "")

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import time
+from pathlib import Path as FilePath
 from typing import Any, Iterator
 
 import pytest
@@ -10,10 +12,16 @@ import yaml
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
+from nhc_adapters.kubernetes.nodes.conditions import (
+    Condition,
+    NodeConditions,
+    read_conditions,
+    write_conditions,
+)
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_manifests import SYSTEM, chart
+from tests.agent.conftest import Running
 from tests.support.kube import Kube
 from tests.support.waiting import until
 
@@ -21,8 +29,8 @@ Path = tuple[str, ...]
 
 
 @pytest.fixture
-def agent(kube: Kube, installed: Any) -> Iterator[tuple[Client, str]]:
-    """A client with the token that the kubelet would give the agent's pod, and the node it runs on."""
+def bound(kube: Kube, installed: Any) -> Iterator[tuple[str, str]]:
+    """The token that the kubelet would give the agent's pod, and the node it runs on."""
     node = kube.node("mine", fake=False)
     kube.admin.patch(f"{node_path(node)}/status", FULL, MERGE_PATCH)
     name = f"agent-{kube.prefix}"
@@ -30,11 +38,19 @@ def agent(kube: Kube, installed: Any) -> Iterator[tuple[Client, str]]:
     pod = kube.admin.post(
         f"/api/v1/namespaces/{SYSTEM}/pods", {"metadata": {"name": name, "namespace": SYSTEM}, "spec": spec}
     )
-    client = kube.client(kube.token("nhc-agent", SYSTEM, pod))
+    token = kube.token("nhc-agent", SYSTEM, pod)
+    client = kube.client(token)
     # A policy takes effect a moment after it was made; each probe differs, since what changes nothing is no offence.
     until(lambda: refused(client, node, {"metadata": {"labels": {"probe": str(time.monotonic_ns())}}}))
-    yield client, node
+    yield token, node
     kube.admin.delete(f"/api/v1/namespaces/{SYSTEM}/pods/{name}", {"gracePeriodSeconds": 0})
+
+
+@pytest.fixture
+def agent(kube: Kube, bound: tuple[str, str]) -> tuple[Client, str]:
+    """A client with that token, and the node."""
+    token, node = bound
+    return kube.client(token), node
 
 
 FULL = {
@@ -185,3 +201,73 @@ def test_a_sites_own_conditions_are_added_in_the_chart(plane: Any) -> None:
 
     shipped = ours((MANIFESTS / "base/admission.yaml").read_text())
     assert ours(chart(plane, "--set=admissionPolicy.conditions={SiteA,SiteB}")) == shipped[:-1] + ", 'SiteA', 'SiteB']"
+
+
+FOREIGN = {
+    "plugin": "custom",
+    "pluginConfig": {"invoke_interval": "200ms", "timeout": "5s"},
+    "source": "site",
+    "conditions": [{"type": "GpuProblem", "reason": "Fine", "message": "fine"},
+                   {"type": "DiskBadBlock", "reason": "Fine", "message": "fine"}],
+    "rules": [{"type": "permanent", "condition": "GpuProblem", "reason": "Bad", "path": "/bin/false"},
+              {"type": "permanent", "condition": "DiskBadBlock", "reason": "Bad", "path": "/bin/false"}],
+}  # fmt: skip
+"""A site's rule file with a condition that the policy does not list, beside one that it does."""
+
+
+def test_a_condition_that_the_policy_refuses_keeps_no_other_from_the_node(
+    kube: Kube, bound: tuple[str, str], tmp_path: FilePath
+) -> None:
+    token, node = bound
+    kubeconfig, rules = tmp_path / "kubeconfig", tmp_path / "site.json"
+    kubeconfig.write_text(json.dumps(kube.plane.config(token)))
+    rules.write_text(json.dumps(FOREIGN))
+    running = Running(tmp_path)
+    running.configure(
+        f"* |every 200ms| check_file_test -e {tmp_path}/never\n",
+        f'[npd]\ncustom-plugin-monitor = "{rules}"\n[sinks.kubernetes]\nkubeconfig = "{kubeconfig}"\nnode = "{node}"\n',
+        agent="kernel-log = false",
+    )
+    try:
+        running.start(wait=False)
+        until(lambda: (kube.condition(node, "NhcHealthy") or {}).get("status") == "False")
+        until(lambda: (kube.condition(node, "DiskBadBlock") or {}).get("status") == "True")
+        assert kube.condition(node, "GpuProblem") is None
+        problem = until(lambda: running.status()["sinks"]["kubernetes"]["problem"])
+        assert "GpuProblem" in problem
+        assert "DiskBadBlock" not in problem
+        code, text = running.get("/healthz")[:2]
+        assert (code, "GpuProblem" in str(text)) == (503, True)
+        assert running.get("/livez")[0] == 200
+    finally:
+        running.stop()
+
+
+def test_a_policy_that_refuses_several_costs_those_alone_and_is_not_asked_for_them_with_each_change(
+    kube: Kube, agent: tuple[Client, str]
+) -> None:
+    client, node = agent
+    now = [1000.0]
+    conditions = NodeConditions(client, node, monotonic=lambda: now[0])
+    strange = [Condition(f"Strange{number}", "True", "Bad", "x") for number in range(3)]
+    ours = [Condition(kind, "True", "Fine", "x") for kind in ("NhcHealthy", "GpuXid", "XfsShutdown", "NTPProblem")]
+    conditions.say([*strange[:1], *ours[:2], *strange[1:2], *ours[2:], *strange[2:]])
+    assert conditions.flush()
+    assert set(conditions.refused) == {condition.type for condition in strange}
+    assert {condition.type for condition in ours} <= set(read_conditions(kube.get(node)))
+    assert not conditions.flush()
+    sent = sum(client.counts.values())
+    conditions.say([Condition("GpuXid", "False", "Xid79", "y")])
+    assert conditions.flush()
+    assert sum(client.counts.values()) == sent + 1
+    assert (kube.condition(node, "GpuXid") or {})["status"] == "False"
+
+
+def test_an_account_that_may_write_nothing_is_refused_with_one_request(kube: Kube) -> None:
+    node = kube.node(fake=False)
+    client = kube.client(kube.token("default", kube.namespace))
+    conditions = NodeConditions(client, node)
+    conditions.say([Condition(kind, "True", "Fine", "x") for kind in ("NhcHealthy", "GpuXid", "XfsShutdown")])
+    with pytest.raises(ApiError, match="forbidden"):
+        conditions.flush()
+    assert sum(client.counts.values()) == 1

@@ -331,7 +331,7 @@ def test_a_drain_ends_when_somebody_puts_the_node_back(kube: Kube) -> None:
     drains.start(node)
     until(lambda: read_drain(kube.get(node)) == "draining")
 
-    kube.plane.kubectl("uncordon", node)
+    kube.put_back(node)
 
     until(lambda: ended == ["cancelled"])
     assert len(running(kube)) == 1
@@ -359,8 +359,8 @@ def test_a_drain_whose_turn_comes_when_it_may_not_begin_any_more_evicts_nobody(k
     drains.start(second)  # waits for the first
 
     if reason == "put back by hand":
-        kube.plane.kubectl("uncordon", second)
-        kube.plane.kubectl("uncordon", first)
+        kube.put_back(second)
+        kube.put_back(first)
         until(lambda: ended == [f"{first} cancelled", f"{second} cancelled"])
     else:
         lease.clear()

@@ -155,7 +155,7 @@ def test_one_more_device_lost_on_a_node_that_was_put_back_is_another_fault(kube:
     with running(kube, settings(kube, allocatable_grace=0.0)) as controller:
         offers(kube, node, "6")
         until(lambda: marked(kube) == {node})
-        kube.plane.kubectl("uncordon", node)
+        kube.put_back(node)
         until(lambda: marked(kube) == set())
         offers(kube, node, "7")  # better, and not yet good
         until(lambda: (kube.condition(node, ALLOCATABLE) or {}).get("message", "").startswith("7 of 8"))
@@ -192,7 +192,7 @@ def test_an_operators_text_where_our_mark_would_be_stays(kube: Kube) -> None:
         # Somebody wants it out: the cordon, which theirs would have been, stays for it; our taint goes.
         assert cordoned(kube, sick)
         assert not any(taint["key"].startswith("nhc/") for taint in kube.get(sick)["spec"].get("taints") or ())
-        kube.plane.kubectl("uncordon", sick)
+        kube.put_back(sick)
         until(lambda: controller.fleet.states[sick].available)
         assert not cordoned(kube, sick)
 

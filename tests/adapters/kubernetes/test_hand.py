@@ -64,7 +64,7 @@ def settled(kube: Kube, controller: Running, node: str) -> None:
 
 def put_back(kube: Kube, nhc: Any, how: str, node: str) -> None:
     if how == "kubectl":
-        kube.plane.kubectl("uncordon", node)
+        kube.put_back(node)
     else:
         done = nhc("uncordon", "--by", "alice", node)
         assert (done.returncode, done.stdout) == (0, f"{node}: changed\n"), done.stderr
@@ -107,7 +107,7 @@ def test_what_was_overruled_stays_so_for_the_next_controller_and_while_nothing_i
     with running(kube):
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
-    kube.plane.kubectl("uncordon", node)  # no controller sees it
+    kube.put_back(node)  # no controller sees it
     with running(kube):
         until(lambda: not remains(kube, node))
     with running(kube) as controller:
@@ -127,7 +127,7 @@ def test_one_more_fault_beside_an_overruled_one_is_news_and_one_less_is_not(kube
     with running(kube) as controller:
         says(1)
         until(lambda: marked(kube) == {node})
-        kube.plane.kubectl("uncordon", node)
+        kube.put_back(node)
         until(lambda: not remains(kube, node))
         says(0, "check_fs_free: / has only 3% free", "FilesystemFull")  # the one that was only counted before
         settled(kube, controller, node)
@@ -142,7 +142,7 @@ def test_a_node_put_back_whose_fault_has_ended_keeps_no_memory_of_it(kube: Kube)
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
     heal(kube, node)
-    kube.plane.kubectl("uncordon", node)
+    kube.put_back(node)
     with running(kube):
         until(lambda: not remains(kube, node))
         assert "nhc/overruled" not in annotations(kube, node)
@@ -153,7 +153,7 @@ def test_a_dry_run_leaves_a_node_that_was_put_back(kube: Kube) -> None:
     with running(kube):
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
-    kube.plane.kubectl("uncordon", node)
+    kube.put_back(node)
     before = remains(kube, node)
     with running(kube, settings(kube, apply=False)) as controller:
         until(lambda: node in controller.fleet.judged)
@@ -293,7 +293,7 @@ def test_a_duration_that_is_none_is_refused(nhc: Any) -> None:
 def test_nothing_of_ours_is_left_and_nothing_missed_after_a_storm_in_which_nodes_are_put_back(kube: Kube) -> None:
     chance = random.Random(11)
     nodes = [kube.node(f"n{number:02}", fake=False) for number in range(20)]
-    back = {"spec": {"unschedulable": None}}
+    back = {"spec": {"unschedulable": None, "taints": None}}
     with running(kube) as controller:
         for _ in range(600):
             node, what = chance.choice(nodes), chance.random()

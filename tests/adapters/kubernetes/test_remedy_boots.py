@@ -157,7 +157,7 @@ def test_what_is_left_of_our_mark_is_taken_off_a_node_that_a_person_uncordoned(b
     loop.kube.pod("work", loop.node)
     loop.sick()
     loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "draining")
-    loop.kube.plane.kubectl("uncordon", loop.node)
+    loop.kube.put_back(loop.node)
     loop.until(lambda: "nhc/mark" not in loop.meta()["annotations"], 60)
     node = loop.kube.get(loop.node)
     assert [one for one in node["spec"].get("taints") or () if "nhc" in one["key"]] == []

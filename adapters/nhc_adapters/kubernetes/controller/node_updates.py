@@ -20,7 +20,7 @@ from nhc_adapters.kubernetes.nodes.evidence import SOURCE, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Bad, ended_since
-from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.own_marks import CORDON, TAINT, read_own_mark, released, undone
 
 Node = Mapping[str, Any]
 
@@ -42,11 +42,14 @@ class NodeUpdates:
     log: Callable[[str], None]
     followed_for: Callable[[], float]
     _silenced: Set[str] = field(default_factory=set)
+    _undone: Dict[str, str] = field(default_factory=dict)
+    """What was said to be undone of the mark of each node."""
     _bad: Optional[Bad] = None
 
     def forget(self, name: str) -> None:
         """A node is gone."""
         self._silenced.discard(name)
+        self._undone.pop(name, None)
 
     def write(
         self, names: Sequence[str], judged: Mapping[str, Judgement], objects: Mapping[str, Node], now: float
@@ -65,6 +68,7 @@ class NodeUpdates:
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
+            self._note_undone(name, node)
             ended = ended_since(node, self._bad_now(), now, self.settings.silent_after)
             changed = {**ended, **self._sources(node, judgement)}
             if changed:
@@ -85,6 +89,17 @@ class NodeUpdates:
             if applied.effect is Effect.FAILED:
                 self.retry(applied.node, now + AFTER_FAILURE)
         return [name for name in names if name not in back]
+
+    def _note_undone(self, name: str, node: Node) -> None:
+        """Say once that a part of our mark is gone, and that this puts no node back."""
+        gone = " and ".join(undone(node)) if read_own_mark(node) is not None else ""
+        if gone and self._undone.get(name) != gone:
+            rest = CORDON if gone == TAINT else TAINT
+            self.log(
+                f"{name}: the {gone} of our mark is gone; its {rest} keeps it out "
+                f"(a person puts it back with `nhc kubernetes uncordon`)"
+            )
+        self._undone[name] = gone
 
     def _bad_now(self) -> Bad:
         if self._bad is None:

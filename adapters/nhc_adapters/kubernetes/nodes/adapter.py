@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
-from nhc.marks.ports.adapter import OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.marks.ports.marks import may_clear, may_mark
 from nhc.marks.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
@@ -28,7 +28,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
     plan_work_back,
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
-from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, in_repair, read_own_mark, released
 from nhc_adapters.kubernetes.nodes.pods import list_work, pods_on, unfinished_pods, workload
 from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
@@ -139,16 +139,20 @@ class Kubernetes:
         than was judged is not marked. `facts` are the evidence for each mark: by
         default a report. A mark that the controller had set gets the report as further evidence. From then on the
         controller does not clear it when its condition is good: the component that marks by reports does. A mark that
-        the remedy loop has set or taken over is its own: the controller neither clears it nor drains for it.
+        the remedy loop has set or taken over is its own: the controller neither clears it nor drains for it. The loop
+        asks again for a mark that it has only where that must be whole: what was undone of it is set again.
         """
         evidence = facts or {}
 
         def plan(name: str, node: Mapping[str, Any]) -> List[Op]:
             _compare((objects or {}).get(name), node)
             state, wanted = self.state(node), marks[name]._replace(owner=self.owner)
-            if state.mark is not None and state.mark.ours and not state.available:
+            again = bool(state.undone) and (self.owner == REMEDY_OWNER or in_repair(node))
+            if state.mark is not None and state.mark.ours and (again or not state.available):
                 wanted = wanted._replace(since=state.mark.since)  # out since then, whatever the reason is now
             effect, why = may_mark(state, wanted)
+            if effect is Effect.UNCHANGED and again:
+                effect = Effect.CHANGED
             if read_own_mark(node) is not None and released(node):
                 effect, why = Effect.REFUSED, "somebody put it back by hand; the mark's remains are to be taken off"
             sources = read_sources(node)

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC, Client, node_path
+from nhc_adapters.kubernetes.api.errors import ApiError
 
 HEARTBEAT = 300.0
 """Seconds between two writings of conditions that did not change."""
@@ -108,12 +109,48 @@ def write_conditions(client: Client, node: str, conditions: Iterable[Condition],
     return client.patch(f"{node_path(node)}/status", body, STRATEGIC, fieldManager="nhc")
 
 
+RBAC = "cannot patch resource"
+"""The API server's words (403) for an account that may write no condition at all."""
+
+
+def write_what_is_allowed(
+    client: Client, node: str, conditions: Sequence[Condition]
+) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The same, where an admission policy may refuse some (403): the others are written. Returns the node and why each
+    refused type was. Raises AdapterError where none is taken.
+
+    The server does not say which one of a patch it refuses: a refused half is halved again.
+    """
+    try:
+        return write_conditions(client, node, conditions), {}
+    except ApiError as error:
+        if error.status != 403 or len(conditions) < 2 or RBAC in error.message:
+            raise
+        whole = error
+    written: Dict[str, Any] = {}
+    refused: Dict[str, str] = {}
+    middle = len(conditions) // 2
+    for half in (conditions[:middle], conditions[middle:]):
+        try:
+            taken, more = write_what_is_allowed(client, node, half)
+        except ApiError as error:
+            if error.status != 403:
+                raise
+            refused.update((condition.type, error.message) for condition in half)
+        else:
+            written, refused = taken, {**refused, **more}
+    if not written:
+        raise whole
+    return written, refused
+
+
 @dataclass
 class NodeConditions:
     """The conditions that one agent keeps on one node.
 
     `say` takes the conditions as they are now, as often as wanted; `flush` writes when something changed or the
-    heartbeat is due. After a failure, the next flush writes the conditions of that time.
+    heartbeat is due. After a failure, the next flush writes the conditions of that time. `refused` are the types that
+    the server did not take (403), and why: they keep no other from the node, and are tried again with each heartbeat.
     """
 
     client: Client
@@ -122,6 +159,9 @@ class NodeConditions:
     clock: Callable[[], float] = time.time
     monotonic: Callable[[], float] = time.monotonic
     uid: str = ""
+    refused: Dict[str, str] = field(default_factory=dict)
+    _none_taken: float = float("-inf")
+    """When the server took none, and each was tried."""
     _wanted: Dict[str, Condition] = field(default_factory=dict)
     _written: Dict[str, Condition] = field(default_factory=dict)
     _flushed: Optional[float] = None
@@ -162,22 +202,45 @@ class NodeConditions:
 
     def changed(self) -> bool:
         """Whether a condition differs from what is written on the node."""
-        return any(not condition.says_the_same(self._written.get(kind)) for kind, condition in self._wanted.items())
+        return any(
+            not condition.says_the_same(self._written.get(kind))
+            for kind, condition in self._wanted.items()
+            if kind not in self.refused
+        )
 
     def due(self) -> bool:
         """Whether `flush` would write."""
         if not self._wanted:
             return False
-        return self.changed() or self._flushed is None or self.monotonic() - self._flushed >= self.heartbeat
+        return self.changed() or self._beats()
+
+    def _beats(self) -> bool:
+        return self._flushed is None or self.monotonic() - self._flushed >= self.heartbeat
 
     def flush(self) -> bool:
         """Write the conditions, if that is due. Returns whether they were written. Raises AdapterError."""
         if not self.due():
             return False
-        now = self.clock()
-        current = [replace(wanted, since=wanted.since or now, seen=now) for wanted in self._wanted.values()]
-        node = write_conditions(self.client, self.node, current)
+        now, anew = self.clock(), self._beats() or not self.refused
+        current = [
+            replace(wanted, since=wanted.since or now, seen=now)
+            for kind, wanted in self._wanted.items()
+            if anew or kind not in self.refused
+        ]
+        node, refused = self._write(current)
         self.uid = str(node.get("metadata", {}).get("uid", self.uid))  # a node may have registered anew since
-        self._written.update((condition.type, condition) for condition in current)
-        self._flushed = self.monotonic()
+        self.refused = refused if anew else {**self.refused, **refused}
+        self._written.update((condition.type, condition) for condition in current if condition.type not in refused)
+        if anew:
+            self._flushed = self.monotonic()
         return True
+
+    def _write(self, conditions: Sequence[Condition]) -> Tuple[Dict[str, Any], Dict[str, str]]:
+        if self.monotonic() - self._none_taken < self.heartbeat:  # a server that takes nothing is not asked for each
+            return write_conditions(self.client, self.node, conditions), {}
+        try:
+            return write_what_is_allowed(self.client, self.node, conditions)
+        except ApiError as error:
+            if error.status == 403:
+                self._none_taken = self.monotonic()
+            raise

@@ -1,18 +1,20 @@
 """Faults that an operator overruled: uncordoning a marked node puts it back in service, whatever its conditions.
 
 The conditions that were bad then are kept on the node (`nhc/overruled`). They do not mark it again until they have
-ended once. Another fault marks it: faults differ by reason, check and device, and by how many more stand beside them.
+ended once, or the node has booted. Another fault marks it: faults differ by reason, check and device, and by how many
+more stand beside them.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.marks import TAG, read_mark_text
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
@@ -38,11 +40,12 @@ class OverruledCondition(NamedTuple):
 
 @dataclass(frozen=True)
 class Overruled:
-    """What was overruled, by condition type, when (Unix time) and by whom, as far as that is known."""
+    """What was overruled, by condition type, when (Unix time), by whom and in which boot, as far as that is known."""
 
     entries: Mapping[str, OverruledCondition]
     since: float
     by: str = ""
+    boot: str = ""
 
     def covers(self, condition: Condition) -> bool:
         """Whether this bad condition shows nothing but what was overruled."""
@@ -54,13 +57,12 @@ class Overruled:
 
     def line(self) -> str:
         by = f" by {self.by}" if self.by else ""
-        return f"overruled{by} at {utc(self.since)}, until it has ended once"
+        return f"overruled{by} at {utc(self.since)}, until it has ended once or the node has booted"
 
     def text(self) -> str:
         """The annotation's text."""
         value: Dict[str, Any] = {"since": utc(self.since), "faults": {k: [*v] for k, v in self.entries.items()}}
-        if self.by:
-            value["by"] = self.by
+        value.update({key: text for key, text in (("by", self.by), ("boot", self.boot)) if text})
         return json.dumps(value, separators=(",", ":"), sort_keys=True)
 
 
@@ -83,7 +85,17 @@ def entry_of(condition: Condition) -> OverruledCondition:
 
 
 def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
-    """What was overruled on this node, None where nothing was or the annotation makes no sense."""
+    """What is overruled on this node in its present boot, None where nothing is or the annotation makes no sense."""
+    overruled = _read(node)
+    return None if overruled is not None and _of_another_boot(overruled, node) else overruled
+
+
+def _of_another_boot(overruled: Overruled, node: Mapping[str, Any]) -> bool:
+    boot = boot_id(node)
+    return bool(overruled.boot and boot) and overruled.boot != boot
+
+
+def _read(node: Mapping[str, Any]) -> Optional[Overruled]:
     text = annotations_of(node).get(OVERRULED)
     if text is None:
         return None
@@ -92,7 +104,7 @@ def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
         entries = {
             str(kind): OverruledCondition(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()
         }
-        return Overruled(entries, from_utc(raw.get("since")), str(raw.get("by", "")))
+        return Overruled(entries, from_utc(raw.get("since")), str(raw.get("by", "")), str(raw.get("boot", "")))
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
 
@@ -104,16 +116,18 @@ def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> 
     for condition in read_conditions(node).values():
         if (condition.type, condition.status) in bad:
             entries[condition.type] = entry_of(condition)
-    return Overruled(entries, now, by) if entries else None
+    return Overruled(entries, now, by, boot_id(node)) if entries else None
 
 
 def ended_since(
     node: Mapping[str, Any], bad: Bad, now: float, silent_after: float = SILENT_AFTER
 ) -> Dict[str, Optional[str]]:
     """The annotation without what has ended since it was overruled (None: to be removed); nothing where all stands."""
-    before = read_overruled(node)
+    before = _read(node)
     if before is None:
         return {}
+    if _of_another_boot(before, node):
+        return {OVERRULED: None}
     conditions = read_conditions(node)
     entries: Dict[str, OverruledCondition] = {}
     for kind, entry in before.entries.items():
@@ -124,4 +138,4 @@ def ended_since(
             entries[kind] = entry_of(condition) if before.covers(condition) else entry
     if entries == before.entries:
         return {} if entries else {OVERRULED: None}
-    return {OVERRULED: Overruled(entries, before.since, before.by).text() if entries else None}
+    return {OVERRULED: replace(before, entries=entries).text() if entries else None}

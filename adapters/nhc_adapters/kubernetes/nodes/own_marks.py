@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass, field
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import Mark
@@ -32,6 +32,9 @@ it, and then it would stay for ever."""
 
 REMEDY = "nhc/remedy"
 """Label: the state of the remedy loop's episode on a node. Annotation of the same name: its number, and why."""
+
+LEFT = ("escalated", "aborted")
+"""Its values on nodes at which the loop is no more at work, and which are a person's."""
 
 MANAGER = "nhc"
 """Our name as a field manager: the API server remembers who set a field last."""
@@ -116,14 +119,40 @@ def cordoned(node: Node) -> bool:
     return bool(node.get("spec", {}).get("unschedulable"))
 
 
-def released(node: Node) -> bool:
-    """Whether somebody undid by hand what our mark did: uncordoned the node, or took our taints off."""
-    own = read_own(node)
+CORDON, TAINT = "cordon", "taint"
+"""What of a mark keeps work away from its node."""
+
+
+def undone(node: Node) -> Tuple[str, ...]:
+    """What of our mark somebody has undone: CORDON, TAINT.
+
+    One of them is nobody's decision: automata uncordon at the end of their own work, whoever set the cordon (NVIDIA's
+    driver manager at each start of a driver pod, k8s-driver-manager 212; kured; the node upgrades of AKS and GKE).
+    """
+    own, gone = read_own(node), []
     if own.cordon and not cordoned(node):
-        return True
-    if not own.taints or own.cordon:
+        gone.append(CORDON)
+    if own.taints and {str(taint) for taint in taints_of(node)}.isdisjoint(own.taints):
+        gone.append(TAINT)
+    return tuple(gone)
+
+
+def released(node: Node) -> bool:
+    """Whether somebody undid by hand all that our mark did to keep work away.
+
+    Of a mark that was nothing but a cordon, or nothing but taints, one change undoes all. While the remedy loop repairs
+    the node, that is nobody's decision either: the loop sets it again.
+    """
+    own, gone = read_own(node), undone(node)
+    parts = int(own.cordon) + bool(own.taints)
+    if not parts or len(gone) < parts:
         return False
-    return {str(taint) for taint in taints_of(node)}.isdisjoint(own.taints)
+    return parts > 1 or not in_repair(node)
+
+
+def in_repair(node: Node) -> bool:
+    """Whether the remedy loop is at work on a node, as it shows there."""
+    return labels_of(node).get(REMEDY, "") not in ("", *LEFT)
 
 
 def we_cordoned(node: Node) -> bool:

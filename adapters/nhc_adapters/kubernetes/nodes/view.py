@@ -23,6 +23,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import (
     read_own_mark,
     released,
     taints_of,
+    undone,
 )
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, NodeTaint
 
@@ -122,6 +123,7 @@ def node_state(
         silence_of(ready),
         str(node.get("metadata", {}).get("uid") or ""),
         placed(node, places),
+        undone=undone(node)[0] if ours is not None and len(undone(node)) == 1 else "",
     )
 
 

@@ -8,11 +8,13 @@ after it the conditions of that moment are written.
 from __future__ import annotations
 
 import threading
-from typing import Callable, Dict, Iterable, List, Optional, Sequence
+from typing import Callable, Dict, FrozenSet, Iterable, List, Optional, Sequence
 
 from nhc.core.model import Report
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import REFUSED
 from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.nodes.conditions import HEARTBEAT, UNKNOWN, Condition, NodeConditions, Turn
@@ -52,6 +54,8 @@ class Reporter:
         self.error = ""
         """What keeps us from writing, "" while all is written."""
         self._outages = Outages(log)
+        self._refused: FrozenSet[str] = frozenset()
+        """The condition types that were said to be refused."""
         self._lock = threading.Lock()
         self._wake = threading.Event()
         self._stop = threading.Event()
@@ -90,7 +94,23 @@ class Reporter:
                 self._queue_events((standing.get(kind), now) for kind, now in before.items())
                 self._adopted = True
             self.conditions.flush()
+            self._say_refused()
             self.recorder.flush_quietly(self.log)
+
+    def refused(self) -> str:
+        """Which conditions the server does not take from us, and why; "" where it takes all."""
+        refused = self.conditions.refused
+        if not refused:
+            return ""
+        why = next(iter(refused.values()))
+        return f"the server does not take the conditions {', '.join(sorted(refused))}: {why}"
+
+    def _say_refused(self) -> None:
+        """A line of the log where other types are refused than before."""
+        types = frozenset(self.conditions.refused)
+        if types != self._refused:
+            self._refused = types
+            self.log(self.refused() or "the server takes all conditions again")
 
     def close(self, wait: float = 5.0) -> None:
         """Write what is still to be written, for at most so long, and end."""
@@ -123,7 +143,7 @@ class Reporter:
                 self.flush()
             except AdapterError as error:
                 self._outages.failed(WRITING, error)
-                self.error = str(error)
+                self.error = f"{REFUSED}{error}" if isinstance(error, ApiError) and error.status == 403 else str(error)
                 wait = min(max(RETRY, wait * 2), RETRY_LIMIT)
             else:
                 self._outages.works(WRITING)

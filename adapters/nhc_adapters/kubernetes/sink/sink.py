@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError, of
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.sinks import Delivery, Event, Standing
+from nhc.marks.ports.sinks import REFUSED, Delivery, Event, Standing
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING
@@ -100,8 +100,9 @@ class NodeSink:
 
     def problem(self) -> str:
         """What keeps the node's conditions or events from being written."""
-        refused = self.reporter.recorder.refused
-        return self.reporter.error or (f"events: {refused}" if refused else "")
+        reporter, events = self.reporter, self.reporter.recorder.refused
+        refused = reporter.refused()
+        return reporter.error or (f"{REFUSED}{refused}" if refused else f"events: {events}" if events else "")
 
     def close(self) -> None:
         self.reporter.close()

@@ -1,0 +1,142 @@
+"""What automata change on a marked node is nobody's decision: the GPU Operator's driver manager, kured, AKS and GKE
+uncordon at the end of their own work, whoever set the cordon.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import replace
+from typing import Any, Callable
+
+import pytest
+
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect
+from nhc.remedy.persons import decide
+from nhc.store import audit
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
+from tests.adapters.kubernetes.test_commands import nhc
+from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, sicken
+from tests.adapters.kubernetes.test_hand import settled
+from tests.adapters.kubernetes.test_remedy_boots import Loop, begun
+from tests.support.kube import Kube
+from tests.support.waiting import until
+
+__all__ = ["begun", "nhc"]
+
+OURS = "nhc/unhealthy"
+
+
+def uncordon(kube: Kube, node: str, manager: str = "k8s-driver-manager") -> None:
+    kube.admin.patch(node_path(node), {"spec": {"unschedulable": None}}, MERGE_PATCH, fieldManager=manager)
+
+
+def tainted(kube: Kube, node: str) -> bool:
+    return any(taint["key"] == OURS for taint in kube.get(node)["spec"].get("taints") or ())
+
+
+def untaint(kube: Kube, node: str) -> None:
+    kube.plane.kubectl("taint", "node", node, f"{OURS}-")
+
+
+def reboot(kube: Kube, node: str, boot: str) -> None:
+    kube.admin.patch(f"{node_path(node)}/status", {"status": {"nodeInfo": {"bootID": boot}}}, MERGE_PATCH)
+
+
+def waits(loop: Loop) -> list[str]:
+    with loop.store.read() as connection:
+        return [entry.detail for entry in audit.entries(connection, what="episode.waits")]
+
+
+@pytest.mark.parametrize(("lost", "taint"), [("cordon", True), ("cordon", False), ("taint", True)])
+def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_is_proved(
+    begun: Callable[..., Loop], lost: str, taint: bool
+) -> None:
+    """The driver manager uncordons in the new boot, before the agent has said anything."""
+    loop = begun(more="[drain]\nevict = true\n")
+    loop.adapter.treatment = replace(loop.adapter.treatment, taint=taint)
+    undo = uncordon if lost == "cordon" else untaint
+
+    def boots() -> None:
+        loop.agent = False
+        undo(loop.kube, loop.node)
+
+    loop.kubelet.rebooted = boots
+    loop.sick()
+    loop.until(lambda: any("marked anew" in line and lost in line for line in waits(loop)))
+    assert (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint)
+    assert [row.state for row, _tries in loop.rows()] == ["verifying"]
+    assert "nhc/overruled" not in loop.meta()["annotations"]
+    undo(loop.kube, loop.node)  # the next driver pod of the same boot
+    loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint))
+    loop.agent = True
+    loop.healthy()
+    loop.until(loop.ended)
+    ((row, tries),) = loop.rows()
+    assert (row.state, len(tries)) == ("returned", 1)
+    assert (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (False, False)
+
+
+def test_an_uncordon_before_the_repair_leaves_the_node_to_the_loop_by_its_taint(begun: Callable[..., Loop]) -> None:
+    loop = begun(more="[drain]\nevict = true\n[approval]\nreboot = 1\n")
+    loop.adapter.owner = REMEDY_OWNER
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "awaiting-approval")
+    uncordon(loop.kube, loop.node, "kured")
+    for _more in range(3):
+        loop.round()
+    assert [row.state for row, _tries in loop.rows()] == ["awaiting-approval"]
+    assert (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (False, True)
+    decide(loop.store, loop.rows()[0][0].id, by="ann", agree=True, why="", now=loop.controller.clock())
+    loop.until(loop.ended)
+    assert [(row.state, len(tries)) for row, tries in loop.rows()] == [("returned", 1)]
+
+
+def test_a_person_takes_a_node_from_the_loop_between_its_repair_and_its_proof(begun: Callable[..., Loop]) -> None:
+    loop = begun(more="[drain]\nevict = true\n")
+    loop.kubelet.rebooted = lambda: setattr(loop, "agent", False)
+    loop.sick()
+    loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "verifying")
+    done = loop.adapter.release([loop.node], loop.adapter.bad, time.time(), "ann")
+    assert done[0].effect is Effect.CHANGED
+    loop.until(loop.ended)
+    assert [row.state for row, _tries in loop.rows()] == ["withdrawn"]
+    assert not cordoned(loop.kube, loop.node)
+
+
+@pytest.mark.parametrize("undo", [uncordon, untaint])
+def test_the_controller_keeps_a_node_out_that_an_automaton_has_undone_one_part_of(
+    kube: Kube, undo: Callable[[Kube, str], None]
+) -> None:
+    node = kube.node(fake=False)
+    with running(kube) as controller:
+        sicken(kube, node)
+        until(lambda: marked(kube) == {node})
+        reboot(kube, node, "boot-2")
+        undo(kube, node)
+        settled(kube, controller, node)
+        assert marked(kube) == {node}
+        assert cordoned(kube, node) or tainted(kube, node)
+        assert "nhc/overruled" not in annotations_of(kube.get(node))
+        until(lambda: controller.says("keeps it out"))
+        assert sum("keeps it out" in line for line in controller.said) == 1
+        heal(kube, node)
+        until(lambda: not cordoned(kube, node) and not tainted(kube, node) and not marked(kube))
+
+
+def test_what_a_person_overruled_counts_again_with_the_next_boot(kube: Kube, nhc: Any) -> None:
+    node = kube.node(fake=False)
+    reboot(kube, node, "boot-1")
+    with running(kube) as controller:
+        sicken(kube, node)
+        until(lambda: marked(kube) == {node})
+        assert nhc("uncordon", "--by", "alice", node).returncode == 0
+        settled(kube, controller, node)
+        sicken(kube, node)
+        settled(kube, controller, node)
+        assert not marked(kube)
+        reboot(kube, node, "boot-2")
+        sicken(kube, node)  # the agent of the new boot finds it again
+        until(lambda: marked(kube) == {node})
+        assert "nhc/overruled" not in annotations_of(kube.get(node))
+        assert cordoned(kube, node)
