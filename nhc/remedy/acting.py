@@ -14,7 +14,7 @@ from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
-from nhc.remedy.moves import postponed
+from nhc.remedy.moves import WORK, postponed
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
@@ -225,9 +225,9 @@ class Performer:
         now, moves = self.clock(), []
         for case in busy:
             why = left.get(case.episode.node, "")
-            if why and why.partition(" after ")[0] not in case.detail.waiting:
-                since = case.detail.waiting_since or now
-                moves.append((case, Move(None, case.detail._replace(waiting=f"work: {why}", waiting_since=since), why)))
+            move = _again(case.detail, f"{WORK}: {why}", now)
+            if why and changes(case.detail, move):
+                moves.append((case, move))
         self.records.save(moves, now)
 
     def _follow(self, cases: Sequence[EpisodeCase]) -> None:

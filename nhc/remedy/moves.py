@@ -14,6 +14,9 @@ from nhc.remedy.view import EpisodeView, Health, Move, Scene
 LONGEST_PAUSE = 600.0
 """Seconds between two questions at the longest, where the other side asks for no longer pause."""
 
+WORK = "work"
+"""The bound of an episode that waits until the work on its node has ended."""
+
 _FIGURES = re.compile(r"\d+")
 
 

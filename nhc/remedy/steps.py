@@ -21,7 +21,7 @@ from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import REQUEST, UNREPORTED, NodeFault, missing, named, next_rung
 from nhc.remedy.last_look import REGISTERED_ANEW, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
-from nhc.remedy.moves import fresh, go, not_now, stay, still_not_now, wait_for
+from nhc.remedy.moves import WORK, fresh, go, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Health, Move, Scene
@@ -209,7 +209,9 @@ def draining(view: EpisodeView, scene: Scene) -> Move:
     if not view.node.busy or view.rung not in drain.rungs:
         return go(view, EpisodeEvent.DRAINED, "no work runs on it" if not view.node.busy else "needs no idle node")
     if scene.time.elapsed(view.detail.entered) <= drain.deadline:
-        return stay(view, scene, "work", "work still runs on it")
+        if view.detail.waiting.startswith(f"{WORK}: "):
+            return Move(None, view.detail, view.detail.waiting, bound=WORK)  # its eviction has said more
+        return stay(view, scene, WORK, "work still runs on it")
     late = f"work still runs {show_seconds(drain.deadline)} after the node was marked"
     if drain.force:
         return go(view, EpisodeEvent.DRAINED, f"{late}; the policy forces the repair", forced=True)

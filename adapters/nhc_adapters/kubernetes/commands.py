@@ -83,7 +83,7 @@ def sync(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> 
 
 
 def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease: Lease, form: str) -> int:
-    fleet = _fleet(client, settings, time.time, allowed=_renewing(lease), log=cluster.complain)
+    fleet = _fleet(client, settings, time.time, cluster.complain, allowed=_renewing(lease))
     if settings.policy.rates or settings.policy.repairs:
         fleet.ledger.load()
     done = fleet.round()
@@ -96,18 +96,22 @@ def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease:
     return FAILED if failed else DONE
 
 
-def _fleet(client: Client, settings: ControllerSettings, clock: Callable[[], float], **options: Any) -> Fleet:
+def _fleet(
+    client: Client, settings: ControllerSettings, clock: Callable[[], float], log: Callable[[str], None], **options: Any
+) -> Fleet:
     """All nodes, and their devices where the settings ask for these, read once and to be looked at. Raises
-    AdapterError, and SettingsError for a condition that no node has: a typing error would count as health.
+    AdapterError, and SettingsError for a typing error in a condition, which would count as health.
     """
     adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies, selector=settings.selector)
     types = kept_types(settings)
     objects = {str(node["metadata"]["name"]): trim(node, types) for node in adapter.objects()}
-    unknown = strangers(settings.faults, objects.values(), settings.vocabularies)
-    if unknown:
-        raise SettingsError("; ".join(unknown))
+    strange = strangers(settings.faults, objects.values(), settings.vocabularies)
+    if strange.refused:
+        raise SettingsError("; ".join(strange.refused))
+    for line in strange.unseen:
+        log(line)
     ledger = ClusterLedger(client, settings.namespace, settings.policy)
-    fleet = Fleet(settings, adapter, ledger, objects, clock, **options)
+    fleet = Fleet(settings, adapter, ledger, objects, clock, log=log, **options)
     if settings.devices.on:
         watch = DeviceWatch(client)
         watch.load()
@@ -282,7 +286,7 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
 def status(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """What is sick and why, what is marked and by whom, what is withheld, and what is still asked of each drain."""
     now = time.time()
-    fleet = _fleet(cluster.client(), settings, lambda: now)
+    fleet = _fleet(cluster.client(), settings, lambda: now, cluster.complain)
     rows, unknown = look(fleet, now)
     cluster.out.write(as_json(rows) if form == "json" else as_text(rows, fleet, now, unknown))
     if unknown and form == "json":

@@ -302,7 +302,7 @@ class Adapter(Kubernetes):
         if state.hold or state.available or state.mark is None or not state.mark.ours:
             return f"{name}: nothing is evicted: {state.hold or 'our mark does not keep it out any more'}"
         step = self._drains[name].step()
-        return "" if step.clean else step.line()
+        return "" if step.clean else step.state()  # without the time: it is another only where something has changed
 
     def close(self) -> None:
         """End its connections."""

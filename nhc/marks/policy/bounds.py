@@ -112,6 +112,11 @@ class Bounds(NamedTuple):
         """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
         return sorted(self.asked - {kind for kind, _name in sizes} - {FLEET})
 
+    def unmatched_names(self, sizes: Mapping[Radius, int]) -> List[str]:
+        """The patterns of named groups that fit no group of the nodes."""
+        there = [name for kind, name in sizes if kind == PARTITION]
+        return sorted(pattern for pattern in self.named if not any(fnmatchcase(name, pattern) for name in there))
+
 
 class BegunAction(NamedTuple):
     """An action that was begun: `mark`, or a rung; when, as Unix time."""

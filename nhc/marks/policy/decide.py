@@ -132,6 +132,18 @@ def unmatched(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
     return tuple(policy.bounds.unmatched(_unused(states).sizes))
 
 
+def without_effect(policy: Policy, states: Sequence[NodeState]) -> List[str]:
+    """The bounds of the policy that hold nothing here, since no node is in such a group; a line each."""
+    sizes = _unused(states).sizes
+    kinds = ", ".join(sorted({kind for kind, _name in sizes} - {FLEET})) or "none"
+    lines = [
+        f"bounds.{kind}: no effect: no node is in such a group: the nodes' groups are of these kinds: {kinds}"
+        for kind in policy.bounds.unmatched(sizes)
+    ]
+    named = policy.bounds.unmatched_names(sizes)
+    return lines + [f"the bound on {name} holds for nothing: no node is in such a group" for name in named]
+
+
 def _unused(states: Sequence[NodeState]) -> Usage:
     """The nodes in their radii, with nothing out and nothing begun."""
     groups = {state.name: bounding.radii_of(state) for state in states}

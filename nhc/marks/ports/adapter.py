@@ -209,7 +209,8 @@ class Evicts(Protocol):
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step for each node, which must be out of service: what still runs there and why, "" for nothing more.
 
-        Called again until nothing runs. Raises AdapterError.
+        Called again until nothing runs. The text is the same while nothing has changed: each other one is a row of the
+        audit log. Raises AdapterError.
         """
 
 

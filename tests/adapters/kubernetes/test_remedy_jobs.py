@@ -12,12 +12,13 @@ from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings
-from nhc.store import attempts, episodes
+from nhc.store import attempts, audit, episodes
 from nhc.store.attempts import Attempt
 from nhc.store.episodes import Episode
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
+from tests.adapters.kubernetes.test_drain import budget
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube
 from tests.support.kube_remedy import settings
@@ -139,6 +140,26 @@ def test_a_device_that_no_reset_cures_is_followed_by_a_reboot(loop: Loop) -> Non
     assert row.state == "returned"
     assert [(one.rung, one.outcome) for one in tries][-1] == ("reboot", "succeeded")
     assert len(tries) >= 2
+
+
+def test_a_drain_that_waits_writes_a_row_only_when_something_has_changed(loop: Loop) -> None:
+    loop.kube.pod("kept", loop.node, labels={"app": "web"})
+    budget(loop.kube, 1)
+    loop.sick()
+    loop.until(lambda: "waits for" in loop.rows()[0][0].detail)
+
+    def rows() -> int:
+        with loop.store.read() as connection:
+            return len(audit.entries(connection, episode=loop.rows()[0][0].id, what="episode.waits"))
+
+    before = rows()
+    began = time.monotonic()
+    until(lambda: loop.round() or time.monotonic() - began > 6.5)  # longer than a budget is waited for
+    assert rows() == before
+    assert loop.rows()[0][0].state == "draining"
+    loop.kube.admin.delete(f"/apis/policy/v1/namespaces/{loop.kube.namespace}/poddisruptionbudgets/b")
+    loop.until(loop.ended)
+    assert loop.rows()[0][0].state == "returned"
 
 
 def test_another_actor_on_the_node_holds_the_repair_with_its_name(loop: Loop) -> None:

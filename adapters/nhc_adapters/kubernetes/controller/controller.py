@@ -31,7 +31,7 @@ from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KERNEL_LOG
 from nhc_adapters.kubernetes.nodes.drain import DrainProgress
 from nhc_adapters.kubernetes.nodes.drains import Drains
-from nhc_adapters.kubernetes.nodes.known_types import strangers
+from nhc_adapters.kubernetes.nodes.known_types import StrangeTypes, strangers
 from nhc_adapters.kubernetes.nodes.view import trim
 
 EVENT_REASONS = {
@@ -211,9 +211,10 @@ class Controller:
         while not self.stop.is_set() and self.devices is not None and not self.devices.settled.wait(0.5):
             continue  # a fault of a device would be taken for its node's
         if not self.stop.is_set():
-            self.refused = "; ".join(
-                strangers(self.settings.faults, list(self.nodes.objects.values()), self.settings.vocabularies)
-            )
+            strange = self._strange_types()
+            self.refused = "; ".join(strange.refused)
+            for line in strange.unseen:
+                self.log(line)
             if self.refused:
                 self.log(f"these settings are refused: {self.refused}")
                 self.stop.wait()
@@ -241,6 +242,13 @@ class Controller:
             self._start_drains()
             self.detections.clear_after_restart(self.fleet.sick())
             self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
+
+    def _strange_types(self) -> StrangeTypes:
+        return strangers(self.settings.faults, list(self.nodes.objects.values()), self.settings.vocabularies)
+
+    def unseen_types(self) -> int:
+        """How many of the condition types that are faults no node carries and no vocabulary knows."""
+        return len(self._strange_types().unseen)
 
     def _after(self, done: RoundResult) -> None:
         """Log a round, count it, and queue its events."""

@@ -25,6 +25,11 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
         gauge("nhc_kubernetes_nodes_unknown", unknown, fleet.unknown()),
         gauge("nhc_kubernetes_nodes_marked", "Nodes that carry nhc's mark.", len(fleet.marked())),
         gauge("nhc_kubernetes_nodes_withheld", "Operations that a ceiling or rate withholds.", len(fleet.withheld)),
+        gauge(
+            "nhc_kubernetes_fault_types_unseen",
+            "Condition types of `faults` that no node carries and no vocabulary knows.",
+            controller.unseen_types(),
+        ),
         gauge("nhc_kubernetes_leading", "1 while this process holds the Lease.", controller.lease.held()),
     ]
     devices = fleet.devices

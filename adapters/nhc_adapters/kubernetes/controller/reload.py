@@ -89,7 +89,7 @@ def _signature(path: str) -> Optional[Signature]:
 
 
 class Fitting:
-    """Settings as they are read anew, refused where they name a condition that no node of the cluster has.
+    """Settings as they are read anew, refused where they name a condition that is known nearly by that name.
 
     `nodes` lists the nodes, and is asked at most once in NODES_EVERY for the same faults.
     """
@@ -124,6 +124,6 @@ class Fitting:
 
     def _judge(self, settings: ControllerSettings) -> str:
         try:
-            return "; ".join(strangers(settings.faults, self._nodes(), settings.vocabularies))
+            return "; ".join(strangers(settings.faults, self._nodes(), settings.vocabularies).refused)
         except AdapterError as error:
             return f"the conditions they name cannot be looked for now: {error}"

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import Verdict
-from nhc.marks.policy.decide import Decision, decide
+from nhc.marks.policy.decide import Decision, decide, without_effect
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
@@ -33,6 +33,9 @@ CHUNK = 200
 MAX_WAIT = 60.0
 AGAIN = 30.0
 """Seconds after which what was withheld is decided anew: a rate has room again, or work has ended."""
+
+BOUNDS_EVERY = 60.0
+"""Seconds between two looks for bounds that hold nothing."""
 
 Log = Callable[[str], None]
 
@@ -57,6 +60,8 @@ class Fleet:
     judged: Dict[str, Judgement] = field(default_factory=dict)
     states: Dict[str, NodeState] = field(default_factory=dict)
     withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
+    no_effect: Tuple[str, ...] = ()
+    """The bounds that hold nothing, as they were said last."""
     devices: Optional[DeviceRounds] = None
     """What is done about single devices, None where each fault is its node's."""
     _seen: Dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -70,6 +75,7 @@ class Fleet:
     _short: Dict[str, float] = field(default_factory=dict)
     _updates: NodeUpdates = field(init=False)
     _soonest: float = float("inf")
+    _bounds_due: float = float("-inf")
 
     def __post_init__(self) -> None:
         self._updates = NodeUpdates(
@@ -216,6 +222,7 @@ class Fleet:
         names = self.look(now)
         if not names:
             return RoundResult()
+        self._note_bounds(now)
         rules = self.devices.round(names, self.states, now) if self.devices is not None else RoundResult()
         if self.settings.apply:
             names = self._updates.write(names, self.judged, self.objects, now)
@@ -235,6 +242,16 @@ class Fleet:
             wanted = [planned for planned in decision.operations if planned.operation is operation]
             applied += self._carry_out(operation, wanted)
         return RoundResult((*rules.operations, *decision.operations), tuple(applied), withheld)
+
+    def _note_bounds(self, now: float) -> None:
+        """Say which bounds hold nothing, once until that is another; all nodes are gone through now and then."""
+        if now < self._bounds_due:
+            return
+        self._bounds_due = now + BOUNDS_EVERY
+        lines = tuple(without_effect(self.settings.policy, list(self.states.values())))
+        for line in lines if lines != self.no_effect else ():
+            self.log(line)
+        self.no_effect = lines
 
     def _carry_out(
         self, operation: Operation, operations: Sequence[PlannedOperation]

@@ -6,13 +6,13 @@ import os
 import tempfile
 import time
 from email.utils import parsedate_to_datetime
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
 
 from nhc.core.limits import NO_LIMIT
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.timestamps import from_utc
+from nhc.marks.policy.decide import without_effect
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -31,7 +31,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     spec_of,
     why_waiting,
 )
-from nhc_adapters.kubernetes.nodes.view import groups
+from nhc_adapters.kubernetes.nodes.view import node_state
 
 SKEW = 30.0
 """Seconds by which a clock may differ. Marks, rates and silences are counted in minutes."""
@@ -138,15 +138,8 @@ def policy(site: Installation) -> Iterator[DoctorFinding]:
     elif size:
         most = "any number" if limit == NO_LIMIT else str(limit)
         yield DoctorFinding(OK, "policy", f"at most {most} of {size} nodes may be out by nhc's doing")
-    there = {group for node in site.nodes for group in groups(node, site.settings.topologies)}
-    for name in sorted(chosen.bounds.named):
-        if not any(fnmatchcase(group, name) for group in there):
-            yield DoctorFinding(
-                WARN,
-                "policy",
-                f"the bound on {name} holds for nothing: no node is in such a group",
-                "groups are labels named under `topologies`, as label=value",
-            )
+    for line in without_effect(chosen, [node_state(node, (), site.settings.topologies) for node in site.nodes]):
+        yield DoctorFinding(WARN, "policy", line, "groups are labels named under `topologies`, as label=value")
 
 
 def rights(site: Installation) -> Iterator[DoctorFinding]:
