@@ -192,6 +192,53 @@ def test_what_keeps_an_installation_from_working_is_named_with_what_to_do(
     assert "nvidia.com/gpu.present=true" in problems
 
 
+def test_a_rule_file_whose_condition_the_policy_does_not_list_is_named(kube: Kube, here: Installed, nhc: Any) -> None:
+    for one in here.kinds["ConfigMap"]:
+        if "agent.toml" in one["data"]:
+            one["data"]["agent.toml"] += (
+                '[npd]\ncustom-plugin-monitor = ["/etc/nhc/site.json", "/etc/nhc/on-disk.json"]\n'
+            )
+            kinds = [{"type": kind, "reason": "Fine", "message": ""} for kind in ("GpuProblem", "DiskBadBlock")]
+            one["data"]["site.json"] = json.dumps({"plugin": "custom", "conditions": kinds, "rules": []})
+    here.apply("ServiceAccount", "ConfigMap", "DaemonSet", "Deployment")
+    _status, found = asked(kube, nhc)
+    refused = [line for line in found["problem"] if "does not list" in line]
+    assert refused == [
+        "admission: the policy nhc-agent does not list GpuProblem, which site.json has: no agent may write it"
+    ]
+
+
+@pytest.mark.parametrize(("why", "words", "advice"), [
+    ("quota", "exceeded quota: none", "ResourceQuota"),
+    ("pod-security", 'violates PodSecurity "restricted', "pod-security.kubernetes.io/enforce=privileged"),
+])  # fmt: skip
+def test_pods_that_the_server_does_not_take_are_named_with_its_words(
+    kube: Kube, here: Installed, nhc: Any, why: str, words: str, advice: str
+) -> None:
+    """There is no pod to describe: only the events of its controllers say why."""
+    node = kube.node("gpu", labels=GPU)
+    kube.ready(node)
+    kube.admin.post(RUNTIME, {"metadata": {"name": here.runtime}, "handler": "nvidia"})
+    if why == "quota":
+        body = {"metadata": {"name": "none"}, "spec": {"hard": {"pods": "0"}}}
+        kube.admin.post(f"/api/v1/namespaces/{kube.namespace}/resourcequotas", body)
+    else:
+        labels = {"metadata": {"labels": {"pod-security.kubernetes.io/enforce": "restricted"}}}
+        kube.admin.patch(f"/api/v1/namespaces/{kube.namespace}", labels, MERGE_PATCH)
+        for one in here.kinds["Deployment"]:
+            one["spec"]["template"]["spec"]["hostNetwork"] = True
+    here.apply("ServiceAccount", "ConfigMap", "NetworkPolicy", "DaemonSet", "Deployment")
+
+    def told() -> list[str]:
+        _status, found = asked(kube, nhc)
+        return [line for line in found["problem"] if words in line]
+
+    lines = until(lambda: len(told()) == 2 and told(), 90, 0.5)
+    assert {line.partition(":")[0] for line in lines} == {"agents", "controller"}
+    shown = nhc("doctor", "--namespace", kube.namespace, "--selector", f"test={kube.prefix}").stdout
+    assert shown.count(advice) >= 2
+
+
 def test_who_may_not_look_is_told_what_could_not_be_looked_at(
     kube: Kube, here: Installed, nhc: Any, tmp_path: Any
 ) -> None:

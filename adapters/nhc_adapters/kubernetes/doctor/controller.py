@@ -28,6 +28,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     DoctorFinding,
     Installation,
     pod_spec_of,
+    pods_refused,
     spec_of,
     why_waiting,
 )
@@ -182,11 +183,14 @@ def controller(site: Installation) -> Iterator[DoctorFinding]:
             yield DoctorFinding(OK if ready >= wanted else WARN, "controller", f"{name}: {ready} of {wanted} ready")
         else:
             why = _why_not_running(site, deployment)
+            said = "" if why else site.refused_pods("controller", str(name))
             yield DoctorFinding(
                 PROBLEM,
                 "controller",
-                f"{name}: none of {wanted} is ready{why}",
-                f"kubectl -n {site.namespace} describe pods -l app.kubernetes.io/component=controller",
+                f"{name}: none of {wanted} is ready{f': {said}' if said else why}",
+                pods_refused(said)
+                if said
+                else f"kubectl -n {site.namespace} describe pods -l app.kubernetes.io/component=controller",
             )
     lease = site.get(
         "controller", namespaced(site.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.model import printable
+from nhc.core.timestamps import from_utc
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.objects import conditions_of, get
@@ -66,6 +68,19 @@ class Installation:
                 self.unread.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
             return None
 
+    def refused_pods(self, topic: str, owners: str) -> str:
+        """What the server said newest to a controller of this name, or of a name that goes on behind it (a Deployment's
+        ReplicaSet), whose pods it did not take: a quota, PodSecurity, another policy; "" where it said nothing.
+        """
+        events = self.list(topic, namespaced(self.namespace, "events"), fieldSelector="reason=FailedCreate")
+        told = [
+            event
+            for event in events
+            if f"{get(event, 'involvedObject', 'name')}-".startswith(f"{owners}-") and event.get("message")
+        ]
+        newest = max(told, key=lambda event: from_utc(event.get("lastTimestamp") or event.get("eventTime")), default={})
+        return printable(str(newest.get("message", "")), 400)
+
     def readable(self, topic: str) -> bool:
         return all(item.topic != topic for item in self.unread)
 
@@ -88,6 +103,15 @@ def spec_of(item: Mapping[str, Any]) -> Mapping[str, Any]:
 def pod_spec_of(owner: Mapping[str, object]) -> Mapping[str, Any]:
     """The spec of the pods that a Deployment or DaemonSet makes."""
     return spec_of(spec_of(owner).get("template") or {})
+
+
+def pods_refused(said: str) -> str:
+    """What to do where the server takes no pod, by its words."""
+    if "PodSecurity" in said:
+        return "the agents are privileged: kubectl label namespace NAME pod-security.kubernetes.io/enforce=privileged"
+    if "quota" in said:
+        return "raise the namespace's ResourceQuota, or make one for the priority class of these pods"
+    return "change the policy that refuses them, or the pods (overlay, chart)"
 
 
 def why_waiting(pod: Mapping[str, object]) -> str:

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import json
+import os
+import re
 from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from nhc.core.settings import toml_text
+from nhc.core.system.bounded_read import parse_json
 from nhc.core.timestamps import from_utc
+from nhc_adapters.kubernetes.api.objects import get
 from nhc_adapters.kubernetes.doctor.controller import SKEW
 from nhc_adapters.kubernetes.doctor.installation import (
     OK,
@@ -16,6 +20,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     Installation,
     names,
     pod_spec_of,
+    pods_refused,
 )
 from nhc_adapters.kubernetes.nodes.accelerators import registered
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
@@ -85,11 +90,15 @@ def agents(site: Installation) -> Iterator[DoctorFinding]:
         if wanted and ready == wanted:
             yield DoctorFinding(OK, "agents", f"{name}: all {wanted} are ready")
         elif wanted:
+            made = int(status.get("currentNumberScheduled") or 0)
+            said = site.refused_pods("agents", name) if made < wanted else ""
             yield DoctorFinding(
                 PROBLEM,
                 "agents",
-                f"{name}: {ready} of {wanted} are ready",
-                f"kubectl -n {site.namespace} get pods -l app.kubernetes.io/component=agent -o wide",
+                f"{name}: {ready} of {wanted} are ready{f': {said}' if said else ''}",
+                pods_refused(said)
+                if said
+                else f"kubectl -n {site.namespace} get pods -l app.kubernetes.io/component=agent -o wide",
             )
     verdict = site.settings.verdict
     if not verdict or not site.agents:
@@ -189,18 +198,66 @@ def vocabularies(site: Installation) -> Iterator[DoctorFinding]:
         yield DoctorFinding(OK, "vocabularies", f"nobody else writes the {len(spoken)} conditions that agents write")
 
 
+def admission(site: Installation) -> Iterator[DoctorFinding]:
+    """Whether the policy that binds agents to their nodes lists each condition that they are to write."""
+    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/nhc-agent"
+    variables = get(site.get("admission", path) or {}, "spec", "variables") or ()
+    listed = next((str(entry.get("expression")) for entry in variables if entry.get("name") == "ours"), "")
+    allowed = set(re.findall(r"'([^']+)'", listed))
+    missing: Dict[str, str] = {}
+    for agent in site.agents if allowed else ():
+        written = {rule.type: vocabulary.name for vocabulary in _spoken(site, agent) for rule in vocabulary.conditions}
+        missing.update(
+            {kind: source for kind, source in {**written, **_ruled(site, agent)}.items() if kind not in allowed}
+        )
+    for kind, source in sorted(missing.items()):
+        yield DoctorFinding(
+            PROBLEM,
+            "admission",
+            f"the policy nhc-agent does not list {kind}, which {source} has: no agent may write it",
+            "add it to admissionPolicy.conditions (chart), or to the policy's variable `ours` by a patch",
+        )
+
+
+def _settings_of(site: Installation, agent: Mapping[str, object]) -> Tuple[Dict[str, Any], Dict[str, str]]:
+    """The agent.toml of an agent, and all files of the ConfigMaps that its pods have."""
+    files: Dict[str, str] = {}
+    for volume in pod_spec_of(agent).get("volumes") or ():
+        parts = [volume, *((volume.get("projected") or {}).get("sources") or ())]
+        for part in parts:
+            files.update(site.configmaps.get(str((part.get("configMap") or {}).get("name")), {}))
+    try:
+        return toml_text.parse(files.get("agent.toml", "")), files
+    except (toml_text.BadToml, toml_text.NoToml):
+        return {}, files
+
+
 def _spoken(site: Installation, agent: Mapping[str, object]) -> List[Vocabulary]:
     """The vocabularies of an agent, from the ConfigMap with its agent.toml."""
-    for volume in pod_spec_of(agent).get("volumes") or ():
-        text = site.configmaps.get(str((volume.get("configMap") or {}).get("name")), {}).get("agent.toml")
-        if text is None:
-            continue
-        try:
-            chosen = toml_text.parse(text)["sinks"]["kubernetes"].get("vocabularies", ["nhc"])
-            return [load(name) for name in ([chosen] if isinstance(chosen, str) else chosen)]
-        except (toml_text.BadToml, toml_text.NoToml, BadVocabulary, KeyError, TypeError, AttributeError):
-            return []
-    return []
+    try:
+        chosen = _settings_of(site, agent)[0]["sinks"]["kubernetes"].get("vocabularies", ["nhc"])
+        return [load(name) for name in ([chosen] if isinstance(chosen, str) else chosen)]
+    except (BadVocabulary, KeyError, TypeError, AttributeError):
+        return []
+
+
+def _ruled(site: Installation, agent: Mapping[str, object]) -> Dict[str, str]:
+    """The conditions of node-problem-detector's rule files that an agent reads, each with its file, as far as these
+    files are in ConfigMaps.
+    """
+    settings, files = _settings_of(site, agent)
+    npd = settings.get("npd")
+    types: Dict[str, str] = {}
+    for key in ("system-log-monitor", "custom-plugin-monitor") if isinstance(npd, dict) else ():
+        named = npd.get(key) or ()
+        for path in [named] if isinstance(named, str) else named:
+            name = os.path.basename(str(path))
+            try:
+                conditions = parse_json(files.get(name, "{}")).get("conditions") or ()
+                types.update({str(entry["type"]): name for entry in conditions})
+            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+                continue  # the agent says what is wrong with it
+    return types
 
 
 def _writers(node: Mapping[str, Any]) -> Dict[str, Set[str]]:
@@ -223,4 +280,4 @@ def _name(item: Mapping[str, Any]) -> str:
     return str(item["metadata"]["name"])
 
 
-CHECKS: Tuple[Check, ...] = (labels, agents, runtime_class, clocks, vocabularies)
+CHECKS: Tuple[Check, ...] = (labels, agents, runtime_class, clocks, vocabularies, admission)

@@ -13,6 +13,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     Check,
     DoctorFinding,
     Installation,
+    pods_refused,
     spec_of,
     why_waiting,
 )
@@ -27,8 +28,11 @@ def services(site: Installation) -> Iterator[DoctorFinding]:
         name, ready = str(item["metadata"]["name"]), int((item.get("status") or {}).get("readyReplicas") or 0)
         wanted = int(spec_of(item).get("replicas", 1))
         level = OK if ready >= wanted else WARN if ready else PROBLEM
+        made = int((item.get("status") or {}).get("replicas") or 0)
+        said = site.refused_pods("services", name) if made < wanted else ""
         advice = "" if ready >= wanted else f"kubectl -n {site.namespace} describe statefulset {name}"
-        yield DoctorFinding(level, "services", f"{name}: {ready} of {wanted} ready", advice)
+        text = f"{name}: {ready} of {wanted} ready{f': {said}' if said else ''}"
+        yield DoctorFinding(level, "services", text, pods_refused(said) if said else advice)
 
 
 def pods(site: Installation) -> Iterator[DoctorFinding]:
