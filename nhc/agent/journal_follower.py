@@ -54,10 +54,10 @@ class Journalctl:
         self._timer: Optional[Timer] = None
 
     def start(self) -> None:
-        """Start it, unless it runs."""
-        self._timer = None
-        if self._over or self.pid:
+        """Start it, unless it runs, or waits to be started again."""
+        if self._over or self.pid or (self._timer is not None and self._timer.when > self.loop.clock()):
             return
+        self._timer = None
         program = self.host.which("journalctl")
         if program is None:
             self._failed("journalctl is not installed")
@@ -90,6 +90,10 @@ class Journalctl:
         self._fd, self._rest, self._began = reading, b"", self.loop.clock()
         self._watch()
         self.loop.child(self.pid, lambda _status: self._ended())
+
+    def runs_for(self) -> float:
+        """Seconds since it was started, 0.0 where it does not run."""
+        return self.loop.clock() - self._began if self.pid else 0.0
 
     def close(self) -> None:
         """End it for good."""

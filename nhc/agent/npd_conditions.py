@@ -18,6 +18,8 @@ from nhc.marks.ports.sinks import EventDetails, NodeCondition
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024
+REMOVED = 600.0
+"""Seconds for which a condition whose rules are gone is published at its default: two heartbeats of a sink's."""
 
 
 class RuleStatus(NamedTuple):
@@ -45,6 +47,9 @@ class RuleConditions:
         self.standing: Dict[str, NodeCondition] = {}
         self.gauges: Dict[Tuple[str, str], float] = {}
         self._published: Dict[str, str] = {}
+        self.removed: Dict[str, NodeCondition] = {}
+        """Conditions whose rules are gone, as they are published for REMOVED seconds more: at their default."""
+        self._leaving: List[EventDetails] = []
 
     def connect(self, emit: Callable[[str, EventDetails], None], count: Callable[[str, str, int], None]) -> None:
         """From now on events go to `emit`, and problems are counted by `count`."""
@@ -67,6 +72,15 @@ class RuleConditions:
         """What one rule says now. Returns whether the condition changed its status or its reason."""
         self.statuses[name] = RuleStatus(status, reason, printable(message, MESSAGE))
         return self._settle(condition)
+
+    def cannot_tell(self, name: str, condition: str, reason: str, problem: str) -> bool:
+        """A rule that has found nothing cannot tell whether there is anything; "" for it can. Returns as `say` does."""
+        known = self.statuses.get(name)
+        if known is not None and known.status != UNKNOWN:
+            return False
+        if problem:
+            return self.say(name, condition, UNKNOWN, reason, problem)
+        return self.statuses.pop(name, None) is not None and self._settle(condition)
 
     def end(self, condition: str) -> bool:
         """An acknowledgement: what the rules said of this condition is over. Returns whether it stood."""
@@ -111,7 +125,7 @@ class RuleConditions:
             before["message"] = message
             return True
         self.standing[condition] = self._entry(condition, status, reason, message)
-        if status == TRUE:
+        if status == TRUE and (condition, reason) in self.gauges:
             self.count(condition, reason, 1)
         source = self.sources.get(condition, "")
         details: EventDetails = {
@@ -119,6 +133,28 @@ class RuleConditions:
         }  # fmt: skip
         self.emit("condition.changed", details)
         return True
+
+    def published(self) -> List[NodeCondition]:
+        """The conditions as they are shown: those that stand, and for a while those whose rules are gone."""
+        late = utc_milliseconds(self.clock() - REMOVED)
+        self.removed = {kind: entry for kind, entry in self.removed.items() if entry["transition"] > late}
+        return [*self.standing.values(), *self.removed.values()]
+
+    def _remove(self, condition: str, entry: NodeCondition, default: object) -> None:
+        """End a condition whose rules are gone: nobody else would ever take it back."""
+        words = default if isinstance(default, list) and len(default) == 2 else ["RuleRemoved", ""]
+        self.removed[condition] = self._entry(condition, FALSE, str(words[0]), str(words[1]))
+        details: EventDetails = {
+            "type": condition, "status": FALSE, "reason": str(words[0]), "message": "its rules were removed",
+            "source": entry["reason"],
+        }  # fmt: skip
+        self._leaving.append(details)
+
+    def tell_removed(self) -> None:
+        """Emit what `load` has ended, once there is somebody to hear it."""
+        leaving, self._leaving = self._leaving, []
+        for details in leaving:
+            self.emit("condition.changed", details)
 
     def _entry(self, condition: str, status: str, reason: str, message: str) -> NodeCondition:
         return {
@@ -135,6 +171,8 @@ class RuleConditions:
         return {
             "said": {name: list(rule) for name, rule in self.statuses.items()},
             "standing": self.standing,
+            "defaults": {kind: [default.reason, default.message] for kind, default in self.defaults.items()},
+            "removed": self.removed,
         }
 
     def load(self, kept: Mapping[str, object]) -> None:
@@ -147,6 +185,7 @@ class RuleConditions:
         for condition, entry in standing.items() if isinstance(standing, dict) else ():
             if condition in self.standing and isinstance(entry, dict) and set(entry) == set(self.standing[condition]):
                 self.standing[condition] = cast("NodeCondition", {key: str(value) for key, value in entry.items()})
+        self._load_removed(standing, kept)
         emit, count = self.emit, self.count
         self.connect(lambda _what, _more: None, lambda _kind, _reason, _times: None)
         try:
@@ -154,3 +193,16 @@ class RuleConditions:
                 self._settle(condition)
         finally:
             self.connect(emit, count)
+
+    def _load_removed(self, standing: object, kept: Mapping[str, object]) -> None:
+        """Take over the conditions whose rules are not there any more."""
+        defaults, removed = kept.get("defaults"), kept.get("removed")
+        shape = set(self._entry("", "", "", ""))
+        for condition, entry in removed.items() if isinstance(removed, dict) else ():
+            if condition not in self.standing and isinstance(entry, dict) and set(entry) == shape:
+                self.removed[condition] = cast("NodeCondition", {key: str(value) for key, value in entry.items()})
+        for condition, entry in standing.items() if isinstance(standing, dict) else ():
+            known = condition in self.standing or not isinstance(entry, dict) or set(entry) != shape
+            if not known and entry["status"] != FALSE:
+                default = defaults.get(condition) if isinstance(defaults, dict) else None
+                self._remove(str(condition), cast("NodeCondition", entry), default)

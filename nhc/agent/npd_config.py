@@ -16,6 +16,9 @@ from nhc.node.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, g
 from nhc.node.kernlog.npd_rules import parse as parse_rules
 from nhc.node.kernlog.source import BadRules
 
+KUBELET_CONDITIONS = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable"})
+"""Types that the kubelet writes (k8s.io/api/core/v1: NodeConditionType): two writers would take turns."""
+
 
 class Default(NamedTuple):
     """A condition as it is while nothing is wrong."""
@@ -209,4 +212,7 @@ class _ObjectReader:
         given = raw.get("conditions") or []
         if not isinstance(given, list) or not all(isinstance(c, dict) and c.get("type") for c in given):
             raise self.wrong("conditions", given, "a list of objects with a type, a reason and a message")
+        for condition in given:
+            if condition["type"] in KUBELET_CONDITIONS:
+                raise self.wrong("conditions", condition["type"], "a type of its own: the kubelet writes this one")
         return tuple(Default(str(c["type"]), str(c.get("reason", "")), str(c.get("message", ""))) for c in given)

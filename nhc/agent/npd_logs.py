@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from typing import Callable, List, Match, Optional, Sequence, Tuple
 
-from nhc.agent.event_loop import Loop
+from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.journal_follower import Journalctl
 from nhc.agent.npd_conditions import TRUE, RuleConditions
 from nhc.agent.npd_config import LogMonitor
 from nhc.core.host import Host
-from nhc.node.facts.journal import FIELDS, same_entry
+from nhc.core.system.kernel_ring import KMSG
+from nhc.node.facts.journal import FIELDS, NO_JOURNAL, is_kept, same_entry
 from nhc.node.facts.kernel_lines import Record, parse_journal, parse_line
 from nhc.node.facts.kmsg import log_tail, ring_records, rotated_to, unread
 from nhc.node.kernlog.npd_rules import PERMANENT, Rule, needle
 
 POLL = 1.0
 """Seconds between looks at a file."""
+JOURNAL_LOOK = 5.0
+"""Seconds between looks whether journald keeps a journal: journalctl waits for one without a word."""
+RUNS = 2.0
+"""Seconds after which a journalctl that has not ended reads the journal."""
 CHUNK = 8 << 20
 
 
@@ -26,6 +31,8 @@ class LogReader:
         self.monitor, self.conditions, self.changed = monitor, conditions, changed
         self.since = 0.0
         self.problem = ""
+        """What is to be said of the log: that it cannot be read, or what of it is no lines."""
+        self._unread = ""
         self._last: List[str] = []
         self._rules = [(rule, needle(rule.pattern.pattern[:-2]), suffix, f"{monitor.path}#{number}")
                        for number, (rule, suffix) in enumerate(zip(monitor.rules, monitor.suffixes), 1)]  # fmt: skip
@@ -38,6 +45,22 @@ class LogReader:
     def begin_at(self, since: float) -> None:
         """Leave out lines from before this Unix time."""
         self.since = since
+
+    def cannot_read(self, problem: str) -> None:
+        """From now on nothing of the log is read, for this reason; "" for read again.
+
+        A rule that has found nothing says then that it cannot tell. What one has found stands.
+        """
+        self.problem = problem
+        if problem == self._unread:
+            return
+        self._unread = problem
+        changed = False
+        for rule, _needle, _suffix, name in self._rules:
+            if rule.type == PERMANENT:
+                changed |= self.conditions.cannot_tell(name, rule.condition, rule.reason, problem)
+        if changed:
+            self.changed()
 
     def read(self, records: Sequence[Record]) -> None:
         """Put new lines before the rules."""
@@ -80,7 +103,7 @@ def catch_up(host: Host, readers: Sequence[LogReader], after: int) -> int:
         raws = host.system.kernel_log(after)
     except OSError as error:
         for reader in readers:
-            reader.problem = f"/dev/kmsg: {error.strerror}"
+            reader.cannot_read(f"{KMSG}: {error.strerror}")
         return after
     records = ring_records(host, raws)
     for reader in readers:
@@ -112,9 +135,10 @@ class FileFollower:
         path = self.reader.monitor.log_path
         try:
             self._follow(path)
+            self.reader.cannot_read("")
             self.reader.problem = unread(path, self.left_out, 0)
         except OSError as error:
-            self.reader.problem = f"{path}: {error.strerror}"
+            self.reader.cannot_read(f"{path}: {error.strerror}")
 
     def _follow(self, path: str) -> None:
         stat = self.host.stat(path)
@@ -168,8 +192,9 @@ class JournalFollower:
     """journald's entries of one identifier. `cursor` is the last one read, of before a restart too."""
 
     def __init__(self, loop: Loop, host: Host, reader: LogReader, cursor: str = "") -> None:
-        self.reader, self.cursor = reader, cursor
-        self._child = Journalctl(loop, host, self._options, self._take, self._note_problem)
+        self.loop, self.host, self.reader, self.cursor = loop, host, reader, cursor
+        self._child = Journalctl(loop, host, self._options, self._take, reader.cannot_read)
+        self._timer: Optional[Timer] = None
 
     @property
     def place(self) -> str:
@@ -177,10 +202,18 @@ class JournalFollower:
         return self.cursor or f"@{self.reader.since:.0f}"
 
     def start(self) -> None:
-        """Start journalctl."""
-        self._child.start()
+        """Start journalctl, where there is a journal; look again later where there is none."""
+        if is_kept(self.host):
+            self._child.start()
+            if self._child.runs_for() >= RUNS:
+                self.reader.cannot_read("")
+        else:
+            self.reader.cannot_read(NO_JOURNAL)
+        self._timer = self.loop.after(JOURNAL_LOOK, self.start)
 
     def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
         self._child.close()
 
     def _options(self) -> List[str]:
@@ -189,9 +222,6 @@ class JournalFollower:
         options += [f"--identifier={identifier}"] if identifier else []
         # From the cursor on, not after it: where its entry is gone, journalctl leaves out the one that came next.
         return [*options, f"--cursor={self.cursor}" if self.cursor else f"--since=@{int(max(self.reader.since, 0))}"]
-
-    def _note_problem(self, problem: str) -> None:
-        self.reader.problem = problem
 
     def _take(self, lines: Sequence[bytes]) -> None:
         records = []

@@ -9,14 +9,15 @@ from nhc.agent.event_loop import Loop
 from nhc.agent.kmsg_follower import Follower
 from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import LogMonitor, PluginMonitor, PluginRule, load_log_monitor, load_plugin_monitor
-from nhc.agent.npd_logs import FileFollower, JournalFollower, LogReader, catch_up
+from nhc.agent.npd_logs import POLL, FileFollower, JournalFollower, LogReader, catch_up
 from nhc.agent.publisher import Publisher
 from nhc.agent.settings import AgentSettings
 from nhc.core.host import Host
 from nhc.core.model import Verdict
 from nhc.core.plan import BUILT_IN, Item
 from nhc.core.settings.settings_file import SettingsError
-from nhc.marks.ports.sinks import NodeCondition
+from nhc.core.system.kernel_ring import KMSG
+from nhc.marks.ports.sinks import EventDetails, NodeCondition
 from nhc.node.kernlog.npd_rules import PERMANENT
 
 if TYPE_CHECKING:
@@ -57,6 +58,8 @@ class Monitors:
         self._on_change: Optional[Callable[[], None]] = None
         self.followers: List[Union[FileFollower, JournalFollower]] = []
         self._kernel: List[LogReader] = []
+        self._kmsg: Optional[Follower] = None
+        self._loop: Optional[Loop] = None
         self.number = -1
         """The last record of the kernel's log that the rules have seen."""
         self.cursors: Dict[str, str] = {}
@@ -109,6 +112,8 @@ class Monitors:
         self.conditions_kept.connect(publisher.emit, publisher.count_problem)
         for reason in self._seeds:
             publisher.count_problem("", reason, 0)
+        loop.after(0.0, self.conditions_kept.tell_removed)  # once there are sinks to hear it
+        self.conditions_kept.emit = _tell_nobody  # that a log cannot be read when we begin is no change
         now = host.time()
         booted = now - host.monotonic()
         kernel: List[LogReader] = []
@@ -121,6 +126,7 @@ class Monitors:
                 self._follow(self._journal(host, loop, reader, booted))
             else:
                 self._follow(FileFollower(loop, host, reader))
+        self._kernel, self._kmsg, self._loop = kernel, kmsg, loop
         if kernel and kmsg:
             if self.number >= 0:  # read so far before a restart: what came since is new, however long ago
                 for reader in kernel:
@@ -128,8 +134,9 @@ class Monitors:
             self.number = catch_up(host, kernel, self.number)
             for reader in kernel:
                 reader.begin_at(booted + reader.monitor.delay)
-            self._kernel = kernel
             kmsg.tell_every_record(self._read_ring)
+            self._look_at_ring()
+        self.conditions_kept.emit = publisher.emit
 
     def _journal(self, host: Host, loop: Loop, reader: LogReader, booted: float) -> JournalFollower:
         """As with the kernel's own: what came since the last read before a restart is new, however long ago."""
@@ -144,6 +151,7 @@ class Monitors:
         follower.start()
 
     def close(self) -> None:
+        self._kmsg = None
         self.cursors = self._places()
         for follower in self.followers:
             follower.close()
@@ -156,6 +164,20 @@ class Monitors:
             self.number = fresh[-1].number
             for reader in self._kernel:
                 reader.read(fresh)
+
+    def _look_at_ring(self) -> None:
+        """See, now and then, whether the kernel's log is followed; what it said meanwhile is read then."""
+        if self._kmsg is None or self._loop is None or self._host is None:
+            return
+        if not self._kmsg.live:
+            problem = self._kmsg.problem or f"{KMSG} is not followed (kernel-log = false)"
+            for reader in self._kernel:
+                reader.cannot_read(problem)
+        elif any(reader.problem for reader in self._kernel):
+            for reader in self._kernel:
+                reader.cannot_read("")
+            self.number = catch_up(self._host, self._kernel, self.number)
+        self._loop.after(POLL, self._look_at_ring)
 
     def _changed(self) -> None:
         if self._on_change:
@@ -201,7 +223,7 @@ class Monitors:
     # What the agent shows.
 
     def conditions(self) -> List[NodeCondition]:
-        return list(self.conditions_kept.standing.values())
+        return self.conditions_kept.published()
 
     def gauges(self) -> Dict[Tuple[str, str], float]:
         return self.conditions_kept.gauges
@@ -234,6 +256,10 @@ class Monitors:
         """Go on from the monitors of the configuration before, and end those."""
         before.close()
         self.load(before.dump())
+
+
+def _tell_nobody(_what: str, _more: EventDetails) -> None:
+    """No event."""
 
 
 def _item(plugin: PluginMonitor, rule: PluginRule, number: int) -> Item:

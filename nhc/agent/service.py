@@ -120,7 +120,8 @@ class Agent:
             self._pause.go_on(kept.pause, kept.pause.until - self.host.time())
         self.board.load({key: row for key, row in kept.rows.items() if key in self.items})
         self.kernel.recall(kept.adopted, kept.inherited)
-        if self.monitors and kept.monitors is not None:
+        if kept.monitors is not None:
+            self.monitors = self.monitors or Monitors([], [], [])
             self.monitors.load(kept.monitors)
 
     def _start_monitors(self) -> None:
@@ -186,14 +187,13 @@ class Agent:
         old, self.settings, self._refused = self.settings, new.settings, []
         self.board.recover_after(new.settings.recover)
         self.schedule.spread_by(new.settings.jitter)
+        monitors = new.monitors
         if self.monitors is not None:
-            if new.monitors is not None:
-                new.monitors.take_over(self.monitors)
-            else:
-                self.monitors.close()
-                if self.sources.follower:
-                    self.sources.follower.tell_every_record()
-        self.monitors = new.monitors
+            if self.sources.follower:
+                self.sources.follower.tell_every_record()
+            monitors = monitors or Monitors([], [], [])  # what files that are gone have said is to be ended
+            monitors.take_over(self.monitors)
+        self.monitors = monitors
         self.adopt_plan(new.plan)
         self._start_monitors()
         self.sources.change(self.items, self.settings.kernel_log)

@@ -7,15 +7,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.agent.npd_conditions import FALSE, TRUE, UNKNOWN, RuleConditions
+from nhc.agent.event_loop import Timer
+from nhc.agent.npd_conditions import FALSE, REMOVED, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import Default, load_log_monitor, load_plugin_monitor
-from nhc.agent.npd_logs import FileFollower, LogReader
+from nhc.agent.npd_logs import FileFollower, JournalFollower, LogReader
 from nhc.agent.npd_stats import Stats
 from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.facts.kernel_lines import Record
 from nhc.node.kernlog.npd_rules import go_duration
+from tests.agent.test_journal import Played
 from tests.support.judge import judge
 from tests.support.run import nhc
 from tests.support.waiting import until
@@ -424,3 +426,170 @@ def test_the_agent_runs_its_files_as_they_are(agent, tmp_path):
     until(lambda: ntp()["status"] == "False")
     assert ntp()["reason"] == "NtpIsUp"
     until(lambda: len(agent.events("condition.changed")) == 2)  # the sink writes them in its own time
+
+
+# A log that cannot be read says nothing of its conditions.
+
+FILELOG = {
+    "plugin": "filelog",
+    "pluginConfig": {"timestamp": "^.{15}", "message": "(.*)", "timestampFormat": "Jan _2 15:04:05"},
+    "lookback": "5m",
+    "source": "kubelet-monitor",
+    "conditions": [{"type": "KubeletNetworking", "reason": "Healthy", "message": "kubelet is well"}],
+    "rules": [{"type": "permanent", "condition": "KubeletNetworking", "reason": "NoAddress", "pattern": ".*no IP.*"}],
+}
+
+
+class Rounds:
+    """An event loop that runs what is due when a test says so."""
+
+    def __init__(self):
+        self.due, self.now = [], 0.0
+
+    def clock(self):
+        return self.now
+
+    def after(self, seconds, call):
+        timer = Timer(self.now + seconds, call, lambda: None)
+        self.due.append(timer)
+        return timer
+
+    def run(self, seconds=1.0):
+        self.now += seconds
+        ready, self.due = (
+            [one for one in self.due if one.when <= self.now],
+            [one for one in self.due if one.when > self.now],
+        )
+        for timer in ready:
+            if timer.callback is not None:
+                timer.callback()
+
+
+def test_a_log_file_that_is_not_there_or_goes_away_leaves_its_condition_unknown(tmp_path):
+    host, loop = FakeHost({}), Rounds()
+    heard = Heard(load_log_monitor(write(tmp_path, {**FILELOG, "logPath": "/var/log/kubelet.log"})))
+    follower = FileFollower(loop, host, heard.reader)
+    follower.start()
+    assert heard.standing()[0] == UNKNOWN
+    assert "/var/log/kubelet.log: No such file" in heard.standing()[2]
+    host.write("/var/log/kubelet.log", "")
+    loop.run()
+    assert heard.standing() == (FALSE, "Healthy", "kubelet is well")
+    host.remove("/var/log/kubelet.log")
+    loop.run()
+    assert heard.standing()[0] == UNKNOWN
+    host.write("/var/log/kubelet.log", "Nov 14 22:13:20 no IP is left\n")
+    loop.run()
+    assert heard.standing()[:2] == (TRUE, "NoAddress")
+    host.remove("/var/log/kubelet.log")
+    loop.run()
+    assert heard.standing()[:2] == (TRUE, "NoAddress")  # what was found stands
+    assert heard.conditions.end("KubeletNetworking")
+    follower.close()
+
+
+def test_without_a_journal_and_after_journalctl_has_ended_a_condition_is_unknown(tmp_path):
+    played = Played("exec sleep 60")
+    heard = Heard(load_log_monitor(write(tmp_path, {**FILELOG, "plugin": "journald", "pluginConfig": {}})))
+    heard.reader.monitor.options.update(source="kubelet")
+    follower = JournalFollower(played.loop, played.host, heard.reader)
+    follower.start()
+    assert (heard.standing()[0], played.started) == (UNKNOWN, [])
+    assert "journald" in heard.standing()[2]
+    played.host.write("/run/log/journal/0123/system.journal", "x")
+    played.clock += 6
+    played.until(lambda: played.started)
+    assert heard.standing()[0] == UNKNOWN
+    played.clock += 6
+    played.until(lambda: heard.standing()[0] == FALSE)
+    os.kill(follower._child.pid, 9)
+    played.until(lambda: heard.standing()[0] == UNKNOWN)
+    assert "journalctl ended" in heard.standing()[2]
+    played.clock += 61
+    played.until(lambda: len(played.started) == 2)
+    played.clock += 6
+    played.until(lambda: heard.standing()[0] == FALSE)
+    played.host.remove("/run/log/journal/0123/system.journal")  # journald was told to keep nothing any more
+    played.clock += 6
+    played.until(lambda: heard.standing()[0] == UNKNOWN)
+    follower.close()
+
+
+@pytest.mark.thorough
+def test_a_kernel_log_that_is_not_followed_and_a_file_that_is_missing_are_unknown_from_the_start(agent, tmp_path):
+    missing = write(tmp_path, {**FILELOG, "logPath": str(tmp_path / "kubelet.log")}, "file.json")
+    settings = f'[npd]\nsystem-log-monitor = ["{write(tmp_path, KERNEL, "log.json")}", "{missing}"]\n'
+    agent.configure("* || true\n", settings, agent="kernel-log = false")
+    agent.start()
+
+    def statuses():
+        return {c["type"]: c["status"] for c in json.loads(agent.get("/conditions")[1])}
+
+    assert {kind: statuses()[kind] for kind in ("KernelDeadlock", "KubeletNetworking")} == {
+        "KernelDeadlock": "Unknown", "KubeletNetworking": "Unknown",
+    }  # fmt: skip
+    assert agent.events("condition.changed") == []
+    (tmp_path / "kubelet.log").write_text("")
+    until(lambda: statuses()["KubeletNetworking"] == "False")
+    until(lambda: agent.events("condition.changed"))
+
+
+# What is published of a file.
+
+
+def test_without_metrics_a_condition_that_stands_has_no_gauge_and_no_counter(tmp_path):
+    heard = Heard(load_log_monitor(write(tmp_path, {**KERNEL, "metricsReporting": False})))
+    heard.say("task docker:20744 blocked for more than 120 seconds.", OOM)
+    assert heard.standing()[:2] == (TRUE, "DockerHung")
+    assert (heard.counts, heard.conditions.gauges) == ({}, {})
+
+
+@pytest.mark.parametrize("kind", ["DiskPressure", "Ready", "NetworkUnavailable"])
+def test_a_file_that_claims_a_condition_of_the_kubelets_is_refused_by_its_name(tmp_path, kind):
+    conditions = [{"type": kind, "reason": "Fine", "message": ""}]
+    made = plugin(tmp_path, "", [{**PERMANENT, "condition": kind}])
+    with pytest.raises(SettingsError, match=f"conditions: '{kind}'"):
+        load_plugin_monitor(write(tmp_path, {**made, "conditions": conditions}))
+    with pytest.raises(SettingsError, match=f"conditions: '{kind}'"):
+        load_log_monitor(write(tmp_path, {**KERNEL, "conditions": [*KERNEL["conditions"], *conditions]}))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("how", ["reload", "restart"])
+@pytest.mark.parametrize("left", [True, False])
+def test_a_condition_whose_file_was_removed_is_set_to_its_default_and_then_no_more(agent, tmp_path, how, left):
+    one = write(tmp_path, plugin(tmp_path, "exit 1", [PERMANENT], invoke_interval="200ms"), "one.json")
+    log = write(tmp_path, {**FILELOG, "logPath": str(tmp_path / "log")}, "log.json")
+    (tmp_path / "log").write_text("")
+    other = f'system-log-monitor = "{log}"\n' if left else ""
+    agent.configure("* || true\n", f'[npd]\ncustom-plugin-monitor = "{one}"\n{other}')
+    agent.start()
+
+    def conditions():
+        return {c["type"]: (c["status"], c["reason"]) for c in json.loads(agent.get("/conditions")[1])}
+
+    until(lambda: conditions().get("Ntp") == ("True", "NtpIsDown"))
+    agent.configure("* || true\n", f"[npd]\n{other}" if left else "")
+    if how == "restart":
+        agent.stop()
+        agent.start()
+    else:
+        assert agent.nhc("agent", "reload").returncode == 0
+    until(lambda: conditions().get("Ntp") == ("False", "NtpIsUp"))
+    assert ("KubeletNetworking" in conditions()) is left
+    until(lambda: [e["status"] for e in agent.events("condition.changed") if e["type"] == "Ntp"] == ["True", "False"])
+
+
+def test_the_default_of_a_condition_that_was_removed_is_published_for_a_while(kernel):
+    now = [1.7e9]
+    kernel.say("task docker:20744 blocked for more than 120 seconds.")
+    after = RuleConditions(lambda: now[0])
+    after.load(json.loads(json.dumps(kernel.conditions.dump())))
+    (shown,) = after.published()
+    assert (shown["type"], shown["status"], shown["reason"]) == ("KernelDeadlock", FALSE, "KernelHasNoDeadlock")
+    now[0] += REMOVED - 1
+    once_more = RuleConditions(lambda: now[0])
+    once_more.load(json.loads(json.dumps(after.dump())))
+    assert once_more.published() == [shown]
+    now[0] += 2
+    assert once_more.published() == []

@@ -22,6 +22,14 @@ STALE = 600.0
 journal drops the kernel's newest entry long before one of the kernel's is lost, and that would look like a loss."""
 
 
+NO_JOURNAL = "journald keeps no journal here (/run/log/journal, /var/log/journal)"
+
+
+def is_kept(host: Host) -> bool:
+    """Whether journald keeps a journal. `journalctl --follow` waits for one for ever and says nothing."""
+    return any(host.glob(f"{place}/log/journal/*/*.journal") for place in ("/run", "/var"))
+
+
 def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
     """What journald has of this boot's kernel (or of `identifier`) after `cursor`. Raises OSError."""
     what = ["-t", identifier] if identifier else ["-k"]

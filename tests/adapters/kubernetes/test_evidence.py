@@ -192,7 +192,7 @@ def test_an_operators_text_where_our_mark_would_be_stays(kube: Kube) -> None:
         # Somebody wants it out: the cordon, which theirs would have been, stays for it; our taint goes.
         assert cordoned(kube, sick)
         assert not any(taint["key"].startswith("nhc/") for taint in kube.get(sick)["spec"].get("taints") or ())
-        kube.put_back(sick)
+        kube.plane.kubectl("uncordon", sick)
         until(lambda: controller.fleet.states[sick].available)
         assert not cordoned(kube, sick)
 

@@ -232,7 +232,7 @@ def test_a_drain_by_hand_is_gone_on_with_and_given_an_end_by_its_owner(kube: Kub
 @pytest.mark.parametrize(
     ("decision", "why"),
     [
-        ({"spec": {"unschedulable": None}}, "somebody has put it back: its drain ends"),
+        ({"spec": {"unschedulable": None, "taints": None}}, "somebody has put it back: its drain ends"),
         ({"metadata": {"annotations": {"nhc/hold": "memory test"}}}, "its drain ends: nhc/hold: memory test"),
     ],
 )

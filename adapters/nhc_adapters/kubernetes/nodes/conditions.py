@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass, field, replace
-from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc, utc
@@ -162,6 +162,7 @@ class NodeConditions:
     refused: Dict[str, str] = field(default_factory=dict)
     _none_taken: float = float("-inf")
     """When the server took none, and each was tried."""
+    _left: Set[str] = field(default_factory=set)
     _wanted: Dict[str, Condition] = field(default_factory=dict)
     _written: Dict[str, Condition] = field(default_factory=dict)
     _flushed: Optional[float] = None
@@ -187,6 +188,7 @@ class NodeConditions:
         now = self.clock()
         turned: List[Turn] = []
         for condition in conditions:
+            self._left.discard(condition.type)
             before = self._wanted.get(condition.type)
             same = before is not None and before.status == condition.status
             since = before.since if same and before else now
@@ -194,6 +196,10 @@ class NodeConditions:
             if not same:
                 turned.append((before, self._wanted[condition.type]))
         return turned
+
+    def let_go(self, types: Iterable[str]) -> None:
+        """Conditions that nobody says any more: once they are written as they were said last, they are not renewed."""
+        self._left.update(types)
 
     @property
     def standing(self) -> Mapping[str, Condition]:
@@ -233,6 +239,10 @@ class NodeConditions:
         self._written.update((condition.type, condition) for condition in current if condition.type not in refused)
         if anew:
             self._flushed = self.monotonic()
+        for kind in self._left & self._written.keys():
+            if self._wanted[kind].says_the_same(self._written[kind]):
+                del self._wanted[kind], self._written[kind]
+        self._left &= self._wanted.keys()
         return True
 
     def _write(self, conditions: Sequence[Condition]) -> Tuple[Dict[str, Any], Dict[str, str]]:

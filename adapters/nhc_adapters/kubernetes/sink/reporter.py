@@ -80,6 +80,11 @@ class Reporter:
         if changed:
             self._wake.set()
 
+    def let_go(self, types: Iterable[str]) -> None:
+        """Conditions that nobody says any more."""
+        with self._lock:
+            self.conditions.let_go(types)
+
     def wake(self) -> None:
         """Something else is to be sent: an event."""
         self._wake.set()

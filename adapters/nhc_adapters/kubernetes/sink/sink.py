@@ -73,6 +73,8 @@ class NodeSink:
         self.client, self.node, self.log = client, node, log
         self.reporter = Reporter(client, node, vocabularies, heartbeat=heartbeat, log=log)
         self._started = False
+        self._made: Set[str] = set()
+        """The types that the agent's rule files have given."""
 
     def standing(self) -> List[Standing]:
         """The faults that this node's conditions, of our types, tell of already."""
@@ -87,6 +89,9 @@ class NodeSink:
     def deliver(self, delivery: Delivery) -> None:
         """Hand over what is so. Its writing, and writing it again, is the reporter's."""
         self.reporter.say(self._conditions(delivery))
+        made = {row["type"] for row in delivery.conditions}
+        self.reporter.let_go(self._made - made)
+        self._made = made
         for event in delivery.events:
             shown_event = event_of(event)
             if shown_event is not None:
