@@ -37,10 +37,10 @@ from nhc_adapters.kubernetes.devices.marker import DeviceMarker
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin, expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
 from nhc_adapters.kubernetes.nodes.boots import BootsSeen
-from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 from nhc_adapters.kubernetes.nodes.following import FollowedNodes
+from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved
 from nhc_adapters.kubernetes.nodes.overruled import ended_since
@@ -115,6 +115,7 @@ class Adapter(Kubernetes):
         self._healthy: Set[str] = set()
         """The nodes of which the conditions said nothing bad when they were read last."""
         self._boots = BootsSeen()
+        self._conditions = ConditionsSeen()
         self._events = EventRecorder(self.client, "nhc-remedy", host=os.uname().nodename)
         self._kept: Dict[str, _KeptNode] = {}
         """What is kept of the nodes as they were read last: an object itself is 20 kB."""
@@ -139,7 +140,8 @@ class Adapter(Kubernetes):
         kept = {
             str(node["metadata"]["name"]): _KeptNode(
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
-                read_own_mark(node) is not None and released(node), ended_since(node, self.bad, now),
+                read_own_mark(node) is not None and released(node),
+                ended_since(node, self.bad, now, self._conditions.of(node, now)),
                 work_moved(node) and not unheard([node]), str(node["metadata"].get("uid") or ""),
                 device_plugin(node),
             )
@@ -266,8 +268,9 @@ class Adapter(Kubernetes):
         faults = tuple(dict.fromkeys(fault for entry in self.treatment.vocabularies for fault in entry.faults))
         reports, now = [], time.time()
         for node in self._all():
-            judged = judge(node, faults, now, accelerators_of=_accelerators_of(node))
-            conditions = read_conditions(node)
+            heard = self._conditions.of(node, now)
+            judged = judge(node, faults, now, accelerators_of=_accelerators_of(node), heard=heard)
+            conditions = heard.conditions
             report = judged.report
             failures = [(cause_of(entry), kind) for entry, kind in zip(report.failures(), judged.types)]
             since = {cause: conditions[kind].since for cause, kind in failures if kind in conditions}

@@ -10,6 +10,7 @@ from typing import Any, Callable
 
 import pytest
 
+from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import REMEDY_OWNER, Effect
 from nhc.remedy.persons import decide
 from nhc.store import audit
@@ -37,6 +38,10 @@ def tainted(kube: Kube, node: str) -> bool:
 
 def untaint(kube: Kube, node: str) -> None:
     kube.plane.kubectl("taint", "node", node, f"{OURS}-")
+
+
+def heard_at(kube: Kube, node: str) -> float:
+    return from_utc((kube.condition(node, "NhcHealthy") or {})["lastHeartbeatTime"])
 
 
 def reboot(kube: Kube, node: str, boot: str) -> None:
@@ -136,6 +141,9 @@ def test_what_a_person_overruled_counts_again_with_the_next_boot(kube: Kube, nhc
         settled(kube, controller, node)
         assert not marked(kube)
         reboot(kube, node, "boot-2")
+        settled(kube, controller, node)
+        assert not marked(kube)  # what stands on the node was said before the boot
+        until(lambda: time.time() > heard_at(kube, node) + 1.5)  # its times are whole seconds
         sicken(kube, node)  # the agent of the new boot finds it again
         until(lambda: marked(kube) == {node})
         assert "nhc/overruled" not in annotations_of(kube.get(node))

@@ -18,6 +18,7 @@ from nhc_adapters.kubernetes.nodes.accelerators import GRACE, device_plugin
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import fresh, unsettled
+from nhc_adapters.kubernetes.nodes.heard import HeardNode
 
 STANDS = "DeviceRuleStands"
 """The reason of a device whose rule's sources have not said that its fault is gone."""
@@ -44,6 +45,8 @@ class DeviceView:
     watch: DeviceWatch
     silent_after: float
     retry: Callable[[str, float], None]
+    heard: Mapping[str, HeardNode] = field(default_factory=dict)
+    """The nodes' conditions by our clock."""
     nodes: Dict[str, NodeDevices] = field(default_factory=dict)
     _missing: Dict[Tuple[str, DeviceId], float] = field(default_factory=dict)
 
@@ -124,7 +127,8 @@ class DeviceView:
 
     def _held(self, rule: DeviceRule, node: Mapping[str, Any], now: float) -> List[str]:
         """Why a rule's sources do not say that its fault is gone."""
-        conditions, reasons = read_conditions(node), []
+        name, reasons = str(node.get("metadata", {}).get("name", "")), []
+        conditions = self.heard[name].conditions if name in self.heard else read_conditions(node)
         for source in rule.sources or ("report",):
             why = unsettled(source, conditions, now, self.silent_after)
             condition = conditions.get(source.partition("=")[0])

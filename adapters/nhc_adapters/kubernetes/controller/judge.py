@@ -24,19 +24,22 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     TRUE,
     UNKNOWN,
     Condition,
-    read_conditions,
 )
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags, without_count
 from nhc_adapters.kubernetes.nodes.evidence import (
     NEVER_STALE,
     SILENT_AFTER,
     fresh,
+    heard_lately,
+    is_ahead,
     read_sources,
     source_of,
     source_types,
     sources_now,
+    staleness,
     unsettled,
 )
+from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode, wrong_clock
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
@@ -119,7 +122,7 @@ class _Judging:
         text = message or condition.reason or condition.type
         mark = read_mark_text(f"{TAG} {text}")
         why = mark.why if mark is not None else text
-        due = since + fault.lasting
+        due = min(since, self.now) + fault.lasting
         if self.overruled is not None and self.overruled.covers(condition):
             self.add(fault.type, warn(condition.reason or fault.type, f"{why} ({self.overruled.line()})"))
         elif self.now < due:
@@ -144,8 +147,7 @@ class _Judging:
     def other(self, condition: Condition, fault: Fault) -> None:
         """Judge a condition that is not bad, or that nobody renews any more."""
         if not fresh(condition, self.now, self.silent_after):
-            silence = f"{condition.type} was not renewed for {self.now - condition.seen:.0f} s"
-            self.add(fault.type, unknown("NotRenewed", silence))
+            self.add(fault.type, unknown("NotRenewed", staleness(condition, self.now)))
             return
         if condition.type not in CLUSTER_SIDE and condition.renewed:
             self.times.append(condition.seen + self.silent_after)
@@ -167,19 +169,23 @@ def judge(
     verdict: str = "",
     silent_after: float = SILENT_AFTER,
     accelerators_of: Optional[Accelerators] = None,
+    heard: Optional[HeardNode] = None,
 ) -> Judgement:
     """Judge one node object.
 
     `verdict` names the condition whose heartbeat says that the agent lives. `accelerators_of` says what must be
-    allocatable, None where that is not watched.
+    allocatable, None where that is not watched. `heard` are its conditions by our clock; their own stamps count where
+    nobody has followed the node.
     """
-    conditions = read_conditions(node)
-    run = _Judging(now, silent_after, read_overruled(node))
+    heard = heard or ConditionsSeen().of(node, now)
+    conditions = heard.conditions
+    run = _Judging(now, silent_after, read_overruled(node, heard.before_boot))
     for fault in faults:
         condition = conditions.get(fault.type)
         if condition is None:
             continue
-        if condition.status == fault.status and fresh(condition, now, silent_after):
+        # A stamp ahead of our clock proves no health. A fault it tells of all the same: its node's clock is wrong.
+        if condition.status == fault.status and (is_ahead(condition, now) or fresh(condition, now, silent_after)):
             run.fault(condition, fault, condition.since)
         else:
             run.other(condition, fault)
@@ -190,11 +196,12 @@ def judge(
     offer = _offer(run, node, conditions, accelerators_of)
     _switched_off(run, conditions, faults, accelerators_of is not None)
     voice = conditions.get(verdict) if verdict else None
-    silent = voice is not None and now - voice.seen > silent_after
+    silent = voice is not None and not heard_lately(voice.seen, now, silent_after)
     if silent and voice is not None:
-        silence = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
+        silence = silence_of(voice, heard, now)
         # What the cluster's side found itself stands, whatever became of the agent.
-        run.failures = [failure for failure in run.failures if failure.type in CLUSTER_SIDE]
+        if not is_ahead(voice, now):
+            run.failures = [failure for failure in run.failures if failure.type in CLUSTER_SIDE]
         run.others = [_result(verdict, unknown("NoReport", silence))]
     ready = conditions.get("Ready")
     if ready is not None and ready.status == UNKNOWN and not run.failures:
@@ -211,6 +218,13 @@ def judge(
         sources,
         offer,
     )
+
+
+def silence_of(voice: Condition, heard: HeardNode, now: float) -> str:
+    """Why nothing is known of a node by the condition that its agent renews, where that does not count."""
+    if is_ahead(voice, now):
+        return f"{heard.clock_text() or wrong_clock(voice.seen - now)}: nothing that it says counts until it is renewed"
+    return f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
 
 
 def reported_at(judged: Judgement, conditions: Mapping[str, Condition], now: float) -> float:
@@ -252,7 +266,7 @@ def _offer(
         # Within the grace it is no fault yet; a node that is out is not to be put back like that either.
         run.add(ALLOCATABLE, unknown(offer.reason, offer.message))
     known = standing.since if standing is not None else wanted.short_since
-    since = max(run.now if known is None else known, offer.since)
+    since = max(run.now if known is None else known, min(offer.since, run.now))
     fault = Fault(ALLOCATABLE, TRUE, wanted.grace)
     run.fault(Condition(ALLOCATABLE, TRUE, offer.reason, offer.message, since, run.now), fault, since)
     return offer

@@ -12,11 +12,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from nhc.core.model import Verdict
 from nhc.marks.ports.adapter import Effect
-from nhc_adapters.kubernetes.controller.judge import Judgement
+from nhc_adapters.kubernetes.controller.judge import Judgement, silence_of
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, FALSE, TRUE, UNKNOWN, Condition, read_conditions
-from nhc_adapters.kubernetes.nodes.evidence import SOURCE, read_sources
+from nhc_adapters.kubernetes.nodes.evidence import SOURCE, is_ahead, read_sources
+from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Bad, ended_since
@@ -52,8 +53,9 @@ class NodeUpdates:
         self._undone.pop(name, None)
 
     def write(
-        self, names: Sequence[str], judged: Mapping[str, Judgement], objects: Mapping[str, Node], now: float
-    ) -> List[str]:
+        self, names: Sequence[str], judged: Mapping[str, Judgement], objects: Mapping[str, Node],
+        heard: Mapping[str, HeardNode], now: float,
+    ) -> List[str]:  # fmt: skip
         """Write what is to be written on these nodes. Returns those that are still to be decided on."""
         back: List[str] = []
         texts: Dict[str, Dict[str, Optional[str]]] = {}
@@ -62,14 +64,14 @@ class NodeUpdates:
             judgement, node = judged.get(name), objects.get(name)
             if judgement is None or node is None:
                 continue
-            parts = [self._silence(name, node, judgement, now), _offered(node, judgement, now)]
+            parts = [self._silence(name, node, judgement, heard[name], now), _offered(node, judgement, now)]
             if any(parts):
                 conditions[name] = [part for part in parts if part is not None]
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
             self._note_undone(name, node)
-            ended = ended_since(node, self._bad_now(), now, self.settings.silent_after)
+            ended = ended_since(node, self._bad_now(), now, heard[name], self.settings.silent_after)
             changed = {**ended, **self._sources(node, judgement)}
             if changed:
                 texts[name] = changed
@@ -136,7 +138,9 @@ class NodeUpdates:
                 if condition.type == self.settings.verdict:
                     self._silenced.add(applied.node)
 
-    def _silence(self, name: str, node: Node, judgement: Judgement, now: float) -> Optional[Condition]:
+    def _silence(
+        self, name: str, node: Node, judgement: Judgement, heard: HeardNode, now: float
+    ) -> Optional[Condition]:
         if not judgement.silent:
             self._silenced.discard(name)
             return None
@@ -144,10 +148,12 @@ class NodeUpdates:
         if voice is None or voice.status == UNKNOWN or name in self._silenced:
             return None
         wait = self.settings.silent_after - self.followed_for()
+        if is_ahead(heard.conditions[voice.type], now):  # it may renew it yet, for all that its stamp says
+            wait = max(wait, heard.looked + self.settings.silent_after - now)
         if wait > 0:
             self.retry(name, now + wait)
             return None
-        message = f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
+        message = silence_of(heard.conditions[voice.type], heard, now)
         return Condition(voice.type, UNKNOWN, "NoReport", message, now, voice.seen)
 
 

@@ -23,6 +23,7 @@ from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode
 from nhc_adapters.kubernetes.nodes.marks import Facts
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import node_state
@@ -74,6 +75,9 @@ class Fleet:
     _announced: Set[Tuple[str, Operation, str]] = field(default_factory=set)
     _short: Dict[str, float] = field(default_factory=dict)
     _updates: NodeUpdates = field(init=False)
+    _conditions: ConditionsSeen = field(default_factory=ConditionsSeen)
+    heard: Dict[str, HeardNode] = field(default_factory=dict)
+    """The nodes' conditions by our clock, as they were judged."""
     _soonest: float = float("inf")
     _bounds_due: float = float("-inf")
 
@@ -85,7 +89,7 @@ class Fleet:
     def attend_devices(self, watch: DeviceWatch, client: Client) -> None:
         """Take single devices out, where the settings ask for it."""
         settings = self.settings
-        view = DeviceView(settings.devices, watch, settings.silent_after, self.retry)
+        view = DeviceView(settings.devices, watch, settings.silent_after, self.retry, self.heard)
         self.devices = DeviceRounds(
             settings.devices, view, client, self.ledger, self.objects, settings.policy, self.allowed_now, self.retry,
             self.clock, self.log, self.adapter.each, settings.apply, self.again,
@@ -140,8 +144,11 @@ class Fleet:
             self.states.pop(name, None)
             self._short.pop(name, None)
             self._updates.forget(name)
+            self._conditions.forget(name)
+            self.heard.pop(name, None)
             return
         settings = self.settings
+        heard = self.heard[name] = self._conditions.of(node, now)
         judgement = judge(
             node,
             settings.faults,
@@ -149,6 +156,7 @@ class Fleet:
             verdict=settings.verdict,
             silent_after=settings.silent_after,
             accelerators_of=self._accelerators(name, node),
+            heard=heard,
         )
         if self.devices is not None:
             judgement = self.devices.view.judged(name, node, judgement, now)
@@ -225,7 +233,7 @@ class Fleet:
         self._note_bounds(now)
         rules = self.devices.round(names, self.states, now) if self.devices is not None else RoundResult()
         if self.settings.apply:
-            names = self._updates.write(names, self.judged, self.objects, now)
+            names = self._updates.write(names, self.judged, self._seen, self.heard, now)
         decision = self.decide(now, names)
         self.withheld = note_withheld(decision.withheld, self.withheld, self.log, self.retry, now + self.again)
         withheld = (*rules.withheld, *decision.withheld)

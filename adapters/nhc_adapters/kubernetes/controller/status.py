@@ -13,7 +13,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.controller.device_status import device_cells, device_rows, withheld_devices
 from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet
-from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, read_conditions
+from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN
 from nhc_adapters.kubernetes.nodes.drains import read_drain
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import read_overruled
@@ -50,7 +50,7 @@ def _decision(fleet: Fleet, now: float, names: Sequence[str]) -> Tuple[Decision,
 def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
     state, judged, node = fleet.states[name], fleet.judged[name], fleet.objects[name]
     mark, overruled = state.mark, read_overruled(node)
-    since = _since(fleet, node, judged)
+    since = _since(fleet, name, judged)
     if since is None and mark is not None:
         since = mark.since
     return {
@@ -65,6 +65,7 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "marked_since": "" if mark is None or not mark.since else utc(mark.since),
         "overruled": overruled.line() if overruled is not None else "",
         "hold": state.hold,
+        "clock": fleet.heard[name].clock_text(),
         "withheld": withheld,
         "due": due,
         "drain": read_drain(node),
@@ -86,9 +87,9 @@ def _worst_results(judged: Judgement) -> List[CheckResult]:
     return [result for result in judged.report.results if result.verdict is worst]
 
 
-def _since(fleet: Fleet, node: Mapping[str, object], judged: Judgement) -> Optional[float]:
+def _since(fleet: Fleet, name: str, judged: Judgement) -> Optional[float]:
     """Since when a condition that makes the verdict has its status; of a silent node, when it was last heard of."""
-    conditions = read_conditions(node)
+    conditions = fleet.heard[name].conditions
     if judged.silent:
         voice = conditions.get(fleet.settings.verdict)
         return voice.seen if voice is not None else None
@@ -131,7 +132,7 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
 
 def _worth_a_line(row: Row) -> bool:
     return row["verdict"] not in ("OK", "WARN") or any(
-        row.get(key) for key in ("mark", "withheld", "drain", "overruled", "devices")
+        row.get(key) for key in ("mark", "withheld", "drain", "overruled", "devices", "clock")
     )
 
 
@@ -140,6 +141,7 @@ def _cells(row: Row, now: float) -> List[str]:
     details = list(row["details"])
     if row["mark"] and row["mark"] not in details:
         details.append(f"mark: {row['mark']}" if details else row["mark"])
+    details += [row["clock"]] if row["clock"] and not any(row["clock"] in text for text in details) else []
     keys = ("overruled", "withheld", "hold", "due", "drain")
     details += [f"{'faults' if key == 'overruled' else key}: {row[key]}" for key in keys if row[key]]
     return [

@@ -24,6 +24,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
 )
 from nhc_adapters.kubernetes.nodes.accelerators import registered
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
+from nhc_adapters.kubernetes.nodes.evidence import heard_lately
 from nhc_adapters.kubernetes.nodes.scheduling import chooses, keys
 from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
@@ -110,7 +111,7 @@ def agents(site: Installation) -> Iterator[DoctorFinding]:
         voice = read_conditions(node).get(verdict)
         if voice is None:
             never.append(_name(node))
-        elif site.now() - voice.seen > site.settings.silent_after:
+        elif not heard_lately(voice.seen, site.now(), site.settings.silent_after):
             silent.append(_name(node))
     for nodes, what in ((never, "nothing was ever heard"), (silent, "nothing was heard lately")):
         if nodes:

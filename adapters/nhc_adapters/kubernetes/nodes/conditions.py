@@ -64,6 +64,10 @@ class Condition:
             other.message,
         )
 
+    def at(self, since: float, seen: float) -> Condition:
+        """The same with other times."""
+        return replace(self, since=since, seen=seen)
+
     def manifest(self) -> Dict[str, str]:
         return {
             "type": self.type,

@@ -30,6 +30,15 @@ NEVER_STALE = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure
 and our controller's own are written once."""
 
 
+AHEAD = 60.0
+"""Seconds that a stamp may lie ahead of our clock; one from further ahead proves nothing."""
+
+
+def heard_lately(seen: float, now: float, silent_after: float = SILENT_AFTER) -> bool:
+    """Whether a heartbeat is new enough to count. What lies ahead of our clock is not."""
+    return -AHEAD <= now - seen <= silent_after
+
+
 def source_of(fault: Fault) -> str:
     return f"{fault.type}={fault.status}"
 
@@ -46,7 +55,21 @@ def source_types(sources: Iterable[str]) -> FrozenSet[str]:
 
 def fresh(condition: Condition, now: float, silent_after: float = SILENT_AFTER) -> bool:
     """Whether a condition is new enough to count."""
-    return condition.type in NEVER_STALE or not condition.renewed or now - condition.seen <= silent_after
+    return condition.type in NEVER_STALE or not condition.renewed or heard_lately(condition.seen, now, silent_after)
+
+
+def is_ahead(condition: Condition, now: float) -> bool:
+    """Whether a condition's heartbeat lies ahead of our clock, and nobody has seen it come."""
+    return condition.type not in NEVER_STALE and condition.renewed and condition.seen - now > AHEAD
+
+
+def staleness(condition: Condition, now: float) -> str:
+    """Why a condition that is not fresh does not count."""
+    if is_ahead(condition, now):
+        return (
+            f"{condition.type} is stamped {condition.seen - now:.0f} s ahead of our clock: it counts once it is renewed"
+        )
+    return f"{condition.type} was not renewed for {now - condition.seen:.0f} s"
 
 
 def unsettled(
@@ -66,7 +89,7 @@ def unsettled(
     if condition.status == UNKNOWN:
         return f"it was marked for {source}, and {kind} is Unknown now: {condition.message or condition.reason}"
     if not fresh(condition, now, silent_after):
-        return f"it was marked for {source}, and nobody renewed {kind} for {now - condition.seen:.0f} s"
+        return f"it was marked for {source}, and {staleness(condition, now)}"
     return None
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.marks import TAG, read_mark_text
@@ -18,6 +18,7 @@ from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
+from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 OVERRULED = "nhc/overruled"
@@ -84,10 +85,16 @@ def entry_of(condition: Condition) -> OverruledCondition:
     return OverruledCondition(" ".join(filter(None, parts)), int(more[1]) if more else 0)
 
 
-def read_overruled(node: Mapping[str, Any]) -> Optional[Overruled]:
-    """What is overruled on this node in its present boot, None where nothing is or the annotation makes no sense."""
+def read_overruled(node: Mapping[str, Any], before_boot: AbstractSet[str] = frozenset()) -> Optional[Overruled]:
+    """What is overruled on this node in its present boot, None where nothing is or the annotation makes no sense.
+
+    `before_boot` are the condition types that nobody has said since it booted: what they say is of the boot before.
+    """
     overruled = _read(node)
-    return None if overruled is not None and _of_another_boot(overruled, node) else overruled
+    if overruled is None or not _of_another_boot(overruled, node):
+        return overruled
+    left = {kind: entry for kind, entry in overruled.entries.items() if kind in before_boot}
+    return replace(overruled, entries=left) if left else None
 
 
 def _of_another_boot(overruled: Overruled, node: Mapping[str, Any]) -> bool:
@@ -120,15 +127,15 @@ def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> 
 
 
 def ended_since(
-    node: Mapping[str, Any], bad: Bad, now: float, silent_after: float = SILENT_AFTER
+    node: Mapping[str, Any], bad: Bad, now: float, heard: HeardNode, silent_after: float = SILENT_AFTER
 ) -> Dict[str, Optional[str]]:
     """The annotation without what has ended since it was overruled (None: to be removed); nothing where all stands."""
     before = _read(node)
     if before is None:
         return {}
     if _of_another_boot(before, node):
-        return {OVERRULED: None}
-    conditions = read_conditions(node)
+        return {} if before.entries.keys() & heard.before_boot else {OVERRULED: None}
+    conditions = heard.conditions
     entries: Dict[str, OverruledCondition] = {}
     for kind, entry in before.entries.items():
         condition = conditions.get(kind)
