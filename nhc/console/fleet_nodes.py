@@ -6,6 +6,8 @@ import hashlib
 from collections import Counter
 from typing import Collection, Dict, Iterable, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.core.timestamps import AHEAD
+
 LETTERS = {"OK": "o", "WARN": "w", "UNKNOWN": "u", "CRIT": "c", "SKIP": "u", "": "n"}
 STALE = "s"
 NEVER = "n"
@@ -71,10 +73,12 @@ class FleetNodes:
             self._in_order()
 
     def letters(self, now: float, stale: float) -> str:
-        """A letter for each node, in the order of the names: its verdict, unless that is too old to be believed."""
-        oldest = now - stale
+        """A letter for each node, in the order of the names: its verdict, unless that is too old to be believed, or
+        stamped ahead of our clock.
+        """
+        oldest, newest = now - stale, now + AHEAD
         return "".join([
-            NEVER if at is None else STALE if at < oldest else LETTERS.get(verdict, "u")
+            NEVER if at is None else LETTERS.get(verdict, "u") if oldest <= at <= newest else STALE
             for _node, verdict, at, *_rest in self.rows.values()
         ])  # fmt: skip
 

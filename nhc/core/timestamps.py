@@ -14,6 +14,16 @@ MONTHS = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", 
 """As the C locale and mail write them."""
 
 
+AHEAD = 60.0
+"""Seconds that a stamp may lie ahead of our clock. One of the two clocks is wrong where it lies further ahead, and the
+stamp proves nothing: what it is on may have been written at any time."""
+
+
+def is_recent(at: float, now: float, within: float) -> bool:
+    """Whether what was stamped `at` was so within so many seconds; what lies ahead of our clock was not."""
+    return -AHEAD <= now - at <= within
+
+
 def utc(when: float) -> str:
     """`2025-01-31T08:15:00Z`: whole seconds, as Kubernetes' `Time`."""
     return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))

@@ -10,13 +10,13 @@ from __future__ import annotations
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import DeviceId
+from nhc.core.timestamps import AHEAD
 from nhc.marks.policy.bounds import protected
 from nhc.marks.ports.adapter import DeviceState
 from nhc.remedy import of_device
 from nhc.remedy.ladder import REQUEST, NodeFault
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.view import FUTURE
 
 
 class NodeEpisode(NamedTuple):
@@ -110,7 +110,7 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
     """Why one fault opens nothing, "" where it may."""
     if fault.source == REQUEST:
         return ""  # never too old: a request that an episode has answered is not among the faults any more
-    if fault.seen - now > FUTURE:
+    if fault.seen - now > AHEAD:
         return f"its report is from {fault.seen - now:.0f} s in the future: check the node's clock"
     if fault.source != "mark" and now - fault.seen > settings.sources.max_age:
         return f"its report is {now - fault.seen:.0f} s old, more than {settings.sources.max_age:g} s"

@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import FrozenSet
 
 from nhc.core.model import Verdict
+from nhc.core.timestamps import AHEAD
 from nhc.marks.ports.marks import clears_later
 from nhc.marks.ports.repair import Rung, Stage
 from nhc.remedy import verify
 from nhc.remedy.last_look import lent, taken
 from nhc.remedy.machine import MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, postponed, stay
-from nhc.remedy.view import FUTURE, EpisodeView, Move, Scene
+from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store.attempts import AttemptStatus
 
 SAME_MACHINE = frozenset({Rung.REBOOT, Rung.POWER_CYCLE})
@@ -45,7 +46,7 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
     before = boots_before(view)
     if (
         view.new_boot and health is not None and before and health.boot and health.boot not in before
-        and health.at > last.written and health.at <= scene.now + FUTURE
+        and health.at > last.written and health.at <= scene.now + AHEAD
     ):  # fmt: skip
         return _effect(view, scene, f"the node reports another boot ({health.boot})", "")
     if seen is not None and seen.stage is Stage.NOT_BEGUN and last.state is AttemptStatus.AMBIGUOUS:

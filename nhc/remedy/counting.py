@@ -164,7 +164,7 @@ def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: floa
     The store remembers nodes that the cluster has no more, replaced ones above all: they are silent for ever.
     """
     unknown = nodes.list_nodes(connection, verdicts=("UNKNOWN",))
-    silent = nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age)
+    silent = nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age, now=now)
     return sum(fleet.names.here(row.node) in fleet.groups for row in (*unknown, *silent))
 
 

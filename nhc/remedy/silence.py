@@ -13,6 +13,7 @@ from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.core.limits import Limit
 from nhc.core.model import Action
+from nhc.core.timestamps import is_recent
 from nhc.marks.policy.bounds import FLEET, Radius
 from nhc.marks.ports.adapter import NodeState
 from nhc.marks.ports.marks import cause_text, unheard
@@ -67,7 +68,7 @@ def faults(states: Iterable[NodeState], reported: Mapping[str, float], now: floa
         if silence is None or state.hold or not free:
             continue
         at = reported.get(state.name, 0.0)
-        speaks = at > silence.since and now - at <= max_age
+        speaks = at > silence.since and is_recent(at, now, max_age)
         reason = NOT_READY if silence.heard or speaks else SILENT
         message = f"{silence.why}; its agent still reports" if speaks and not silence.heard else silence.why
         silences.append(

@@ -325,7 +325,7 @@ def _unreported(fault: NodeFault) -> bool:
 def _too_old(health: Optional[Health], scene: Scene) -> str:
     """Why the newest report is no ground for a repair any more, "" where it is."""
     limit = scene.settings.sources.max_age
-    if health is not None and scene.now - health.at <= limit:
+    if health is not None and health.is_fresh(scene.now, limit):
         return ""
     what = "there is no report of the node" if health is None else "its newest report is too old"
     return f"{what} (sources.max-age is {limit:g} s)"

@@ -6,6 +6,7 @@ from typing import Callable, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.core.model import Verdict
 from nhc.core.system.steady_time import SteadyTime
+from nhc.core.timestamps import is_recent
 from nhc.marks.policy.bounds import Usage
 from nhc.marks.ports.adapter import NodeState
 from nhc.marks.ports.repair import Progress, Rung, Sighting
@@ -17,10 +18,6 @@ from nhc.store.attempts import AttemptStatus
 
 NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 """Rungs after which the machine has another boot id."""
-
-
-FUTURE = 60.0
-"""Seconds that a report may be ahead of our clock; one from further ahead proves nothing."""
 
 
 class Health(NamedTuple):
@@ -42,7 +39,7 @@ class Health(NamedTuple):
 
     def is_fresh(self, now: float, max_age: float) -> bool:
         """Whether it is young enough to be believed."""
-        return -FUTURE <= now - self.at <= max_age
+        return is_recent(self.at, now, max_age)
 
 
 class Consent(NamedTuple):

@@ -224,6 +224,7 @@ def judge(known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace
     why = refusal(incoming, pace)
     if why:
         return IntakeDecision(Receipt.REFUSED, known, why)
+    known = _by_this_clock(known, incoming.received, pace)
     started, before = incoming.when, known.reported_at
     key = digest(report, incoming.source, judged)
     boot = printable(report.boot_id, 100)
@@ -266,6 +267,7 @@ def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: Intake
     why = refusal(incoming, pace)
     if why:
         return IntakeDecision(Receipt.REFUSED, known, why)
+    known = _by_this_clock(known, incoming.received, pace)
     started, before, boot = incoming.when, known.reported_at, printable(report.boot_id, 100)
     if before is None or known.digest != incoming.unchanged or known.boot_id != boot:
         return IntakeDecision(Receipt.WHOLE, known)
@@ -280,6 +282,24 @@ def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: Intake
     )  # fmt: skip
     closed = (known.covered_since or 0.0, before) if gap else None
     return IntakeDecision(Receipt.SAME, after, closed=closed, when=started)
+
+
+def _by_this_clock(known: KnownNode, received: float, pace: IntakeSettings) -> KnownNode:
+    """The node with no time ahead of our clock: a server whose clock was wrong has kept it under times to come. What
+    comes in now must not be late for that, nor be kept under such a time.
+    """
+    if known.reported_at is None or known.reported_at <= received + pace.future:
+        return known
+    latest = received - pace.future
+
+    def bounded(at: Optional[float]) -> Optional[float]:
+        return None if at is None else min(at, latest)
+
+    return known._replace(
+        since=bounded(known.since), reported_at=latest, judged_at=bounded(known.judged_at),
+        received_at=bounded(known.received_at), covered_since=bounded(known.covered_since),
+        noted=bounded(known.noted), stored=bounded(known.stored),
+    )  # fmt: skip
 
 
 def _behind(known: KnownNode, incoming: Incoming, boot: str) -> float:

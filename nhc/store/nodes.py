@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.model import Report, printable
 from nhc.core.render.json import from_dict, to_dict
+from nhc.core.timestamps import AHEAD
 from nhc.store.errors import StoreError
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
 from nhc.store.schema import batches, insert_into, nodes, of_nodes, report_history
@@ -105,13 +106,14 @@ def list_nodes(
     *,
     verdicts: Sequence[str] = (),
     silent_since: Optional[float] = None,
+    now: float = float("inf"),
 ) -> List[StoredNode]:
-    """Nodes by name: these, of these verdicts, whose last report came in before `silent_since`."""
+    """Nodes by name: these, of these verdicts, whose last report came in before `silent_since`, or ahead of `now`."""
     asked = sa.select(*_SHOWN).order_by(nodes.c.node)
     if verdicts:
         asked = asked.where(nodes.c.verdict.in_(verdicts))
     if silent_since is not None:
-        asked = asked.where(nodes.c.received_at < silent_since)
+        asked = asked.where(_is_silent(nodes.c.received_at, silent_since, now))
     return [StoredNode._make(row) for query in of_nodes(asked, nodes, names) for row in connection.execute(query)]
 
 
@@ -153,13 +155,18 @@ SILENT = "SILENT"
 """Among counts: nodes whose newest report is too old to say anything of them."""
 
 
-def counts(connection: Connection, silent_since: Optional[float] = None) -> Dict[str, int]:
+def _is_silent(at: sa.Column[float], since: float, now: float) -> sa.ColumnElement[bool]:
+    """Whether a time is from before `since`, or ahead of the clock, which was another then."""
+    return at < since if now == float("inf") else (at < since) | (at > now + AHEAD)
+
+
+def counts(connection: Connection, silent_since: Optional[float] = None, now: float = float("inf")) -> Dict[str, int]:
     """How many nodes there are of each verdict; "" are those without a report. Those whose newest report is from before
-    `silent_since` (Unix time) are SILENT: an OK of last week is none.
+    `silent_since` (Unix time), or from ahead of `now`, are SILENT: an OK of last week is none.
     """
     verdict: sa.ColumnElement[str] = nodes.c.verdict
     if silent_since is not None:
-        verdict = sa.case((nodes.c.reported_at < silent_since, SILENT), else_=nodes.c.verdict)
+        verdict = sa.case((_is_silent(nodes.c.reported_at, silent_since, now), SILENT), else_=nodes.c.verdict)
     asked = sa.select(verdict, sa.func.count()).group_by(verdict)
     return {str(row[0]): int(row[1]) for row in connection.execute(asked)}
 

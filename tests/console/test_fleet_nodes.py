@@ -8,7 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.console import sources
-from nhc.console.fleet_nodes import FleetNodes, NodeRow
+from nhc.console.fleet_nodes import FleetNodes, NodeRow, letter_of
 from nhc.console.hub import NAMED, Hub
 from nhc.console.snapshot import changes, layout_change, take
 from nhc.console.sources import StoreSource
@@ -222,3 +222,8 @@ def test_a_fleet_that_nobody_looks_at_is_read_less_often(monkeypatch):
     source.snapshot = lambda: counts.append(1) or take_it()
     hub = Hub(source, 0.01, lambda: NOW)
     assert asyncio.run(asyncio.wait_for(go(), 60)) == 0
+
+
+def test_the_letter_of_a_node_whose_report_is_ahead_of_the_clock_is_that_of_a_stale_one():
+    for at, letter in ((NOW - 10, "o"), (NOW + 30, "o"), (NOW - 1000, "s"), (NOW + 86400, "s")):
+        assert letter_of(NodeRow("n1", "OK", at, None, "", {}, "agent"), NOW, 600.0) == letter

@@ -2,7 +2,9 @@
 
 import pytest
 
+from nhc.marks.ports.adapter import NodeState, Silence
 from nhc.marks.ports.repair import Rung
+from nhc.remedy import silence
 from nhc.store import episodes, nodes
 from tests.remedy.test_controller import last
 from tests.support.remedy_world import World
@@ -271,3 +273,13 @@ def test_an_ok_of_last_week_is_not_counted_as_ok(store):
     with world.read() as connection:
         assert nodes.counts(connection, world.now - 900) == {"OK": 3, "SILENT": 1}
         assert nodes.counts(connection) == {"OK": 4}
+
+
+NOW = 1_700_000_000.0
+
+
+def test_a_silent_node_does_not_speak_by_a_report_from_ahead_of_the_clock():
+    state = NodeState("n1", "NotReady", True, silence=Silence(NOW - 600, "not heard"))
+    for at, reason in ((NOW - 10, silence.NOT_READY), (NOW + 86400, silence.SILENT)):
+        (fault,) = silence.faults([state], {"n1": at}, NOW, 900.0)
+        assert fault.reason == reason

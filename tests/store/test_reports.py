@@ -445,3 +445,23 @@ def test_a_node_stands_the_same_whether_unchanged_reports_come_whole_or_not(tmp_
             seen.append((tuple(row), standing(store, is_open=None), texts, began, last))
         store.close()
     assert seen[0] == seen[1]
+
+
+DAY = 86400.0
+
+
+@pytest.mark.parametrize("numbers", [(0, 0), (1000, 2000)])
+def test_what_a_server_kept_while_its_clock_was_a_day_ahead_keeps_nothing_back_and_is_no_health(store, numbers):
+    first, second = numbers
+    numbered(store, NOW + DAY, first, received=NOW + DAY + 1)
+    with store.read() as connection:
+        assert nodes.counts(connection, NOW - 900, NOW) == {nodes.SILENT: 1}
+        assert [row.node for row in nodes.list_nodes(connection, silent_since=NOW - 900, now=NOW)] == ["n1"]
+        assert nodes.counts(connection, NOW + DAY - 900, NOW + DAY) == {"OK": 1}
+    assert numbered(store, NOW, second, XID, received=NOW + 1).receipt == "changed"
+    with store.read() as connection:
+        node = nodes.get(connection, "n1")
+        assert nodes.counts(connection, NOW - 900, NOW) == {"CRIT": 1}
+    assert (node.verdict, node.reported_at <= NOW + 1) == ("CRIT", True)
+    assert [entry[:4] for entry in standing(store)] == [("check_gpu_xid", "Xid79", "gpu3", "CRIT")]
+    assert numbered(store, NOW - 4000, first, received=NOW + 2).receipt == "late"

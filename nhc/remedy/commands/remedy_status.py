@@ -49,7 +49,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
             left = ended_episodes.left_to_persons(connection)
             breaker = holds.breaker_of(connection, NAME)
             held = holds.in_force(connection, now)
-            verdicts = nodes.counts(connection, now - settings.sources.max_age)
+            verdicts = nodes.counts(connection, now - settings.sources.max_age, now)
         lead = lead_of(store)
     known, elsewhere = "store", ""
     if not verdicts and settings.sources.adapter:

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import Action, CheckResult, Report, Scope, crit, named, ok, unknown, warn
+from nhc.core.timestamps import is_recent
 from nhc.core.units import seconds
 from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes import accelerators
@@ -30,7 +31,6 @@ from nhc_adapters.kubernetes.nodes.evidence import (
     NEVER_STALE,
     SILENT_AFTER,
     fresh,
-    heard_lately,
     is_ahead,
     read_sources,
     source_of,
@@ -196,7 +196,7 @@ def judge(
     offer = _offer(run, node, conditions, accelerators_of)
     _switched_off(run, conditions, faults, accelerators_of is not None)
     voice = conditions.get(verdict) if verdict else None
-    silent = voice is not None and not heard_lately(voice.seen, now, silent_after)
+    silent = voice is not None and not is_recent(voice.seen, now, silent_after)
     if silent and voice is not None:
         silence = silence_of(voice, heard, now)
         # What the cluster's side found itself stands, whatever became of the agent.

@@ -9,7 +9,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Set, Tuple
 
 from nhc.core.settings import toml_text
 from nhc.core.system.bounded_read import parse_json
-from nhc.core.timestamps import from_utc
+from nhc.core.timestamps import from_utc, is_recent
 from nhc_adapters.kubernetes.api.objects import get
 from nhc_adapters.kubernetes.doctor.controller import SKEW
 from nhc_adapters.kubernetes.doctor.installation import (
@@ -24,7 +24,6 @@ from nhc_adapters.kubernetes.doctor.installation import (
 )
 from nhc_adapters.kubernetes.nodes.accelerators import registered
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
-from nhc_adapters.kubernetes.nodes.evidence import heard_lately
 from nhc_adapters.kubernetes.nodes.scheduling import chooses, keys
 from nhc_adapters.kubernetes.nodes.vocabulary import Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
@@ -111,7 +110,7 @@ def agents(site: Installation) -> Iterator[DoctorFinding]:
         voice = read_conditions(node).get(verdict)
         if voice is None:
             never.append(_name(node))
-        elif not heard_lately(voice.seen, site.now(), site.settings.silent_after):
+        elif not is_recent(voice.seen, site.now(), site.settings.silent_after):
             silent.append(_name(node))
     for nodes, what in ((never, "nothing was ever heard"), (silent, "nothing was heard lately")):
         if nodes:
@@ -254,7 +253,7 @@ def _ruled(site: Installation, agent: Mapping[str, object]) -> Dict[str, str]:
         for path in [named] if isinstance(named, str) else named:
             name = os.path.basename(str(path))
             try:
-                conditions = parse_json(files.get(name, "{}")).get("conditions") or ()
+                conditions = get(parse_json(files.get(name, "{}")) or {}, "conditions") or ()
                 types.update({str(entry["type"]): name for entry in conditions})
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
                 continue  # the agent says what is wrong with it

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from typing import Any, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
+from nhc.core.timestamps import AHEAD, is_recent
 from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, UNKNOWN, Condition
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
@@ -30,15 +31,6 @@ NEVER_STALE = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure
 and our controller's own are written once."""
 
 
-AHEAD = 60.0
-"""Seconds that a stamp may lie ahead of our clock; one from further ahead proves nothing."""
-
-
-def heard_lately(seen: float, now: float, silent_after: float = SILENT_AFTER) -> bool:
-    """Whether a heartbeat is new enough to count. What lies ahead of our clock is not."""
-    return -AHEAD <= now - seen <= silent_after
-
-
 def source_of(fault: Fault) -> str:
     return f"{fault.type}={fault.status}"
 
@@ -55,7 +47,7 @@ def source_types(sources: Iterable[str]) -> FrozenSet[str]:
 
 def fresh(condition: Condition, now: float, silent_after: float = SILENT_AFTER) -> bool:
     """Whether a condition is new enough to count."""
-    return condition.type in NEVER_STALE or not condition.renewed or heard_lately(condition.seen, now, silent_after)
+    return condition.type in NEVER_STALE or not condition.renewed or is_recent(condition.seen, now, silent_after)
 
 
 def is_ahead(condition: Condition, now: float) -> bool:

@@ -9,10 +9,11 @@ from __future__ import annotations
 import sys
 from typing import Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.core.timestamps import AHEAD
 from nhc.core.units import show_seconds
 from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, Condition, read_conditions
-from nhc_adapters.kubernetes.nodes.evidence import AHEAD, NEVER_STALE
+from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 
 
 class HeardNode(NamedTuple):
