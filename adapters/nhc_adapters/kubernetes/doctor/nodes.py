@@ -246,10 +246,9 @@ def _ruled(site: Installation, agent: Mapping[str, object]) -> Dict[str, str]:
     files are in ConfigMaps.
     """
     settings, files = _settings_of(site, agent)
-    npd = settings.get("npd")
     types: Dict[str, str] = {}
-    for key in ("system-log-monitor", "custom-plugin-monitor") if isinstance(npd, dict) else ():
-        named = npd.get(key) or ()
+    for key in ("system-log-monitor", "custom-plugin-monitor"):
+        named = get(settings, "npd", key) or ()
         for path in [named] if isinstance(named, str) else named:
             name = os.path.basename(str(path))
             try:
