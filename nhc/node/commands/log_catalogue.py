@@ -66,8 +66,9 @@ def numbered(kind: str, code: str) -> Iterator[Known]:
             yield entry._replace(
                 code=code, severity=cells[2], action=cells[3], message=cells[1], examples=[],
                 ends=ends(kind, code, cells[2], cells[3]), decision=cells[DECISION[kind]],
-                repeats=[rule_text(rule) for rule in repeats() if rule.kind == kind
-                         and (rule.code == code or (rule.code == "*fatal" and cells[2] == "fatal"))],
+                repeats=[text for rule in repeats() if rule.kind == kind
+                         and (rule.code == code or (rule.code == "*fatal" and cells[2] == "fatal"))
+                         for text in (rule_text(rule), standing_text(rule)) if text],
                 source=f"nhc/core/data/{kind}.tsv",
             )  # fmt: skip
 
@@ -99,6 +100,14 @@ def rule_text(rule: Repeat) -> str:
         return f"{rule_start} degraded, inspect; {rule.severity}, {rule.action} {many}"
     ack = ", until nhc ack" if rule.action == Action.REPLACE.value else ""
     return f"{rule_start} {rule.severity}, {rule.action}{ack}"
+
+
+def standing_text(rule: Repeat) -> str:
+    """When a fault that a rule counts, and that stands, counts once more; "" where its standing makes no difference."""
+    if rule.standing is None:
+        return ""
+    silence = "" if rule.standing == float("inf") else f", or after {rule.standing / 60:g} minutes of silence"
+    return f"while it stands, one more time only after a repair{silence}"
 
 
 def find(query: str) -> List[Known]:

@@ -24,7 +24,9 @@ _FACILITY = (
     r"(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
 )
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
-_BSD = r"[^\W\d_]{3,5}\.? [ \d]\d \d\d:\d\d:\d\d(?:\.\d+)?"
+_DAY = r" {1,2}\d{1,2}"
+"""A day of the month, which syslog and dmesg pad to two characters: a page on the web keeps one of two blanks."""
+_BSD = rf"[^\W\d_]{{3,5}}\.?{_DAY} \d\d:\d\d:\d\d(?:\.\d+)?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
 _HOST = r"(?!\[)\S+(?<!:) "
 _BARE = r"(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
@@ -48,12 +50,12 @@ _STAMP = (
     rf"|(?P<bsd>{_BSD}) (?:{_sender('3')}|(?=\[))"
     # OpenWrt's logread: `Mon Dec 31 10:50:45 2018 kern.err kernel: `.
     # SONiC's rsyslog: `2025 Jul  2 06:56:57.749644 host ERR kernel: `.
-    rf"|(?P<logread>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}}) \w+\.\w+ "
+    rf"|(?P<logread>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}}{_DAY} \d\d:\d\d:\d\d \d{{4}}) \w+\.\w+ "
     rf"{_TAG.replace('<tag>', '<tag6>')}"
     rf"|(?P<year>\d{{4}}) (?P<dated>{_BSD}) \S+ [A-Z]{{3,7}} {_TAG.replace('<tag>', '<tag7>')}"
     r"|[ ]?kernel: ?"  # no stamp of a collector: a console, or a broadcast of syslogd's (`kernel:[ 12.3] `)
     r")?"
-    rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}} [ \d]\d \d\d:\d\d:\d\d \d{{4}})\] ?"
+    rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}}{_DAY} \d\d:\d\d:\d\d \d{{4}})\] ?"
     rf"|\[(?P<boxed>{_ISO})\] ?"
     r"|\[ *(?P<mono>\d+\.\d+)(?: *<[^>]*>)?\] ?(?:(?:\S+ )?kernel: )?"
     r"|\[[ <+]*(?:\d+\.\d+>?|[A-Z][a-z]{2} *\d+ \d\d:\d\d)\] ?)?"
@@ -110,7 +112,7 @@ def message(line: str) -> Optional[str]:
         if record:
             return record.text
     stamp = _take_off(line)
-    return None if stamp.program else unescape(line[stamp.end :])
+    return None if stamp.program else _said(line[stamp.end :])
 
 
 def parse_line(line: str, now: float) -> Record:
@@ -133,7 +135,7 @@ def parse_line(line: str, now: float) -> Record:
     elif stamp.ctime:
         when = _ctime(stamp.ctime)
     return Record(
-        unescape(line[stamp.end :]),
+        _said(line[stamp.end :]),
         when,
         float(stamp.mono) if stamp.mono else None,
         level=int(stamp.priority) & 7 if stamp.priority else 6,
@@ -186,6 +188,18 @@ def _without_zone(full: str) -> str:
     return f"{stamp}Z" if zone in ("UTC", "GMT") else stamp
 
 
+def _said(text: str) -> str:
+    """What was said behind a line's stamps. rsyslog writes what came again as `message repeated 3 times: [x]`.
+
+    rsyslog runtime/msg.c, the option RepeatedMsgReduction. The message within has the kernel's stamp where it had one.
+    """
+    if text.startswith("message repeated "):
+        repeated = re.match(r"(?a)message repeated \d{1,9} times: \[ ?(.*?)\]?$", text)
+        if repeated:
+            text = repeated[1][_take_off(repeated[1]).end :]
+    return unescape(text)
+
+
 def unescape(text: str) -> str:
     """A message whose line breaks syslog wrote as #012 (rsyslog, $EscapeControlCharactersOnReceive), as it was."""
     return text.replace("#012", "\n") if "#012" in text else text
@@ -197,11 +211,12 @@ def bsd_time(text: str, now: float, known: Optional[int] = None) -> Optional[flo
     `known` is the year where the line tells it.
     """
     try:
-        month, day = MONTHS.index(text[:3]) + 1, int(text[4:6])
-        hour, minute, second = (int(part) for part in text[7:15].split(":"))
+        name, day, clock = text.split()[:3]
+        month = MONTHS.index(name[:3]) + 1
+        hour, minute, second = (int(part) for part in clock[:8].split(":"))
         year = time.localtime(now).tm_year
         for candidate in (known,) if known else (year + 1, year, year - 1):
-            when = time.mktime((candidate, month, day, hour, minute, second, 0, 0, -1))
+            when = time.mktime((candidate, month, int(day), hour, minute, second, 0, 0, -1))
             if known or when <= now + 86400:
                 return when
     except (ValueError, OverflowError):
@@ -212,9 +227,9 @@ def bsd_time(text: str, now: float, known: Optional[int] = None) -> Optional[flo
 def _ctime(text: str) -> Optional[float]:
     """Unix time of `Mon May 25 12:34:56 2026`, as `dmesg -T` writes it."""
     try:
-        hour, minute, second = (int(part) for part in text[11:19].split(":"))
-        fields = (int(text[20:24]), MONTHS.index(text[4:7]) + 1, int(text[8:10]), hour, minute, second, 0, 0, -1)
-        return time.mktime(fields)
+        _weekday, month, day, clock, year = text.split()
+        hour, minute, second = (int(part) for part in clock.split(":"))
+        return time.mktime((int(year), MONTHS.index(month) + 1, int(day), hour, minute, second, 0, 0, -1))
     except (ValueError, OverflowError):
         return None
 

@@ -61,7 +61,7 @@ def _mark(part: Dict[str, Any]) -> int:
     import zlib
 
     parts = [f"{key} {finding['severity']} {finding['action']}" for key, finding in part["findings"].items()]
-    parts += [f"{name} {times[-1]}" for name, times in part["history"].items() if "/*fatal/" in name]
+    parts += [f"{name} {len(times)} {times[-2:-1]}" for name, times in part["history"].items() if "/*fatal/" in name]
     return zlib.crc32("\n".join([part["boot"], *parts]).encode()) if parts else 0
 
 

@@ -22,13 +22,18 @@ DRILL = "nhc-drill"
 
 
 class Repeat(NamedTuple):
-    """A row of repeats.tsv."""
+    """A row of repeats.tsv, its columns as the table's head explains them. Times are seconds.
+
+    Of `burst` and `every` one is None. `standing` is None where it makes no difference whether the finding stands.
+    """
 
     kind: str
     code: str
     times: int
     window: float
-    burst: float
+    burst: Optional[float]
+    every: Optional[float]
+    standing: Optional[float]
     place: str
     others: str
     programs: int
@@ -38,15 +43,24 @@ class Repeat(NamedTuple):
 
 
 _repeats: List[Repeat] = []
+_NO_SILENCE = float("inf")
+
+
+def _seconds(cell: str) -> Optional[float]:
+    return float(cell) if cell else None
 
 
 def repeats() -> List[Repeat]:
     if not _repeats:
-        for kind, code, times, span, burst, place, others, many, severity, action, _decision in table("repeats.tsv"):
+        for kind, code, times, span, burst, every, standing, place, others, many, severity, action, _why in table(
+            "repeats.tsv"
+        ):
             window = float(span[:-1]) * {"m": 60, "h": 3600, "d": 86400}[span[-1]]
+            unrepaired = _NO_SILENCE if standing == "repair" else _seconds(standing)
             rule = Repeat(
-                kind, code, int(times), window, float(burst), place, others, int(many or 0), severity, action, span
-            )
+                kind, code, int(times), window, _seconds(burst), _seconds(every), unrepaired, place, others,
+                int(many or 0), severity, action, span,
+            )  # fmt: skip
             _repeats.append(rule)
     return _repeats
 
@@ -70,9 +84,9 @@ def repeated(state: LogState, match: Match, when: float, look: Callable[[int], s
             from nhc.node.kernlog import programs
 
             name = f"{rule.kind}/{rule.code}/{device}/{place}"
-            programs.note(state, name, match.line, when, rule.window, rule.burst, look)
+            programs.note(state, name, match.line, when, rule.window, rule.burst or 0.0, look)
             _acquit(state, match, when)
-        times = _note(state, rule, device, place, when)
+        times = _note(state, rule, match, device, place, when)
         if times < rule.times:
             continue
         if rule.others == "clean" and _elsewhere(state, rule, device, when, rule.times - 1):
@@ -105,12 +119,33 @@ def _counted_as(match: Match) -> str:
     return f"{match.device} (drill)" if DRILL in match.line else match.device
 
 
-def _note(state: LogState, rule: Repeat, device: str, place: str, when: float) -> int:
+def _stands(state: LogState, rule: Repeat, match: Match) -> bool:
+    """Whether the fault that a rule counts stands on this device, and nothing has shown a repair of it since."""
+    return any(
+        finding["device"] == match.device
+        and finding["kind"] == rule.kind
+        and (rule.code == finding["code"] or (rule.code == "*fatal" and finding["severity"] == FATAL))
+        and not finding.get("before_boot")
+        and finding.get("eased") != finding["count"]
+        for finding in state.get("findings", {}).values()
+    )
+
+
+def _note(state: LogState, rule: Repeat, match: Match, device: str, place: str, when: float) -> int:
     """Remember an occurrence; how many separate ones the rule's window holds now."""
     histories = state.setdefault("history", {})
     name = f"{rule.kind}/{rule.code}/{device}/{place}"
     times = [at for at in histories.get(name, []) if when - rule.window <= at]
-    if not times or when - times[-1] > rule.burst or rule.burst == 0:
+    if rule.burst is None:
+        anew = not times or not rule.every or when - times[-1] > rule.every
+    else:
+        silence = rule.burst
+        if rule.standing is not None and times and _stands(state, rule, match):
+            silence = rule.standing
+        anew = not times or when - times[-1] > silence
+        if not anew:  # the silence that ends a burst is counted from its last line
+            times[-1] = max(times[-1], when)
+    if anew:
         times.append(when)
     histories[name] = times[-rule.times :]
     if len(histories) > HISTORIES:

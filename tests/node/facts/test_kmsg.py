@@ -76,6 +76,24 @@ FORMS = [
     (f"2026-11-21T02:28:15Z node001 kernel: <4>[ 1713.6][  T70] {TEXT}", NOW - 105, 1713.6),
     (f"Nov 21 02:28:15 [ 1713.6] {TEXT}", NOW - 105, 1713.6),  # ts(1) before dmesg
     (f"[2026-11-21 02:28:15] [ 1713.6] {TEXT}", NOW - 105, 1713.6),  # a serial console's log
+    # through a web page, which keeps one of two blanks
+    (f"Nov 1 02:28:15 node001 kernel: {TEXT}", NOW - 105 - 20 * 86400, None),
+    (f"Nov 1 02:28:15 node001 kernel: [ 1713.6] {TEXT}", NOW - 105 - 20 * 86400, 1713.6),
+    (f"Nov 1 02:28:15 kernel: {TEXT}", NOW - 105 - 20 * 86400, None),
+    (f"[Sun Nov 1 02:28:15 2026] {TEXT}", NOW - 105 - 20 * 86400, None),
+    (f"kern :emerg : [Sun Nov 1 02:28:15 2026] {TEXT}", NOW - 105 - 20 * 86400, None),
+    (f"Sun Nov 1 02:28:15 2026 kern.err kernel: {TEXT}", NOW - 105 - 20 * 86400, None),
+    (f"2026 Nov 1 02:28:15.500000 sonic ERR kernel: [ 1713.6] {TEXT}", NOW - 105 - 20 * 86400, 1713.6),
+    (f"2026-11-21T02:28:15Z Nov 1 02:28:14 node001 kernel: {TEXT}", NOW - 105, None),
+    # rsyslog's word for what came again
+    (f"Nov 21 02:28:15 node001 kernel: message repeated 3 times: [ {TEXT}]", NOW - 105, None),
+    (f"Nov 21 02:28:15 node001 kernel: message repeated 3 times: [{TEXT}]", NOW - 105, None),
+    (
+        f"Nov 1 02:28:15 node001 kernel: message repeated 12 times: [ [ 1713.685134] {TEXT}]",
+        NOW - 105 - 20 * 86400,
+        None,
+    ),
+    (f"2026-11-21T02:28:15Z node001 kernel: message repeated 2 times: [ [ 1713.6][  T70] {TEXT}]", NOW - 105, None),
 ]
 
 
@@ -95,7 +113,8 @@ def test_every_form_of_stamp_is_read(line, when, since_boot):
      f"<13>1 2026-11-21T02:28:15Z node001 logger 123 - - {TEXT}",
      f"Sat 2026-11-21 02:28:15 UTC node001 sshd[7]: {TEXT}", f"1795228095.500000 node001 logger: {TEXT}",
      f"Nov 21 02:28:15 sshd[7]: {TEXT}", f"Sat 2026-11-21 02:28:15 UTC sshd[7]: {TEXT}",
-     f"2026-11-21T02:28:15Z Nov 21 02:28:14 node001 sshd[7]: {TEXT}",
+     f"2026-11-21T02:28:15Z Nov 21 02:28:14 node001 sshd[7]: {TEXT}", f"Nov 1 02:28:15 node001 sshd[7]: {TEXT}",
+     f"Nov 21 02:28:15 node001 sshd[7]: message repeated 3 times: [ {TEXT}]",
      json.dumps({"MESSAGE": TEXT, "_TRANSPORT": "syslog"})],
 )  # fmt: skip
 def test_what_another_program_wrote_is_not_the_kernels(line):

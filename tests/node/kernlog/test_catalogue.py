@@ -191,6 +191,8 @@ def test_every_row_of_the_catalogue_can_be_used():
         assert rule.severity in RANK
         assert Action(rule.action)
         assert rule.place in ("device", "unit")
+        assert (rule.burst is None) is (rule.every is not None), "what one occurrence is has one of two words"
+        assert rule.standing is None or (rule.burst is not None and rule.standing > rule.burst)
 
 
 @pytest.mark.parametrize(

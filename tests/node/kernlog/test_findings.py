@@ -19,6 +19,10 @@ def xid(code, bus="3b", words="words", name="python", pid=0):
     return XID.format(code=code, bus=bus, words=words, name=name, pid=pid or 1000 + sum(name.encode()))
 
 
+BANNER = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024"
+NONE = xid(154, words="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
+
+
 def log(*said, state=None):
     """The state after messages, each a text or a (text, time)."""
     state = {} if state is None else state
@@ -158,6 +162,61 @@ def test_a_fault_that_comes_back_after_its_repair_asks_for_more():
     assert standing(state) == {"xid/119/0000:3b:00.0": ("fatal", "reboot")}
 
 
+@pytest.mark.parametrize(
+    ("code", "gap", "lines", "action"),
+    [(119, 6, 150, "reset-device"), (120, 179, 100, "reset-device"), (79, 6, 150, "reboot"),
+     (95, 170, 200, "reset-device"), (119, 600, 60, "reset-device"), (48, 1500, 50, "reset-device"),
+     (119, 4 * HOUR, 4, "reset-device")],
+)  # fmt: skip
+def test_one_fault_that_goes_on_asks_for_no_more_than_it_did_first(code, gap, lines, action):
+    """A node that waits for its job must not climb by waiting."""
+    state = log(*[(xid(code), NOW + at * gap) for at in range(lines)])
+    assert standing(state) == {f"xid/{code}/0000:3b:00.0": ("fatal", action)}
+
+
+@given(st.lists(st.floats(0, 180), max_size=60), st.sampled_from([(119, "reset-device"), (95, "reset-device")]))
+def test_no_silence_shorter_than_a_burst_makes_two_of_one_fault(gaps, of):
+    code, action = of
+    times = [NOW + sum(gaps[:at]) for at in range(len(gaps) + 1)]
+    assert standing(log(*[(xid(code), when) for when in times])) == {f"xid/{code}/0000:3b:00.0": ("fatal", action)}
+
+
+@pytest.mark.parametrize("code", [119, 120])
+def test_a_storm_after_a_repair_is_a_second_fault(code):
+    state = log(*[(xid(code), NOW + at * 6) for at in range(50)], (NONE, NOW + 600))
+    assert standing(state) == {}
+    log(*[(xid(code), NOW + HOUR + at * 6) for at in range(50)], state=state)
+    assert standing(state) == {f"xid/{code}/0000:3b:00.0": ("fatal", "reboot")}
+
+
+def test_storms_with_repairs_between_them_go_to_replacement():
+    state = {}
+    for storm in range(5):
+        log(
+            *[(xid(119), NOW + storm * HOUR + at * 6) for at in range(20)],
+            (BANNER, NOW + storm * HOUR + 600),
+            state=state,
+        )
+    log((xid(119), NOW + 5 * HOUR), state=state)
+    assert standing(state) == {"xid/119/0000:3b:00.0": ("fatal", "replace")}
+
+
+@pytest.mark.parametrize(
+    ("line", "gap", "lines", "verdict"),
+    [
+        ("watchdog: BUG: soft lockup - CPU#7 stuck for {at}s! [exe:31311]", 22, 12, ("fatal", "reboot")),
+        ("watchdog: BUG: soft lockup - CPU#7 stuck for 2{at}s! [exe:31311]", 1, 6, ("degraded", "inspect")),
+        ("nvme nvme0: I/O {at} QID 2 timeout, aborting", 30, 12, ("fatal", "inspect")),
+        ("nvme nvme0: I/O {at} QID 2 timeout, aborting", 0.01, 50, ("degraded", "inspect")),
+        ("critical medium error, dev sda, sector {at}00", 20, 60, ("degraded", "replace")),
+        ("critical medium error, dev sda, sector {at}00", 120, 5, ("fatal", "replace")),
+    ],
+)  # fmt: skip
+def test_faults_that_are_told_as_long_as_they_last_count_by_their_length(line, gap, lines, verdict):
+    state = log(*[(line.format(at=at), NOW + at * gap) for at in range(lines)])
+    assert list(standing(state).values()) == [verdict]
+
+
 def test_five_fatal_errors_in_a_day_go_to_replacement():
     state = log(*[(xid(95), NOW + index * HOUR) for index in range(5)])
     assert standing(state) == {"xid/95/0000:3b:00.0": ("fatal", "replace")}
@@ -259,7 +318,6 @@ def test_it_does_not_matter_where_one_run_ends_and_the_next_begins(said, cut):
     assert {k: f["count"] for k, f in current(whole)} == {k: f["count"] for k, f in current(parts)}
 
 
-BANNER = "NVRM: loading NVIDIA UNIX x86_64 Kernel Module  550.144.03  Mon Dec 30 17:44:08 UTC 2024"
 PROBE = "nvidia: probe of 0000:3b:00.0 failed with error -1"
 
 
@@ -269,9 +327,6 @@ def test_a_banner_does_not_end_the_probe_failures_of_its_own_load():
     assert list(standing(state)) == ["nvrm/ProbeFailed/0000:3b:00.0"]
     log((BANNER, NOW + 60), state=state)
     assert standing(state) == {}, "a later load went well"
-
-
-NONE = xid(154, words="GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)")
 
 
 @pytest.mark.parametrize(
