@@ -16,7 +16,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts import accelerator_values as model
 from nhc.node.facts.accelerator_values import Device, ErrorCount, Source, by_number, whole
 from nhc.node.facts.amd_metrics import throttle_reasons
-from nhc.node.facts.pci import DEVICES, PciFunction, accelerator_functions
+from nhc.node.facts.pci import DEVICES, PciFunction, accelerator_functions, reads_as_ones
 from nhc.node.facts.pcie import link_speed
 
 if TYPE_CHECKING:
@@ -30,8 +30,8 @@ _COUNT = re.compile(r"^(ue|ce|de):\s*(\d+)", re.MULTILINE)
 
 
 def parse_ras(text: str) -> ErrorCount:
-    """One `ras/*_err_count` file: `ue: 0` and `ce: 4` (uncorrected and corrected errors)."""
-    counts = {name: int(number) for name, number in _COUNT.findall(text)}
+    """One `ras/*_err_count` file: `ue: 0` and `ce: 4` (uncorrected and corrected errors); what was not read is None."""
+    counts = {name: int(number) for name, number in _COUNT.findall(text) if not reads_as_ones(int(number))}
     return ErrorCount(counts.get("ce"), counts.get("ue"))
 
 

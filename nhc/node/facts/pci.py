@@ -121,6 +121,17 @@ def _functions(host: Host) -> Tuple[PciFunction, ...]:
     return tuple(functions)
 
 
+def reads_as_ones(count: int) -> bool:
+    """Whether no counter can have this value: a read that nothing answers completes as ones (PCI Express, 2.3.2).
+
+    Cards that sleep or are gone give it, also cut to a field of the register: 1048560 is 0xffff0. In a register of
+    state the same value means that the device is gone.
+    """
+    while count and count % 16 == 0:
+        count >>= 4
+    return count >= 0xFFFF and count & (count + 1) == 0
+
+
 def hexadecimal(text: str) -> int:
     """A number as sysfs writes it: `0x030200`; -1 for anything else."""
     try:

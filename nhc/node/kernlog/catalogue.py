@@ -12,19 +12,23 @@ import re
 from nhc.core.data.reader import read
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action
-from nhc.node.kernlog.match import INFO, Match, address
+from nhc.node.kernlog.match import APP, INFO, Match, address
 
 if TYPE_CHECKING:
     from typing import Dict, Iterator, List, Optional, Pattern, Tuple
 
 
+PERIPHERAL_DRIVERS = (
+    r"xhci|ehci|ohci|uhci|usb|snd_|hda|iwl|ath\d|mt7|rtw|rtl|brcm|b43|thunderbolt|ast |mgag|mei|i2c|i801|intel_"
+    r"|sdhci|rtsx|ipu\d|proc_thermal"
+)
+"""Beginnings of drivers' names without whose devices a node still computes: USB, sound, wireless, management."""
 _PCI = r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 _SHORT = {
     # any driver of a PCI device: "ice 0000:3b:00.0 eth0: ", or a storage driver's own name of its adapter. Not those
     # without which a node still computes (USB, sound, wireless, management), nor those with rows of their own.
     "{{driver}}": (
-        r"^(?!xhci|ehci|ohci|uhci|usb|snd_|hda|iwl|ath\d|mt7|rtw|rtl|brcm|b43|thunderbolt|ast |mgag|mei|i2c|i801|intel_"
-        r"|sdhci|rtsx|pcieport|ipu\d|proc_thermal|nouveau|nvidia|amdgpu|nvme |efa |ena |habanalabs"
+        r"^(?!" + PERIPHERAL_DRIVERS + r"|pcieport|nouveau|nvidia|amdgpu|nvme |efa |ena |habanalabs"
         r"|mlx\d_core \S+: \S*(?:health|wait_func))"
         r"(?:(?:\w[\w.-]{1,30} (?P<device>" + _PCI + r")(?: [^:]{1,60})?"
         r"|(?P<device2>(?:mpt\dsas(?:_cm)?|mpi\dmr|mptbase: ioc|AAC|arcmsr)\d+|aacraid|megasas"
@@ -128,6 +132,16 @@ def _speaker(before: str) -> bool:
         return False
     *units, rest = before.split(":")
     return all(len(unit.split()) <= 2 for unit in units) and len(rest.split()) <= 1
+
+
+def _unread_counter(line: str) -> bool:
+    """Whether a line counts errors by a number that no counter has: nothing was read, and the driver reads again."""
+    counts = re.findall(r"(?<![\w.])(\d{5,20}|0x[0-9a-fA-F]{4,16}) (?:[\w-]+ ){0,3}errors?\b", line)
+    if not counts:
+        return False
+    from nhc.node.facts.pci import reads_as_ones
+
+    return any(reads_as_ones(int(count, 16 if count[1] == "x" else 10)) for count in counts)
 
 
 def lines_of(text: str) -> List[str]:
@@ -240,6 +254,8 @@ class Matcher:
                 self._bert = True
             elif self._bert and not groups.get("detail"):
                 severity, action, message = INFO, "none", f"{message}, before this boot"
+        if severity not in (INFO, APP) and _unread_counter(line):
+            severity, action, message = INFO, "none", f"{message}: its counter reads as ones, so nothing was read"
         detail = groups.get("detail") or groups.get("detail2") or ""
         if detail and row.kind != "ghes":
             message = f"{message} ({detail})"

@@ -30,6 +30,10 @@ def add(state: LogState, match: Match, when: float, now: float, look: Optional[C
     """Take in one line. `look` gives what a process that a line names belongs to, by its number."""
     for what in match.recovers:
         _recover(state, what, match, when)
+    if match.kind in ("aer", "pcie", "driver", "mlx5") and match.code != "Corrected":
+        from nhc.node.kernlog.device_role import note_driver
+
+        note_driver(state, match, when)
     if match.kind == "pcie":
         from nhc.node.kernlog.hotplug import slot_event
 

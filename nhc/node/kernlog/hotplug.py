@@ -20,17 +20,27 @@ ASKED = 10.0
 """Seconds after a press of the button in which the slot's link may go down: 5 s of blinking (button_work of
 pciehp_handle_button_press), and as much again for a busy kernel."""
 TOGETHER = 60.0
-"""Seconds within which a drive's failure is that of the card that was taken out: its driver notices at the latest when
+"""Seconds within which a device's failure is that of the card that was taken out: a drive's notices at the latest when
 a command times out (drivers/nvme/host/core.c io_timeout, 30 s), and then resets it in vain."""
 SLOTS = 64
 """Slots remembered whose button was pressed."""
 
 _SLOT = r"Slot\(([^)]*)\)"
-_OF_A_DRIVE = (("nvme", "Down"), ("nvme", "Disabled"), ("nvme", "NotReady"))
+_OF_A_CARD = {
+    "nvme": ("Down", "Disabled", "NotReady"),
+    "aer": ("UncorrectedFatal", "RecoveryFailed"),
+    "pcie": ("Contained", "Inaccessible", "NotReady"),
+    "driver": ("Unusable", "ResetFailed", "InitFailed", "HardwareError"),
+    "mlx5": ("HealthCompromised", "FatalSensor", "CommandTimeout", "InitFailed", "RecoveryFailed"),
+}
+"""What is said of a card that is no longer there. Nobody pulls an accelerator out of a running node: one that goes has
+died, and its slot says the same."""
 
 
 def slot_event(state: LogState, match: Match, when: float) -> Match:
     """Take in a line of a slot. The match as it is to be judged: a link that a person turned off is no fault."""
+    if match.code == "Unplugged":
+        state["taken_out"] = when
     slot = re.search(_SLOT, match.line)
     if slot is None:
         return match
@@ -54,7 +64,7 @@ def slot_event(state: LogState, match: Match, when: float) -> Match:
 
 
 def taken_out(state: LogState, finding: Finding) -> bool:
-    """Whether a card was taken out of its slot when this drive failed."""
-    if (finding["kind"], finding["code"]) not in _OF_A_DRIVE or "taken_out" not in state:
+    """Whether a card was taken out of its slot, or a dock was unplugged, when this device failed."""
+    if finding["code"] not in _OF_A_CARD.get(finding["kind"], ()) or "taken_out" not in state:
         return False
     return abs(finding["last"] - state["taken_out"]) <= TOGETHER

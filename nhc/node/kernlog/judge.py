@@ -12,6 +12,12 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import LogState
 
 
+def _names_device(line: str) -> bool:
+    """Whether the second word of a line has the form of a PCI address (`xhci_hcd 0000:3a:00.0: `)."""
+    second = line[:60].partition(" ")[2].partition(" ")[0]
+    return len(second) == 13 and second[4] == ":" and second[12] == ":"
+
+
 def take_in(
     state: LogState,
     messages: Sequence[Tuple[str, Optional[float]]],
@@ -50,8 +56,13 @@ def take_in(
     for start, _end, numbers in matcher.candidates("\n".join(texts)):
         index = starts[start]
         judged = matcher.judge(texts[index], numbers)
+        said = lines[index][1]
+        when = now if said is None else said
         if judged is not None:
-            when = lines[index][1]
-            add(state, judged, now if when is None else when, now, look)
+            add(state, judged, when, now, look)
+        elif _names_device(texts[index]):
+            from nhc.node.kernlog.device_role import note_peripheral
+
+            note_peripheral(state, texts[index], when)
     if matcher.driver:
         state["driver"] = matcher.driver

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action
-from nhc.node.kernlog import hotplug, hung, volumes
+from nhc.node.kernlog import device_role, hotplug, hung, volumes
 from nhc.node.kernlog.findings import parted
 from nhc.node.kernlog.match import DEGRADED, FATAL, RANK
 
@@ -39,15 +39,16 @@ def depends(finding: Finding) -> bool:
         return True
     if kind in (*FILE_SYSTEMS, "block"):
         return bool(finding["device"])
-    return bool(kind == "nvme" and finding["severity"] == FATAL)
+    return bool(kind == "nvme" and finding["severity"] == FATAL) or device_role.asked(finding)
 
 
 def apart(state: LogState, finding: Finding) -> Finding:
     """A finding that depends on the node, where the node cannot be asked."""
     if finding["severity"] != FATAL or not depends(finding) or finding.get("compared"):
         return finding
-    if finding["kind"] == "nvme":  # most NVMe drives are in the node
-        return _lowered(finding, PULLED) if hotplug.taken_out(state, finding) else finding
+    if finding["kind"] in ("nvme", *device_role.KINDS):  # most devices are in the node, and it needs them
+        why = PULLED if hotplug.taken_out(state, finding) else device_role.by_name(state, finding)
+        return _lowered(finding, why) if why else finding
     if finding["kind"] == "hung" and hung.worst(state)[0] not in hung.OWN:
         return finding
     return _lowered(finding, UNKNOWN)
@@ -56,7 +57,8 @@ def apart(state: LogState, finding: Finding) -> Finding:
 def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[List[Pair], List[Pair]]:
     """Findings as the node's own state has them, and those that it shows to be gone."""
     node: Optional[Volumes] = None
-    if any(depends(finding) and finding["kind"] not in ("hung", "xid") for _key, finding in pairs) or any(
+    on_volumes = (*FILE_SYSTEMS, "block", "nvme")
+    if any(depends(finding) and finding["kind"] in on_volumes for _key, finding in pairs) or any(
         finding["kind"] == "hung" and finding["severity"] == FATAL for _key, finding in pairs
     ):
         node = _volumes(host)
@@ -70,6 +72,8 @@ def _judged(host: Host, state: LogState, node: Optional[Volumes], finding: Findi
         return finding
     if finding.get("compared"):
         return _compared(host, finding)
+    if finding["kind"] in device_role.KINDS:
+        return _device(host, state, finding)
     return _task(host, state, finding) if finding["kind"] == "hung" else _volume(host, state, node, finding)
 
 
@@ -80,6 +84,14 @@ def _compared(host: Host, finding: Finding) -> Finding:
     if finding["severity"] != FATAL or len(host.fact(accelerator_functions)) != 1:
         return finding
     return _lowered(finding, "run diagnostics: the node has no other GPU to compare with")
+
+
+def _device(host: Host, state: LogState, finding: Finding) -> Finding:
+    """A finding of a PCI device: the node goes on without one that it does not need or that somebody took away."""
+    if hotplug.taken_out(state, finding) and not device_role.is_there(host, finding["device"]):
+        return _lowered(finding, PULLED)
+    why = device_role.expendable(host, state, finding)
+    return _lowered(finding, why) if why else finding
 
 
 def _volumes(host: Host) -> Optional[Volumes]:

@@ -105,12 +105,16 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "no_callback": _number,
     "slots": _table,
     "taken_out": _number,
+    "speakers": _table,
 }
 _INNER: Dict[str, Callable[[Any], bool]] = {
     "findings": _finding,
     "seen": _count,
     "companions": _number,
     "slots": _number,
+    "speakers": lambda value: (
+        isinstance(value, (list, tuple)) and len(value) == 2 and _text(value[0]) and _number(value[1])
+    ),
     "history": lambda value: isinstance(value, list) and bool(value) and all(map(_number, value)),
     "programs": lambda value: _table(value) and all(map(_pair, value.values())),
     "ties": lambda value: _table(value) and all(map(_text, value.values())),

@@ -165,7 +165,7 @@ def test_a_fault_that_comes_back_after_its_repair_asks_for_more():
 @pytest.mark.parametrize(
     ("code", "gap", "lines", "action"),
     [(119, 6, 150, "reset-device"), (120, 179, 100, "reset-device"), (79, 6, 150, "reboot"),
-     (95, 170, 200, "reset-device"), (119, 600, 60, "reset-device"), (48, 1500, 50, "reset-device"),
+     (95, 170, 200, "reset-device"), (119, 500, 60, "reset-device"), (48, 540, 50, "reset-device"),
      (119, 4 * HOUR, 4, "reset-device")],
 )  # fmt: skip
 def test_one_fault_that_goes_on_asks_for_no_more_than_it_did_first(code, gap, lines, action):
