@@ -347,3 +347,38 @@ def test_no_reset_ends_what_asks_for_new_hardware(faults, repair, key):
     enter_boot(state, "boot-2", lambda finding: True)
     held = {key: ("fatal", "replace")} if key.startswith("xid/") else {}
     assert standing(state) == held, "found clean after a restart, which ends no recurrence"
+
+
+STALLS = (
+    "rcu: INFO: rcu_sched self-detected stall on CPU { 12} (t={} jiffies g=8727 c=8726 q=223)",
+    "rcu: (detected by 3, t={} jiffies, g=8765, q=1234 ncpus=64)", "(t={} jiffies g=8765 q=12)",
+    "rcu: rcu_preempt kthread starved for {} jiffies! g1234 f0x0 RCU_GP_WAIT_FQS(5) ->state=0x0 ->cpu=7",
+    "rcu: INFO: rcu_preempt detected expedited stalls on CPUs/tasks: { 3-...D } {} jiffies s: 3553 root: 0x8/.",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("line", STALLS)
+@given(st.integers(1, 10**10))
+def test_a_stall_of_a_hundred_seconds_takes_the_node_out(line, jiffies):
+    """A second has 100 to 1000 jiffies: by the least, 100,000 are 100 s."""
+    found = standing(log("rcu: INFO: rcu_sched self-detected stall on CPU", line.replace("{}", str(jiffies))))
+    assert found == {"lockup/RcuStall/": ("fatal", "reboot") if jiffies >= 100_000 else ("degraded", "inspect")}
+
+
+@pytest.mark.parametrize(
+    ("line", "short", "long"),
+    [
+        ("BUG: workqueue lockup - pool cpus=3 node=0 flags=0x0 nice=0 stuck for {}s!", 31, 123),
+        ("smp: csd: CSD lock (#1) unresponsive for {} ns for CPU#00 0xffff(0x0).", 5_000_000_001, 105_000_000_048),
+        ("watchdog: BUG: soft lockup - CPU#7 stuck for {}s! [exe:31311]", 23, 105),
+    ],
+)
+def test_every_stall_counts_by_its_length(line, short, long):
+    assert list(standing(log(line.format(short))).values()) == [("degraded", "inspect")]
+    assert list(standing(log(line.format(long))).values()) == [("fatal", "reboot")]
+
+
+def test_a_stall_that_is_told_again_and_again_takes_the_node_out():
+    told = "rcu: INFO: rcu_sched self-detected stall on CPU"
+    assert standing(log((told, NOW), (told, NOW + 63)))["lockup/RcuStall/"] == ("degraded", "inspect")
+    assert standing(log((told, NOW), (told, NOW + 63), (told, NOW + 126)))["lockup/RcuStall/"] == ("fatal", "reboot")
