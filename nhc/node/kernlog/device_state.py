@@ -68,12 +68,13 @@ def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
     if finding["kind"] != "xid" or finding.get("drill") or not xid.depends(finding["code"], finding["action"]):
         return finding
     device = _device(host, finding["device"])
-    if device is None:
-        return eased(finding)
-    rows = _row_state(device)
-    mig = "" if device.modes.mig is None else "on" if device.modes.mig else "off"
-    context = xid.in_context(finding["code"], xid.generation(device.name), mig, rows)
+    rows, name = (_row_state(device), device.name) if device is not None else ("", "")
+    mig = "" if device is None or device.modes.mig is None else "on" if device.modes.mig else "off"
+    unified = "on" if xid.is_coherent(name) or _unified_memory_held(host) else ""
+    context = xid.in_context(finding["code"], xid.generation(name), mig, rows, unified)
     if context is None:
+        if device is None:
+            return eased(finding)
         if finding["action"] != Action.RESET_DEVICE.value or host.time() - finding["last"] <= SETTLED:
             return finding
         if xid.had_reset(device.fault, device.recovery, rows):
@@ -83,6 +84,12 @@ def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
     if severity == xid.GONE:
         return None
     return {**finding, "severity": severity, "action": action.value, "message": f"{finding['message']} ({why})"}
+
+
+def _unified_memory_held(host: Host) -> bool:
+    """Whether a program, or another module, holds NVIDIA's module of unified memory."""
+    module = "/sys/module/nvidia_uvm"
+    return bool(host.number(f"{module}/refcnt") or host.names(f"{module}/holders"))
 
 
 def _row_state(device: Device) -> str:

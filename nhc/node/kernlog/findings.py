@@ -13,7 +13,7 @@ from nhc.core.model import Action, printable
 from nhc.node.kernlog.match import DEGRADED, FATAL, RANK
 
 if TYPE_CHECKING:
-    from typing import Callable, List, Optional, Sequence, Tuple
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
     from nhc.node.kernlog.state_types import Finding, LogState
 
@@ -27,6 +27,8 @@ LINE_LIMIT = 400
 """Characters of a line or a message that are kept."""
 
 NVIDIA = ("xid", "sxid", "nvrm")
+REPAIRS = ("restart-app", "reset-device", "reload-driver", "reboot", "replace")
+"""What repairs a device, from the mildest to the hardest, as nhc.remedy.ladder has them; `inspect` is for a person."""
 
 
 def identity(finding: Finding) -> Tuple[str, str, str]:
@@ -109,11 +111,31 @@ def _repairing(finding: Finding, now: float) -> bool:
     return isinstance(until, (int, float)) and now < until and not finding.get("drill")
 
 
+def _hardest(pairs: List[Tuple[str, Finding]]) -> List[Tuple[str, Finding]]:
+    """Findings with the repair of their device, which is the hardest that any of its fatal ones asks for."""
+    wanted: Dict[str, int] = {}
+    for _key, finding in pairs:
+        device = finding["device"]
+        if not device or finding["severity"] != FATAL or finding["action"] not in REPAIRS:
+            continue
+        wanted[device] = max(wanted.get(device, 0), REPAIRS.index(finding["action"]))
+    return [(key, _with_repair(finding, wanted)) for key, finding in pairs]
+
+
+def _with_repair(finding: Finding, wanted: Dict[str, int]) -> Finding:
+    device, action = finding["device"], finding["action"]
+    if finding["severity"] != FATAL or action not in REPAIRS or device not in wanted:
+        return finding
+    repair = REPAIRS[wanted[device]]
+    return finding if repair == action else {**finding, "action": repair}
+
+
 def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
     """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
 
-    One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for. With
-    `now`, an error that the kernel is still repairing at that time is no more than degraded.
+    One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for. All
+    fatal findings of one device ask for the hardest of their repairs, since the milder ones leave it broken. With `now`, an error that the kernel is still repairing at that time is no more than
+    degraded.
     """
     findings = state.get("findings", {})
     repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"
@@ -129,4 +151,5 @@ def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] =
         elif held["kind"] == "xid" and held["device"] in repair and held["action"] != Action.REPLACE.value:
             finding = {**held, "action": repair[held["device"]]}
         pairs.append((key, finding))
+    pairs = _hardest(pairs)
     return sorted(pairs, key=lambda pair: (-RANK[pair[1]["severity"]], pair[1]["first"]))

@@ -256,12 +256,23 @@ GONE = "gone"
 """In place of a severity in xid_context.tsv: the device's state shows that the cause is gone."""
 
 
-def in_context(code: str, architecture: str, mig: str, rows: str) -> Optional[Tuple[str, Action, str]]:
+COHERENT = ("GH200", "GB200", "GB300")
+"""Products whose GPU and processor share one memory."""
+
+
+def is_coherent(name: str) -> bool:
+    """Whether a product's GPU and processor share one memory (`NVIDIA GH200 480GB`)."""
+    return any(product in re.split(r"[ -]", name) for product in COHERENT)
+
+
+def in_context(
+    code: str, architecture: str, mig: str, rows: str, unified: str = ""
+) -> Optional[Tuple[str, Action, str]]:
     """What a device's own state makes of an Xid: severity (or GONE), action, why."""
     for row in _rows("xid_context.tsv", code):
-        wanted = zip(row[1:4], (architecture, mig, rows))
+        wanted = zip(row[1:5], (architecture, mig, rows, unified))
         if all(not want or want == have for want, have in wanted):
-            return row[4], Action(row[5]), row[6]
+            return row[5], Action(row[6]), row[7]
     return None
 
 

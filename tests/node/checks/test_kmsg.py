@@ -364,6 +364,28 @@ CLEAN = RowRemap(pending=False, failed=False)
 
 
 @pytest.mark.parametrize(
+    ("name", "files", "verdict"),
+    [
+        ("NVIDIA H100 80GB HBM3", {"/sys/module/nvidia_uvm/refcnt": "0\n"}, Verdict.WARN),
+        ("NVIDIA H100 80GB HBM3", {}, Verdict.WARN),
+        ("NVIDIA H100 80GB HBM3", {"/sys/module/nvidia_uvm/refcnt": "4\n"}, Verdict.CRIT),
+        ("NVIDIA H100 80GB HBM3", {"/sys/module/nvidia_uvm/holders/gdrdrv/refcnt": "1\n"}, Verdict.CRIT),
+        ("NVIDIA GH200 480GB", {}, Verdict.CRIT),
+        ("NVIDIA GB200", {"/sys/module/nvidia_uvm/refcnt": "0\n"}, Verdict.CRIT),
+        ("", {"/sys/module/nvidia_uvm/refcnt": "4\n"}, Verdict.CRIT),
+        ("", {}, Verdict.WARN),
+    ],
+)
+def test_xid_159_resets_where_unified_memory_is_in_use(tmp_path, name, files, verdict):
+    machine = Rebooted(tmp_path / "run")
+    for path, text in files.items():
+        machine.host.write(path, text)
+    machine.says(XID.format(159))
+    outcomes = with_gpu(machine, name=name) if name else judge_all(machine.host, "check_kmsg")
+    assert (outcomes[0].verdict, outcomes[0].action) == (verdict, Action.RESET_DEVICE)
+
+
+@pytest.mark.parametrize(
     ("code", "gpu", "expected"),
     [
         (63, {"remap": RowRemap(pending=True, failed=False)}, (Verdict.WARN, Action.RESET_DEVICE)),

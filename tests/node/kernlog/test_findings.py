@@ -382,3 +382,70 @@ def test_a_stall_that_is_told_again_and_again_takes_the_node_out():
     told = "rcu: INFO: rcu_sched self-detected stall on CPU"
     assert standing(log((told, NOW), (told, NOW + 63)))["lockup/RcuStall/"] == ("degraded", "inspect")
     assert standing(log((told, NOW), (told, NOW + 63), (told, NOW + 126)))["lockup/RcuStall/"] == ("fatal", "reboot")
+
+
+MLX5 = "mlx5_core 0000:5e:00.0: "
+
+
+@pytest.mark.parametrize(
+    ("lines", "actions"),
+    [
+        ([xid(48), "NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0x56:1463)"], {"reboot"}),
+        ([xid(48), "NVRM: GPU at PCI:0000:5e:00.0 has fallen off the bus."], {"reset-device", "reboot"}),
+        ([f"{MLX5}synd 0x1: firmware internal error",
+          "pcieport 0000:00:01.0: AER: Uncorrected (Fatal) error message received from 0000:5e:00.0"], {"reboot"}),
+        (["amdgpu 0000:c3:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block",
+          "amdgpu 0000:c3:00.0: amdgpu: Saved bad pages(128) reaches threshold value(128)."], {"replace"}),
+        ([xid(31), xid(48)], {"reset-device"}),
+        ([f"{MLX5}health recovery failed"], {"reboot"}),
+        (["amdgpu 0000:c3:00.0: amdgpu: 2 uncorrectable hardware errors detected in umc block",
+          "amdgpu 0000:c3:00.0: amdgpu: Ring gfx_0.0.0 reset failed"], {"reset-device"}),
+        (["neuron 0000:5e:00.0: NEURON_HW_ERR=DMA_ERROR action=RESET nd-id=3 nc-id=1",
+          "NEURON_HW_ERR=SRAM_UNCORRECTABLE_ERROR action=REPLACE nd-id=3"], {"replace"}),
+    ],
+)  # fmt: skip
+def test_a_device_gets_the_hardest_repair_that_any_of_its_faults_asks_for(lines, actions):
+    for said in (lines, lines[::-1]):
+        assert {action for severity, action in standing(log(*said)).values() if severity == "fatal"} == actions
+
+
+@pytest.mark.parametrize(
+    ("words", "verdict"),
+    [
+        ("synd 0x8: unrecoverable hardware error", ("fatal", "reboot")),
+        ("Health issue observed, unrecoverable hardware error, severity(3) ERROR:", ("fatal", "reboot")),
+        ("Health issue observed, HW fatal error, severity(2) CRITICAL:", ("fatal", "reboot")),
+        ("synd 0xa: ICM fetch PCI error", ("fatal", "reboot")),
+        ("synd 0x9: firmware CRC error", ("fatal", "reboot")),
+        ("synd 0x11: ICM fetch PCI data poisoned error", ("fatal", "reboot")),
+        ("synd 0x1: firmware internal error", ("fatal", "reload-driver")),
+        ("synd 0xd: EQ error", ("fatal", "reload-driver")),
+        ("Health issue observed, firmware internal error, severity(3) ERROR:", ("fatal", "reload-driver")),
+        ("Health issue observed, unrecoverable hardware error, severity(4) WARNING:", ("degraded", "inspect")),
+        ("Health issue observed, High temperature, severity(3) ERROR:", ("degraded", "inspect")),
+    ],
+)
+def test_each_syndrome_of_mlx5_counts_with_its_severity(words, verdict):
+    for function in ("", "print_health_info:430:(pid 0): "):
+        assert list(standing(log(f"{MLX5}{function}{words}")).values()) == [verdict]
+
+
+HABANA = [
+    ("{0}: Failed to reset! Device is NOT usable", "habanalabs/ResetFailed/{1}", ("fatal", "reboot")),
+    ("{0}: 0000:1a:00.0 Failed to reset! Device is NOT usable", "habanalabs/ResetFailed/{1}", ("fatal", "reboot")),
+    ("{0}: Consecutive FW fatal errors, stopping hard reset", "habanalabs/ResetFailed/{1}", ("fatal", "reboot")),
+    ("{0}: Going to reset device", "habanalabs/HardReset/{1}", ("degraded", "inspect")),
+    ("{0}: Going to RESET device!", "habanalabs/HardReset/{1}", ("degraded", "inspect")),
+    ("{0}: Device heartbeat failed! PCI link is healthy", "habanalabs/HeartbeatLost/{1}", ("degraded", "inspect")),
+    ("{0}: Failed to initialize hl0. Device 0000:1a:00.0 is NOT usable !", "habanalabs/NotUsable/{1}",
+     ("fatal", "reboot")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("speaker", ["habanalabs hl0", "accel accel0", "habanalabs 0000:1a:00.0"])
+@pytest.mark.parametrize(("line", "key", "verdict"), HABANA, ids=[row[0][:40] for row in HABANA])
+def test_habanalabs_is_read_under_each_of_its_names(speaker, line, key, verdict):
+    state = log(line.format(speaker))
+    assert standing(state) == {key.format(speaker, speaker.split()[1]): verdict}
+    log(f"{speaker}: Successfully finished resetting the device", state=state)
+    assert bool(standing(state)) is (verdict[0] == "fatal"), "a reset that succeeded ends what it was begun for"
