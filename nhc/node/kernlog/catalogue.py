@@ -37,6 +37,7 @@ _SHORT = {
         r"): |infiniband (?P<device5>\w{2,30}): |(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\] ?)"
         r"(?:[^:]{1,40}: )?"
     ),
+    "{{peripherals}}": PERIPHERAL_DRIVERS,
     "{{amdgpu}}": (
         r"(?:amdgpu (?P<device>" + _PCI + r"): (?:amdgpu: )?(?:\[drm(?::\S+(?: \[amdgpu\])?)?\] (?:\*ERROR\* )?)?"
         r"|amdgpu: (?:\[drm(?::\S+(?: \[amdgpu\])?)?\] \*ERROR\* )?|\[drm:\S+ \[amdgpu\]\] \*ERROR\* )(?:\{\d+\})?"

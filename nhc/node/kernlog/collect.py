@@ -18,6 +18,12 @@ KEPT = 256
 """Findings kept apart; further ones are only counted."""
 FRESH = 60.0
 """Seconds after its line in which a process of that number is still taken for the one that the line names."""
+COMPLAINTS = ("ailed", "imed out", "imeout", "not respond", "unrecoverable", "fatal error")
+"""Words with which a driver that the catalogue does not know says that something failed."""
+LAST_WORD = 60.0
+"""Seconds after them in which a reset that the driver asks for is because of it."""
+SPEAKERS = 32
+"""Drivers that complained and are remembered."""
 COMPANION = 300.0
 """Seconds within which an Xid 45 is the clean-up after another Xid of its GPU."""
 
@@ -38,7 +44,7 @@ def add(state: LogState, match: Match, when: float, now: float, look: Optional[C
         from nhc.node.kernlog.hotplug import slot_event
 
         match = slot_event(state, match, when)
-    match = _by_hand(state, pcie.outcome(state, match, when))
+    match = _last_word(state, _by_hand(state, pcie.outcome(state, match, when)), when)
     if match.kind in ("hung", "nfs", "lustre", "ceph"):
         _hung(state, match, when, now)
         if match.kind == "hung":
@@ -61,6 +67,30 @@ def add(state: LogState, match: Match, when: float, now: float, look: Optional[C
     _keep(state, match, severity, when, now, hit is not None)
     if hit is not None and hit[0].others == "clean" and severity == FATAL:
         state["findings"][key_of(match)]["compared"] = True
+
+
+def complain(state: LogState, line: str, when: float) -> None:
+    """Remember that a driver said that something failed, and when."""
+    complained = state.setdefault("complained", {})
+    speaker = line.split(None, 1)[0].rstrip(":") if line.strip() else ""
+    complained.pop(speaker, None)
+    complained[speaker] = when
+    while len(complained) > SPEAKERS:
+        del complained[next(iter(complained))]
+
+
+def _last_word(state: LogState, match: Match, when: float) -> Match:
+    """A reset that a driver asks for: a fault where it has said before that something failed, else only a wish."""
+    if match.kind != "driver":
+        return match
+    if match.code == "ResetWanted":
+        said = state.get("complained", {}).get(match.device)
+        if said is not None and 0 <= when - said <= LAST_WORD:
+            message = f"{match.message} after a failure"
+            return match._replace(code="Unusable", severity=FATAL, action=Action.REBOOT, message=message)
+    elif match.severity != INFO:
+        complain(state, match.line, when)
+    return match
 
 
 def _nothing(_pid: int) -> str:

@@ -134,8 +134,8 @@ def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] =
     """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
 
     One that asks for less than a repair (peer-to-peer traffic drained) takes nothing back of what they ask for. All
-    fatal findings of one device ask for the hardest of their repairs, since the milder ones leave it broken. With `now`, an error that the kernel is still repairing at that time is no more than
-    degraded.
+    fatal findings of one device ask for the hardest of their repairs, since the milder ones leave it broken. With
+    `now`, an error that the kernel is still repairing at that time is no more than degraded.
     """
     findings = state.get("findings", {})
     repair = {f["device"]: f["action"] for f in findings.values() if f["kind"] == "xid" and f["code"] == "154"

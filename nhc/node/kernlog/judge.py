@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING
-from nhc.node.kernlog.collect import add
+from nhc.node.kernlog.collect import COMPLAINTS, add, complain
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, Optional, Sequence, Tuple
@@ -60,9 +60,12 @@ def take_in(
         when = now if said is None else said
         if judged is not None:
             add(state, judged, when, now, look)
-        elif _names_device(texts[index]):
-            from nhc.node.kernlog.device_role import note_peripheral
+        else:
+            if _names_device(texts[index]):
+                from nhc.node.kernlog.device_role import note_peripheral
 
-            note_peripheral(state, texts[index], when)
+                note_peripheral(state, texts[index], when)
+            if any(word in texts[index] for word in COMPLAINTS):
+                complain(state, texts[index], when)
     if matcher.driver:
         state["driver"] = matcher.driver

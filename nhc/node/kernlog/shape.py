@@ -106,11 +106,13 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "slots": _table,
     "taken_out": _number,
     "speakers": _table,
+    "complained": _table,
 }
 _INNER: Dict[str, Callable[[Any], bool]] = {
     "findings": _finding,
     "seen": _count,
     "companions": _number,
+    "complained": _number,
     "slots": _number,
     "speakers": lambda value: (
         isinstance(value, (list, tuple)) and len(value) == 2 and _text(value[0]) and _number(value[1])

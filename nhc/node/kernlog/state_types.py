@@ -62,8 +62,9 @@ class LogState(TypedDict, total=False):
     `companions` the last Xid of each GPU, `history` of faults that come back, `programs` that had them and `ties` by
     which a program is known, `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery,
     `slots` when the button of each PCIe slot was pressed to turn it off, `taken_out` when a card was last taken out of
-    one, `speakers` which driver spoke for a PCI device, and when it last did. `ended`, only where its caller wants to
-    know: fatal findings that lines have ended, the line as `last_line`.
+    one, `speakers` which driver spoke for a PCI device, and when it last did, `complained` when each driver said that
+    something failed. `ended`, only where its caller wants to know: fatal findings that lines have ended, the line as
+    `last_line`.
     """
 
     boot: str
@@ -83,4 +84,5 @@ class LogState(TypedDict, total=False):
     slots: Dict[str, float]
     taken_out: float
     speakers: Dict[str, Tuple[str, float]]
+    complained: Dict[str, float]
     ended: Dict[str, Finding]
