@@ -54,6 +54,8 @@ def _by_text() -> Tuple[Tuple[str, int], ...]:
 
 def judge(line: str) -> Optional[Tuple[LogRow, Optional[Match[str]]]]:
     """The first row that fits a line, with its match; None for nearly every line."""
+    if line.startswith("^C"):  # a terminal shows the key so, before whatever comes next
+        line = f"Ctrl-C {line[2:]}"
     start = min((number for text, number in _by_text() if text in line), default=-1)
     if start < 0:
         return None

@@ -12,10 +12,16 @@ from typing import List, NamedTuple, Optional
 
 from nhc.core.timestamps import from_iso
 from nhc.jobs import log_catalogue
-from nhc.jobs.log_catalogue import CASCADE, INITIATING, PROGRAM, UNKNOWN
-from nhc.jobs.tracebacks import Tracebacks
+from nhc.jobs.log_catalogue import CASCADE, INITIATING, NODE, PROGRAM, UNKNOWN
+from nhc.jobs.tracebacks import Tracebacks, raised_alone
 from nhc.jobs.watch_log import JobLineKind, LogFact, read_line, whose
+from nhc.node.facts.kernel_lines import message
+from nhc.node.kernlog.catalogue import Matcher
+from nhc.node.kernlog.findings import OF_A_DEVICE
+from nhc.node.kernlog.match import FATAL, Match
 
+ALONE = "exception-alone"
+"""The kind of an exception that a line names without a traceback: a program may log one and go on."""
 AFTER = 2
 """Steps after an event that show that the job survived it: the other ranks only finish the step under way."""
 _DAY, _CLOCK = r"(?:0[1-9]|[12]\d|3[01])", r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
@@ -54,6 +60,7 @@ class JobLogReader:
         self._log, self._rank = log, rank
         self._year = year or time.localtime().tm_year
         self._tracebacks = Tracebacks()
+        self._kernel = Matcher()
         self.last: Optional[float] = None
         self.first: Optional[float] = None
         """The first time that the log has, and the last so far."""
@@ -88,7 +95,15 @@ class JobLogReader:
                 node=groups.get("node") or event.node,
             )
         if raised is None:
-            return None
+            fault = kernel_fault(line, self._kernel)
+            if fault is not None:
+                return self._event(line, f"kernel-{fault.kind}", NODE, INITIATING, "may", fault.message)
+            alone = raised_alone(line)
+            if alone is None:
+                return None
+            if alone.own:
+                return self._event(line, ALONE, PROGRAM, INITIATING, "no", alone.text)
+            raised = alone
         if raised.own:
             return self._event(line, "python-exception", PROGRAM, INITIATING, "no", raised.text)
         return self._event(line, "python-passed-on", UNKNOWN, CASCADE, "unknown", raised.text)
@@ -98,6 +113,26 @@ class JobLogReader:
         return LogEvent(kind, cause, role, restart, message, self._log, self.number,
                         rank if rank >= 0 else self._rank, node, -1, self.last, self.step,
                         " ".join(line.split())[:300])  # fmt: skip
+
+
+_KERNEL = ("NVRM", "kernel", "nvswitch", "0000:", "accel", "habanalabs", "amdgpu", "soft lockup", "Kernel panic")
+"""Words one of which stands in nearly every line of the kernel's about a device: a job's log has few of them."""
+_OF_VOLUMES = ("block", "md", "nvme")
+"""Kinds of devices that may be anybody's: what the node itself mounts a job's log does not say."""
+
+
+def kernel_fault(line: str, matcher: Matcher) -> Optional[Match]:
+    """What the kernel says in a job's log of a device of the node that is broken; None for nearly every line.
+
+    Prologs, wrappers and containers copy the kernel's lines there, and some programs print a driver's.
+    """
+    if not any(word in line for word in _KERNEL):
+        return None
+    text = message(line)
+    match = matcher.judge(text) if text is not None else None
+    if match is None or match.severity != FATAL or match.kind in _OF_VOLUMES:
+        return None
+    return match if match.kind in (*OF_A_DEVICE, "lockup", "oops", "mce", "infiniband", "cxl") else None
 
 
 def survived(event: LogEvent, last_step: int) -> bool:

@@ -26,6 +26,19 @@ _CASCADES = ("ChildFailedError", "DistBackendError", "DistNetworkError", "DistSt
 """Exceptions that a process raises because of what happened elsewhere."""
 
 
+_ALONE = re.compile(
+    r"^(?:\[?(?:rank)?\d+\]?: ?|\([\w. :=/-]{1,60}\) ?"
+    r"|(?:[^\s:]+[\s:]+){0,6}?\[?(?:ERROR|CRITICAL|FATAL|error|Error)\]?[\s:|-]+(?:[\w./-]+(?::\d+)?[\s:|-]+)?|E +)?"
+    r"(?P<raised>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$"
+)
+"""An exception's class and message on a line of their own, behind a rank's mark or a logger's stamp and level."""
+_GOES_ON = re.compile(
+    r"\b(?:[Rr]etr(?:y|ies|ying)|[Ii]gnor|[Ww]arn|[Ss]kip|[Hh]andled|[Cc]aught|[Ff]all(?:ing)? ?back)"
+)
+_LONGEST = 2000
+"""Characters of a line that may be such an exception."""
+
+
 class RaisedException(NamedTuple):
     """The exception that ends a traceback. `own`: the program raised it, and passes nothing on."""
 
@@ -69,6 +82,14 @@ class Tracebacks:
             raised = _exception(rest)
             return raised._replace(own=False) if self._within.pop(prefix) and raised else raised
         return None
+
+
+def raised_alone(line: str) -> Optional[RaisedException]:
+    """The exception that a line has by itself, as launchers and loggers print one without its traceback."""
+    if ("Error" not in line and "Exception" not in line) or len(line) > _LONGEST or _GOES_ON.search(line):
+        return None
+    match = _ALONE.match(line)
+    return _exception(match["raised"]) if match else None
 
 
 def _exception(text: str) -> Optional[RaisedException]:

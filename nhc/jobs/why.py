@@ -39,6 +39,12 @@ LINGER = 3600.0
 """Seconds that a job may hang after its cause, until a limit or a person ends it: above any collective's timeout."""
 
 
+SURVIVABLE = ("http-timeout", "curl-network", "s3-connect", "s3-timeout", "licence-server", "exception-alone")
+"""Kinds of lines after which many programs try again, or only log and go on."""
+FAR = 100
+"""Lines of a log after which something else is no longer of the same end."""
+
+
 class Clue(NamedTuple):
     """One thing that one witness says. `at` is Unix time, None where it has none; `order` its place in its log.
 
@@ -76,7 +82,9 @@ class JobVerdict(NamedTuple):
         return self.clues[0] if self.clues else None
 
 
-RESTART = {NODE: "may", NETWORK: "may", STORAGE: "may", SCHEDULER: "may", TIME: "may", MEMORY: "no", DISK: "no"}
+ELSEWHERE = "elsewhere"
+"""Whether a restart helps: yes, but not on this node."""
+RESTART = {NODE: ELSEWHERE, NETWORK: "may", STORAGE: "may", SCHEDULER: "may", TIME: "may", MEMORY: "no", DISK: "no"}
 
 
 def dated(clues: Iterable[Clue], ended: Optional[float]) -> List[Clue]:
@@ -182,13 +190,14 @@ def _without_log(recorded: Sequence[Clue], nodes: Sequence[Clue], ended: Optiona
 
 
 def _verdict(cause: str, sure: str, first: Clue, *others: Clue) -> JobVerdict:
-    restart = first.restart if first.restart != "unknown" else RESTART.get(cause, "unknown")
+    restart = first.restart if first.restart != "unknown" and cause != NODE else RESTART.get(cause, "unknown")
     return JobVerdict(cause, sure, first.text, restart, (first, *others))
 
 
 def _first(logged: Sequence[Clue], ended: Optional[float]) -> Tuple[Optional[Clue], List[Clue]]:
     """The first initiating event, and those of other logs that may be as early and name another cause."""
     fresh = [clue for clue in logged if clue.at is None or ended is None or ended - clue.at <= LINGER]
+    fresh = [clue for clue in fresh if not _gone_on_after(clue, fresh)]
     ordered = sorted(fresh, key=lambda clue: (clue.at is None, clue.at or 0.0, clue.order))
     if not ordered:
         return None, []
@@ -202,6 +211,20 @@ def _first(logged: Sequence[Clue], ended: Optional[float]) -> Tuple[Optional[Clu
               if clue.where.rpartition(":")[0] != head.where.rpartition(":")[0] and _at_once(head, clue)
               and _answer(clue.cause) != _answer(head.cause) and clue.cause not in (UNKNOWN, GPU)]  # fmt: skip
     return head, rivals[:2] if head.cause not in (UNKNOWN, GPU) else []
+
+
+def _gone_on_after(clue: Clue, others: Sequence[Clue]) -> bool:
+    """Whether a program seems to have got over this: what is tried again, or only logged, and something else far later.
+
+    What a library tells and what its program makes of it stand together, within the lines of one traceback.
+    """
+    if clue.kind not in SURVIVABLE:
+        return False
+    log = clue.where.rpartition(":")[0]
+    return any(
+        other.kind not in SURVIVABLE and other.order > clue.order + FAR and other.where.rpartition(":")[0] == log
+        for other in others
+    )
 
 
 def _answer(cause: str) -> str:

@@ -106,7 +106,7 @@ def test_a_run_whose_node_was_lost_is_the_nodes(recorded):
     recorded.rounds(1)
 
     [end] = ends(recorded)
-    assert (end.cause, end.sure, end.node, end.restart) == ("node", "established", "n1", "may")
+    assert (end.cause, end.sure, end.node, end.restart) == ("node", "established", "n1", "elsewhere")
 
 
 def mails(world):
