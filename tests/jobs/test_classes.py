@@ -91,13 +91,13 @@ LINES = [
     (
         "loader",
         "program",
-        "./a.out: error while loading shared libraries: libmpi.so.40: cannot open shared object file: No such file or directory",
+        "./a.out: error while loading shared libraries: libmpi.so.40: cannot open shared object file: No such file",
     ),
     ("loader", "program", "python: symbol lookup error: /opt/x.so: undefined symbol: foo"),
     ("loader", "program", "./a.out: /lib64/libc.so.6: version `GLIBC_2.34' not found (required by ./a.out)"),
     ("loader", "program", "OSError: /opt/lib/x.so: invalid ELF header"),
     ("loader", "program", "ImportError: /opt/lib/x.so: wrong ELF class: ELFCLASS32"),
-    ("loader", "program", "./app: error while loading shared libraries: libfoo.so: file too short"),
+    ("loader", "program", "./app: error while loading shared libraries: libfoo.so: too short"),
     (
         "loader",
         "node",
