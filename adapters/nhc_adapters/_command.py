@@ -112,13 +112,13 @@ ARGUMENT_LIMIT = 100_000
 
 def chunks(names: Iterable[str], limit: int = ARGUMENT_LIMIT) -> List[Tuple[List[str], str]]:
     """The names in as few lists as fit an argument each, with their folded form."""
-    from nhc.core.matching.node_ranges import fold
+    from nhc.core.matching.node_ranges import fold_for_scheduler
 
     todo = [sorted(set(names))]
     done: List[Tuple[List[str], str]] = []
     while todo:
         some = todo.pop(0)
-        folded = fold(some)
+        folded = fold_for_scheduler(some)
         if len(folded) > limit and len(some) > 1:
             half = len(some) // 2
             todo[:0] = [some[:half], some[half:]]

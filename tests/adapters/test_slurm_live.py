@@ -16,6 +16,7 @@ from click.testing import CliRunner
 from nhc.console.cluster_source import ClusterSource
 from nhc.console.scheduler import Scheduler
 from nhc.core.limits import Limit
+from nhc.core.matching.node_ranges import fold_for_scheduler
 from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.core.render.json import to_dict
 from nhc.core.state.store import State
@@ -80,6 +81,12 @@ def test_a_busy_node_drains_keeps_its_job_and_comes_back(cluster, slurm):
     assert cluster.job(job)["JobState"] == "RUNNING"
     assert slurm.clear(["n1"])[0].effect is Effect.CHANGED
     assert state(slurm, "n1").available
+
+
+def test_slurm_reads_every_list_that_is_folded_for_it(cluster):
+    names = ["gpu1.example.org", "gpu2.example.org", "r1n01", "r1n02", "r2n01", "rack1-left", "rack2-left", "n8", "n10"]
+    shown = cluster.scontrol("show", "hostnames", fold_for_scheduler(names)).stdout.split()
+    assert sorted(shown) == sorted(names)
 
 
 def test_a_node_that_is_down_is_left_alone(cluster, slurm):

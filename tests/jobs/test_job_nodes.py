@@ -2,6 +2,7 @@
 
 import json
 import time
+from contextlib import closing
 
 import pytest
 from hypothesis import given
@@ -87,6 +88,19 @@ def fleet(tmp_path):
 def test_the_fleets_best_nodes(fleet, words, status, said):
     done = nhc("job", "nodes", *words, "--store", fleet)
     assert (done.returncode, done.stdout, done.stderr) == (status, said, "")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("form", ["nodelist", "exclude"])
+def test_what_is_for_sbatch_has_brackets_at_the_end_of_names_alone(tmp_path, form):
+    url, now = f"sqlite:///{tmp_path}/store.db", time.time()
+    verdict = Verdict.OK if form == "nodelist" else Verdict.CRIT
+    with closing(open_store(url)) as store, store.write() as connection:
+        for name in ("gpu1.example.org", "gpu2.example.org", "r1n01", "r1n02", "r2n01", "r2n02"):
+            report = Report(name, "b", now, 1.0, (CheckResult("check_gpu", Outcome(verdict)),))
+            store_reports.receive(connection, [Incoming(report, "agent", now)])
+    done = nhc("job", "nodes", "-n", "6", "--as", form, "--store", url)
+    assert done.stdout == "gpu1.example.org,gpu2.example.org,r1n[01-02],r2n[01-02]\n"
 
 
 @pytest.mark.thorough

@@ -18,7 +18,7 @@ import re
 from collections import Counter
 from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
-from nhc.core.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import fold_for_scheduler
 from nhc.core.system.process import Completed
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.job_ends import JobEndRecord
@@ -138,7 +138,7 @@ class SlurmJobs:
         theirs = [node for node in job.nodes("ExcNodeList") if node not in ours]
         avoid = [*theirs, *(node for node in order.exclude if node not in theirs)]
         return self._send(
-            "scontrol", "update", f"JobId={name}", f"ExcNodeList={fold(avoid) if avoid else ''}", *more
+            "scontrol", "update", f"JobId={name}", f"ExcNodeList={fold_for_scheduler(avoid) if avoid else ''}", *more
         )  # fmt: skip
 
     def release(self, order: JobOrder) -> Sent:

@@ -35,27 +35,36 @@ def _numbers(span: Span, offset: int) -> List[str]:
 
 
 def fold(names: Sequence[str]) -> str:
-    """Names as a list of ranges: `gpu[001-003],login`. `expand` gives the same names again.
+    """Names as a list of ranges, in as few groups as they make: `r[1-40]n[01-32],login`. `expand` gives them again."""
+    return _join(names, at_end=False)
 
-    Names that differ in one of their numbers share a bracket: the last that varies among them.
+
+def fold_for_scheduler(names: Sequence[str]) -> str:
+    """The same for a scheduler: one bracket a name, at its end, which is all that every hostlist of theirs reads.
+
+    slurm.conf(5), NodeName: "one of them must be at the end of the name (e.g. unit[0-31]rack is invalid)".
     """
+    return _join(names, at_end=True)
+
+
+def _join(names: Sequence[str], at_end: bool) -> str:
     by_shape: Dict[Tuple[str, ...], List[List[str]]] = {}
     for name in dict.fromkeys(names):
         pieces = _DIGITS.split(name)
         by_shape.setdefault(tuple(pieces[::2]), []).append(pieces)
-    return ",".join(folded for alike in by_shape.values() for folded in _fold_alike(alike))
+    return ",".join(folded for alike in by_shape.values() for folded in _fold_alike(alike, at_end))
 
 
-def _fold_alike(alike: List[List[str]]) -> List[str]:
+def _fold_alike(alike: List[List[str]], at_end: bool) -> List[str]:
     """Names of one shape, as `_DIGITS.split` takes them apart: texts at even places, numbers at odd ones."""
-    varying = [place for place in range(1, len(alike[0]), 2) if len({pieces[place] for pieces in alike}) > 1]
-    if not varying:
-        return ["".join(alike[0])]
-    at = varying[-1]
-    numbers: Dict[Tuple[str, str], List[str]] = {}
-    for pieces in alike:
-        numbers.setdefault(("".join(pieces[:at]), "".join(pieces[at + 1 :])), []).append(pieces[at])
-    return [f"{head}{_ranges(digits)}{tail}" for (head, tail), digits in numbers.items()]
+    last = len(alike[0]) - 2
+    places = range(last, 0, -2) if not at_end else [last] if last > 0 and not alike[0][-1] else []
+    for place in places:  # the last number first: what is equal behind it shares a bracket before it
+        numbers: Dict[Tuple[str, ...], List[str]] = {}
+        for pieces in alike:
+            numbers.setdefault((*pieces[:place], "", *pieces[place + 1 :]), []).append(pieces[place])
+        alike = [[*rest[:place], _ranges(digits), *rest[place + 1 :]] for rest, digits in numbers.items()]
+    return ["".join(pieces) for pieces in alike]
 
 
 def _ranges(digits: List[str]) -> str:

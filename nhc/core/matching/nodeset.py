@@ -246,10 +246,11 @@ def _parse_span(span: str, text: str, offset: int) -> Span:
     if match is None:
         raise BadRange(f"{text!r}: {span!r} is not a range of numbers such as 01-99", offset)
     low, high = match[1], match[2] or match[1]
+    if int(low) > int(high):
+        raise BadRange(f"{text!r}: {span!r} ends before it begins: expected {high}-{low}", offset)
     zeros = any(number[0] == "0" and len(number) > 1 for number in (low, high))
     width = max(len(low), len(high)) if zeros or len(low) == len(high) else 0
-    first, last = sorted((int(low), int(high)))
-    return Span(first, last, width)
+    return Span(int(low), int(high), width)
 
 
 def _matches(parts: Names, name: str, at: int) -> bool:

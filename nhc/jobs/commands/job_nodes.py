@@ -13,7 +13,7 @@ import click
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
-from nhc.core.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import fold, fold_for_scheduler
 from nhc.core.model import Verdict, printable
 from nhc.core.units import show_number
 from nhc.jobs.choose_nodes import JobCandidate, NodeChoice, choose
@@ -137,7 +137,7 @@ def _show(choice: NodeChoice, options: Dict[str, Any]) -> None:
             "left_out": {why: list(names) for why, names in choice.left_out.items()},
         }, indent=2, ensure_ascii=False))  # fmt: skip
     elif options["form"] == "exclude":
-        click.echo(printable(fold(choice.unfit)))
+        click.echo(printable(fold_for_scheduler(choice.unfit)))
     elif len(choice.nodes) < options["count"]:
         return
     elif options["form"] == "affinity":
@@ -145,4 +145,4 @@ def _show(choice: NodeChoice, options: Dict[str, Any]) -> None:
         click.echo(json.dumps({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [rule]}]}}}, indent=2))  # fmt: skip
     else:
-        click.echo(fold(choice.nodes))
+        click.echo(fold_for_scheduler(choice.nodes))

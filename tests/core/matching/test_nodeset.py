@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nhc.core.matching import nodeset
-from nhc.core.matching.node_ranges import expand, fold
+from nhc.core.matching.node_ranges import expand, fold, fold_for_scheduler
 from nhc.core.matching.nodeset import BadRange, mcheck, nodeset_match, problem
 
 # What LBNL NHC 1.4.3 says of each.
@@ -67,7 +67,7 @@ def test_matches_as_lbnl_nhc_does(string: str, pattern: str, expected: bool) -> 
         ("node5", "{node[1-10]}", True),  # as pdsh and ClusterShell have it
         ("node05", "{node[1-10]}", True),  # as LBNL NHC has it
         ("node005", "{node[1-10]}", False),
-        ("node10", "{node[10-01]}", True),
+        ("node10", "{node[10-01]}", False),  # a mistake, as for Slurm and ClusterShell
         ("r1n03", "{r[1-2]n[01-04]}", True),
         ("r3n03", "{r[1-2]n[01-04]}", False),
         ("n7", "{n[1-3,7]}", True),
@@ -236,12 +236,50 @@ def test_folding_loses_nothing(names: list[str]) -> None:
         (["n1", "n3", "n2", "login", "n7"], "n[1-3,7],login"),
         (["n1.cluster2", "n2.cluster2"], "n[1-2].cluster2"),
         (["r1n1", "r1n2", "r2n1"], "r1n[1-2],r2n1"),
+        ([f"r{rack}n{node:02}" for rack in range(1, 41) for node in range(1, 33)], "r[1-40]n[01-32]"),
+        ([f"a{one}-b{two}-c{three}.x" for one in "12" for two in "34" for three in "56"], "a[1-2]-b[3-4]-c[5-6].x"),
+        (["r1n1", "r1n2", "r2n1", "r2n2", "r3n1"], "r[1-2]n[1-2],r3n1"),
+        (["r1n01", "r1n02", "r2n1", "r2n2"], "r1n[01-02],r2n[1-2]"),
         (["login", "login"], "login"),
         ([], ""),
     ],
 )
 def test_names_fold(names: list[str], folded: str) -> None:
     assert fold(names) == folded
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        (["r1n01", "r1n02", "r2n01", "r2n02"], "r1n[01-02],r2n[01-02]"),
+        (["gpu1.example.org", "gpu2.example.org"], "gpu1.example.org,gpu2.example.org"),
+        (["rack1-left", "rack2-left", "n1", "n2"], "rack1-left,rack2-left,n[1-2]"),
+        (["r1n3", "r2n3"], "r1n3,r2n3"),
+        (["login"], "login"),
+        (["1", "2"], "[1-2]"),
+    ],
+)
+def test_names_fold_for_a_scheduler(names: list[str], folded: str) -> None:
+    assert fold_for_scheduler(names) == folded
+    assert expand(folded) == names
+
+
+@pytest.mark.parametrize("listed", ["n[3-1]", "n[1,10-01]", "r[1-2]n[02-01]"])
+def test_a_range_that_ends_before_it_begins_is_a_mistake(listed: str) -> None:
+    with pytest.raises(BadRange, match="ends before it begins"):
+        expand(listed)
+    assert "ends before it begins" in str(problem(f"{{{listed}}}"))
+
+
+@pytest.mark.thorough
+@settings(max_examples=80, deadline=None)
+@given(st.lists(st.builds(
+    lambda rack, node, width, tail: f"r{rack}n{node:0{width}d}{tail}",
+    st.integers(0, 12), st.integers(0, 12), st.sampled_from([0, 2, 3]), st.sampled_from(["", ".x", "-0", "-1"]),
+), max_size=40))  # fmt: skip
+def test_folding_in_more_than_one_number_loses_nothing(names: list[str]) -> None:
+    for folded in (fold(names), fold_for_scheduler(names)):
+        assert sorted(expand(folded)) == sorted(set(names))
 
 
 def test_a_typing_error_does_not_take_the_memory() -> None:
