@@ -160,7 +160,7 @@ class SlurmJobs:
         if done.status == 0:
             return Sent(Answer.ACCEPTED, "")
         answer = complaint(done)
-        uncertain = done.status >= 128 or any(text in answer.lower() for text in UNCERTAIN)
+        uncertain = bool(done.signal) or any(text in answer.lower() for text in UNCERTAIN)
         return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, f"{' '.join(argv[:2])}: {answer}")
 
     def note(self, job: JobName, text: str) -> None:

@@ -53,6 +53,7 @@ GRACE = grace
 class Completed(NamedTuple):
     """How a command ended. `status` is its exit status, 128 + N when signal N ended it, as in a shell.
 
+    `signal` is N then, and 0 where it ended by itself: no status tells the two apart (`exit -1` is status 255).
     With `timed_out` the command outlived its deadline and was killed; `stdout` and `stderr` hold what
     it had written. Text is UTF-8 with undecodable bytes replaced.
     """
@@ -61,6 +62,7 @@ class Completed(NamedTuple):
     stdout: str = ""
     stderr: str = ""
     timed_out: bool = False
+    signal: int = 0
 
     @property
     def output(self) -> str:
@@ -229,11 +231,11 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float, during: Op
     ending = pidfd(pid)
     if ending >= 0:
         poll.register(ending, select.POLLIN)
-    status: Optional[int] = None
+    end: Optional[ProcessEnd] = None
     looks = _Looks(during)
     killed = 0  # signals sent so far: 1 is SIGTERM, 2 SIGKILL
     try:
-        while status is None:
+        while end is None:
             left = deadline - time.monotonic()
             if left <= 0:
                 if killed == 2:
@@ -251,22 +253,23 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float, during: Op
                 if fd in open_streams and not _drain(fd, kept[fd]):
                     open_streams.discard(fd)
                     poll.unregister(fd)
-            status = wait_status(pid)
+            end = process_end(pid)
             looks.take(killed)
         for stream in open_streams:
             _drain(stream, kept[stream])
     finally:
         if ending >= 0:
             os.close(ending)
-    if status is not None and (killed or grace > GRACE):
+    if end is not None and (killed or grace > GRACE):
         signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM, or its end
         if killed:
             _reap_group(pid)
     return Completed(
-        status=124 if status is None else status,
+        status=124 if end is None else end.status,
         stdout=kept[out_read].decode(errors="replace"),
         stderr=kept[err_read].decode(errors="replace"),
         timed_out=killed > 0,
+        signal=0 if end is None else end.signal,
     )
 
 
@@ -310,15 +313,24 @@ def pidfd(pid: int) -> int:
         return -1
 
 
-def wait_status(pid: int) -> Optional[int]:
-    """The exit status in a shell's terms once the process has ended, None before."""
+class ProcessEnd(NamedTuple):
+    """How a child ended, by wait(2): as in `Completed`."""
+
+    status: int
+    signal: int = 0
+
+
+def process_end(pid: int) -> Optional[ProcessEnd]:
+    """How a child ended, once it has; None before."""
     try:
         done, raw = os.waitpid(pid, os.WNOHANG)
     except ChildProcessError:  # the caller ignores SIGCHLD: the kernel reaped it, its status is lost
-        return 127
+        return ProcessEnd(127)
     if not done:
         return None
-    return 128 + os.WTERMSIG(raw) if os.WIFSIGNALED(raw) else os.WEXITSTATUS(raw)
+    if os.WIFSIGNALED(raw):
+        return ProcessEnd(128 + os.WTERMSIG(raw), os.WTERMSIG(raw))
+    return ProcessEnd(os.WEXITSTATUS(raw))
 
 
 def _end(pid: int, hard: bool) -> None:
@@ -391,5 +403,5 @@ def abandon(pid: int) -> None:
 
 def _reap_abandoned() -> None:
     for pid in tuple(_abandoned):
-        if wait_status(pid) is not None:
+        if process_end(pid) is not None:
             _abandoned.remove(pid)

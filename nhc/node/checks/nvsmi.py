@@ -8,7 +8,7 @@ from __future__ import annotations
 from nhc.core.check import check
 from nhc.core.host import Completed, Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, Outcome, crit, ok, skip, unknown
+from nhc.core.model import Action, Outcome, crit, ok, printable, skip, unknown
 from nhc.node.facts.pci import shows
 
 if TYPE_CHECKING:
@@ -54,12 +54,39 @@ def _run(host: Host, command: str, arguments: Sequence[str], name: str, hung: Ac
     ended = host.run([command, *arguments], timeout=20)
     if ended.timed_out:
         return crit(f"{name}Hangs", f"{command} did not end within 20s", action=hung, evidence=ended.tail(EVIDENCE))
+    lost = next((line.strip() for line in ended.output.splitlines() if _says_lost(line)), "")
+    if lost:
+        message = f"{command}: {printable(lost, 200)}"
+        return crit("GpuLost", message, target=_gpu_in(lost), action=Action.REBOOT, evidence=ended.tail(EVIDENCE))
     if ended.status == 0:
         return ok(f"{command} completed successfully")
-    if ended.status > 127:
-        message = f"{command} was ended by signal {ended.status - 128}"
+    if ended.signal:
+        message = f"{command} was ended by signal {ended.signal}"
         return crit(f"{name}Crashed", message, evidence=ended.tail(EVIDENCE))
     return ended
+
+
+def _says_lost(line: str) -> bool:
+    """Whether a line of nvidia-smi says that it cannot reach a GPU; some releases end with status 255 then, or with 0.
+
+    "Unable to determine the device handle for GPU 0000:BA:00.0: Unknown Error", "... GPU is lost.  Reboot the system".
+    """
+    text = line.lower()
+    return "unable to determine the device handle for gpu" in text or "gpu is lost" in text
+
+
+def _gpu_in(line: str) -> str:
+    """The PCI address in such a line, "" for none."""
+    from re import search
+
+    found = search(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]", line)
+    return found[0] if found else ""
+
+
+def _with_output(message: str, ended: Completed) -> str:
+    """What is wrong, and in one line what the command printed of it."""
+    printed = printable(ended.complaint, 200) if ended.output.strip() else ""
+    return f"{message}: {printed}" if printed else message
 
 
 @check("check_nvsmi_healthmon", timeout=30, tags=("gpu", "nvidia"))
@@ -87,9 +114,10 @@ def check_nvsmi_healthmon(host: Host) -> Outcome:
         return skip("NoAccelerator", "no NVIDIA device on this node's PCI bus")
     known = _SMI.get(ended.status)
     if known is None:
-        return crit("NvidiaSmiFailed", f"{command} returned status {ended.status}", evidence=evidence)
+        message = _with_output(f"{command} returned status {ended.status}", ended)
+        return crit("NvidiaSmiFailed", message, evidence=evidence)
     reason, says, fault, action = known
-    message = f"{command} returned status {ended.status}: {says}"
+    message = _with_output(f"{command} returned status {ended.status}: {says}", ended)
     if fault:
         return crit(reason, message, action=action, evidence=evidence)
     return unknown(reason, message, evidence=evidence)
@@ -112,5 +140,5 @@ def check_nv_healthmon(host: Host) -> Outcome:
     ended = _run(host, command, arguments, "NvidiaHealthmon", Action.NONE)
     if isinstance(ended, Outcome):
         return ended
-    message = f"{command} returned status {ended.status}"
+    message = _with_output(f"{command} returned status {ended.status}", ended)
     return crit("NvidiaHealthmonFailed", message, evidence=ended.tail(EVIDENCE))

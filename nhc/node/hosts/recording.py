@@ -90,7 +90,8 @@ class RecordingSystem(System):
     ) -> Completed:
         def plain(ended: Completed) -> Any:
             redact = self.recorder.redacted
-            return [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
+            kept = [ended.status, redact(ended.stdout), redact(ended.stderr), ended.timed_out]
+            return [*kept, ended.signal] if ended.signal else kept
 
         self.live.report_commands(self.watch)
         return self.recorder.answer(["run", *argv], lambda: self.live.run(argv, timeout, stdin, env, during), plain)

@@ -25,10 +25,11 @@ _LINES, _REQUESTS, _REPLIES, _TURN_OUT, _TURN_IN = 60, 61, 62, 63, 64
 
 
 class LineEnd(NamedTuple):
-    """How a line ended: its status, and whether it took the shell with it."""
+    """How a line ended: its status, whether it took the shell with it, and the signal that ended that, 0 for none."""
 
     status: int
     shell_gone: bool = False
+    signal: int = 0
 
 
 class Bash:
@@ -70,7 +71,7 @@ class Bash:
         if self._watch:
             self._watch("started", self.pid)
         self._pidfd = process.pidfd(self.pid)
-        self._status: Optional[int] = None
+        self._end: Optional[process.ProcessEnd] = None
         self.asker = 0  # the process whose request is being answered
         self._answered = 0  # the process that was answered last, until it has read the answer
         self._kept = bytearray()
@@ -95,12 +96,12 @@ class Bash:
                     self._answered = self.asker
                     self._write(self._replies, f"{self.asker} {reply}\0".encode(errors="surrogateescape"))
                 continue
-            if self._status is None:
-                self._status = process.wait_status(self.pid)
-            if self._status is not None:
+            if self._end is None:
+                self._end = process.process_end(self.pid)
+            if self._end is not None:
                 if self._drain():
                     continue
-                return LineEnd(self._status, shell_gone=True)
+                return LineEnd(self._end.status, True, self._end.signal)
             if self._answered:
                 self._settle()
             for fd, _event in poll.poll(10 if self._pidfd < 0 or self._answered else 1000):
@@ -132,7 +133,7 @@ class Bash:
             if fd >= 0:
                 os.close(fd)
         deadline = time.monotonic() + 0.5  # it ends by itself when it finds no more lines
-        while self._status is None and process.wait_status(self.pid) is None:
+        while self._end is None and process.process_end(self.pid) is None:
             if time.monotonic() > deadline:
                 process.signal_group(self.pid, signal.SIGKILL)
                 process.abandon(self.pid)

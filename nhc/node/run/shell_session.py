@@ -123,7 +123,7 @@ class ShellSession:
 
     def _leave_out(self, path: str, ended: LineEnd, output: str) -> None:
         """Go on without a script that ended the shell. It is reported with the next line, beside that line's result."""
-        how = f"status {ended.status}" if ended.status < 128 else f"signal {ended.status - 128}"
+        how = f"signal {ended.signal}" if ended.signal else f"status {ended.status}"
         message = (
             f"{path} ended the shell with {how} while it was loaded: it is left out, and what it defines is missing"
         )
@@ -332,8 +332,8 @@ def _failed(item: Item, ended: LineEnd, evidence: Tuple[str, ...]) -> Outcome:
     starved = process.could_not_fork(evidence)
     if starved:
         return unknown("CannotRun", f"the line could start no process: {starved}", evidence=evidence)
-    if ended.shell_gone and status > 128:
-        return unknown("ShellDied", f"the line's shell was ended by signal {status - 128}", evidence=evidence)
+    if ended.signal:
+        return unknown("ShellDied", f"the line's shell was ended by signal {ended.signal}", evidence=evidence)
     if status in (126, 127):
         reason = "CommandMissing" if status == 127 else "CommandUnusable"
         missing = next((f": {line}" for line in reversed(evidence) if "command not found" in line), "")

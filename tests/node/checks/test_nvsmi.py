@@ -23,7 +23,7 @@ from tests.support.nvml.fake import functions_tree, pci_tree
         (14, Verdict.CRIT, "GpuInforomCorrupt", Action.REPLACE),
         (15, Verdict.CRIT, "GpuLost", Action.REBOOT),
         (77, Verdict.CRIT, "NvidiaSmiFailed", Action.INSPECT),
-        (139, Verdict.CRIT, "NvidiaSmiCrashed", Action.INSPECT),
+        (255, Verdict.CRIT, "NvidiaSmiFailed", Action.INSPECT),
     ],
 )
 def test_the_exit_status_says_what_is_wrong(status, verdict, reason, action):
@@ -33,6 +33,31 @@ def test_the_exit_status_says_what_is_wrong(status, verdict, reason, action):
 
     assert (outcome.verdict, outcome.reason, outcome.action) == (verdict, reason, action)
     assert verdict is Verdict.OK or outcome.evidence == ("some output",)
+    assert verdict is Verdict.OK or "some output" in outcome.message
+
+
+def test_a_crash_is_told_by_its_signal():
+    host = FakeHost(pci_tree(), {"nvidia-smi": Completed(139, signal=11)})
+    assert check_nvsmi_healthmon(host).reason == "NvidiaSmiCrashed"
+
+
+@pytest.mark.parametrize("status", [0, 15, 255])
+@pytest.mark.parametrize(
+    ("printed", "target"),
+    [
+        ("Unable to determine the device handle for GPU 0000:BA:00.0: Unknown Error", "0000:BA:00.0"),
+        ("Unable to determine the device handle for GPU0000:01:00.0: Not Found", "0000:01:00.0"),
+        ("Unable to determine the device handle for GPU4: 0000:CA:00.0: GPU is lost.  Reboot the system to recover "
+         "this GPU", "0000:CA:00.0"),
+    ],
+)  # fmt: skip
+def test_a_gpu_without_a_handle_is_lost_whatever_the_status(status, printed, target):
+    host = FakeHost(pci_tree(), {"nvidia-smi": Completed(status, f"GPU 0: H100\n{printed}\n")})
+    outcome = check_nvsmi_healthmon(host)
+    assert (outcome.verdict, outcome.reason, outcome.action, outcome.target) == (
+        Verdict.CRIT, "GpuLost", Action.REBOOT, target,
+    )  # fmt: skip
+    assert printed.split(":")[0] in outcome.message
 
 
 def test_a_hang_is_critical():
@@ -87,6 +112,9 @@ def test_nvidia_healthmon():
     assert check_nv_healthmon(host).verdict is Verdict.OK
     assert host.system.ran == [("nvidia-healthmon", "-e", "-v")]
 
-    for status, reason in ((1, "NvidiaHealthmonFailed"), (134, "NvidiaHealthmonCrashed")):
-        outcome = check_nv_healthmon(FakeHost(pci_tree(), {"nvidia-healthmon": Completed(status)}))
+    for status, signal, reason in (
+        (1, 0, "NvidiaHealthmonFailed"), (134, 0, "NvidiaHealthmonFailed"), (134, 6, "NvidiaHealthmonCrashed"),
+    ):  # fmt: skip
+        ended = Completed(status, signal=signal)
+        outcome = check_nv_healthmon(FakeHost(pci_tree(), {"nvidia-healthmon": ended}))
         assert (outcome.verdict, outcome.reason) == (Verdict.CRIT, reason)

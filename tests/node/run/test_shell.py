@@ -146,6 +146,16 @@ class TestLines:
         assert outcomes[0][0].reason == "ShellDied"
         assert verdicts(outcomes[1:]) == ["OK"]
 
+    @pytest.mark.parametrize("status", [128, 129, 137, 192, 255, -1])
+    def test_a_high_exit_status_is_the_lines_own(self, shell: MakeShell, status: int) -> None:
+        script = f"check_site() {{ [[ -d /nonexistent ]] || {{ echo gone; exit {status}; }}; }}\n"
+        outcomes = shell(f"[[ -d /nonexistent ]] || exit {status}", "check_site", "[[ 1 == 1 ]]", script=script).run()
+        assert [(outcome[0].verdict, outcome[0].reason) for outcome in outcomes[:2]] == [
+            (Verdict.CRIT, "CommandFailed")
+        ] * 2
+        assert outcomes[1][0].evidence == ("gone",)
+        assert verdicts(outcomes[2:]) == ["OK"]
+
     def test_without_bash_shell_lines_are_unknown(self, shell: MakeShell) -> None:
         outcome = one(shell("true | true", host=FakeHost()).run())
         assert (outcome.verdict, outcome.reason) == (Verdict.UNKNOWN, "ShellMissing")
@@ -328,7 +338,7 @@ class TestSiteScripts:
     @pytest.mark.parametrize(
         ("ending", "how"),
         [("exit 5", "status 5"), ("exit", "status 0"), ("exec true", "status 0"), ("kill -9 $$", "signal 9"),
-         ("set -e; false", "status 1"), ("set -u; echo $nothing", "status 1")],  # 127 or 1, as bash has it
+         ("exit -1", "status 255"),         ("set -e; false", "status 1"), ("set -u; echo $nothing", "status 1")],  # 127 or 1, as bash has it
     )  # fmt: skip
     def test_a_script_that_ends_the_shell_is_named_and_left_out(self, tmp_path: Path, ending: str, how: str) -> None:
         scripts = {"a": "check_a() { true; }\n", "b": f"echo no licence; {ending}\ncheck_b() {{ true; }}\n",
