@@ -26,6 +26,7 @@ from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
 from nhc.core.host import Host, root_of
+from nhc.core.language.site_settings import site_settings
 from nhc.core.model import Verdict, printable
 from nhc.core.plan import Item, Plan
 from nhc.core.state.store import State
@@ -37,8 +38,8 @@ SHARE_A_PROCESS = ("server", "otel")
 
 
 def node_name(settings: AgentSettings, host: Host) -> str:
-    """As the settings have it, else the kernel's host name."""
-    return settings.node or host.system.hostname()
+    """As the agent's settings have it, else as every door of nhc on this node calls it."""
+    return settings.node or site_settings().node_here(host)
 
 
 class Agent:

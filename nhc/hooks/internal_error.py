@@ -11,7 +11,7 @@ import sys
 
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.state.store import State
-from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, context_of, node_name, watch_only
+from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, context_of, watch_only
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional
@@ -82,8 +82,10 @@ def _leave_comment(
     if context_of(context, environ).endswith("-slurmctld"):
         return  # the controller's machine is not the node
     from nhc.core.host import Host
+    from nhc.core.system.node_name import scheduler_name
 
-    now, name = time.time(), node_name(environ, settings, Host().system.hostname())
+    host = Host()
+    now, name = time.time(), scheduler_name(environ, settings, host.system.hostname(), host.read_or)
     where = _notes_of(state, name)
     last = _read(where).get(context)
     if last is not None and abs(now - last) < QUIET:

@@ -1,7 +1,7 @@
 """What the scheduler and the site tell a hook.
 
-Which hook it is, how long its checks may take, whether it may change anything, what the node is called, which
-devices the job has, which checks its user may skip.
+Which hook it is, how long its checks may take, whether it may change anything, which devices the job has, which checks
+its user may skip. What the node is called: `nhc.core.system.node_name`.
 """
 
 from __future__ import annotations
@@ -66,39 +66,6 @@ def watch_only(settings: Mapping[str, str]) -> bool:
 def is_on(settings: Mapping[str, str], name: str) -> bool:
     """Whether a switch is set, and on."""
     return switched_on(settings.get(name, ""))
-
-
-def node_name(environ: Mapping[str, str], settings: Mapping[str, str], hostname: str) -> str:
-    """What the scheduler calls this node.
-
-    slurmd sets SLURMD_NODENAME for all its hooks; several slurmd may share a host, so nothing outranks it.
-    Else NHC_NODE_NAME, else NHC_NODE_MAP (`host=name host2=name2`, or a file with such pairs), else the host's
-    short name.
-    """
-    name = environ.get("SLURMD_NODENAME") or settings.get("NHC_NODE_NAME") or environ.get("NHC_NODE_NAME")
-    if name:
-        return name
-    short = hostname.partition(".")[0]
-    pairs = settings.get("NHC_NODE_MAP") or environ.get("NHC_NODE_MAP", "")
-    if pairs.startswith("/"):
-        from nhc.core.host import Host
-
-        pairs = Host().read_or(pairs)
-    for line in pairs.splitlines():
-        for pair in line.partition("#")[0].split():
-            host, equals, name = pair.partition("=")
-            if equals and host in (hostname, short):
-                return name
-    return short
-
-
-def target_name(environ: Mapping[str, str], hostname: str) -> str:
-    """What the configuration's targets are matched against: the host name, as LBNL NHC has it.
-
-    Where slurmd calls the node otherwise (several slurmd share the host), it is the node's name.
-    """
-    node = environ.get("SLURMD_NODENAME")
-    return hostname if not node or node == hostname.partition(".")[0] else node
 
 
 def job_devices(environ: Mapping[str, str]) -> Optional[str]:

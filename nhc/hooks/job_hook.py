@@ -8,6 +8,7 @@ from nhc.core.language import trust
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report, Verdict
 from nhc.core.state.store import State
+from nhc.core.system.node_name import scheduler_name, target_name
 from nhc.hooks.after_report import after_report
 from nhc.hooks.job_environment import (
     EPILOG,
@@ -17,9 +18,7 @@ from nhc.hooks.job_environment import (
     for_context,
     job_devices,
     job_size,
-    node_name,
     skipped,
-    target_name,
 )
 
 if TYPE_CHECKING:
@@ -38,7 +37,9 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     state = State()
     host = Host(settings=settings, memory=state)
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
-    target = target_name(environ, hostname)
+    target = target_name(environ, settings, hostname)
+    if target != hostname:
+        settings["HOSTNAME"] = target  # the shell of a line sees the name that targets are matched against
 
     # What drains nodes without being watched runs what the site wrote, and a profile where that names one. The
     # controller's machine is none of the nodes its hooks judge.
@@ -49,7 +50,7 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
         trust=trust.rule(settings, hook=True, named=False),
     )  # fmt: skip
     everything = {**settings, **plan.settings}
-    name = node_name(environ, everything, hostname)
+    name = scheduler_name(environ, everything, hostname, host.read_or)
     if plan.notes:
         from nhc.hooks.log import warn
 

@@ -24,7 +24,8 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     from nhc.core.language.problems import ConfigError
     from nhc.core.plan import UNLESS_NAMED
     from nhc.core.state.store import State
-    from nhc.hooks.job_environment import for_context, node_name, target_name
+    from nhc.core.system.node_name import scheduler_name, target_name
+    from nhc.hooks.job_environment import for_context
     from nhc.node.planning.node_plan import node_plan
     from nhc.node.planning.profiles import NoProfile
     from nhc.node.run.engine import run
@@ -32,7 +33,9 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     state = State()
     host = Host(settings=settings, memory=state)
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
-    name = settings.get("HOSTNAME") or target_name(os.environ, hostname)
+    name = target_name(os.environ, settings, hostname)
+    if name != hostname:
+        settings["HOSTNAME"] = name  # the shell of a line sees the name that targets are matched against
     scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
     given = {key: value for key, value in settings.items() if key != "HELP"}
     output.verbose("Node Health Check starting.")
@@ -64,7 +67,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
             require_a_line(whole, settings, name)
         except ConfigError as error:  # run by slurmd: nobody reads the log's line that nothing was checked
             broken("healthcheck", error, os.environ, settings)
-    called = node_name(os.environ, settings, name)
+    called = scheduler_name(os.environ, settings, hostname, host.read_or)
     check_all = settings["NHC_CHECK_ALL"] == "1"
     deadline = 0.0 if "EVAL_LINE" in settings else None
     report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called, identify=True)

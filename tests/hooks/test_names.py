@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from nhc.core.host import Host
 from nhc.core.model import CheckResult, Report, Verdict, crit, ok
 from nhc.core.resource_manager import detect
-from nhc.hooks.job_environment import concerns, context_of, deadline, job_devices, node_name, skipped, target_name
+from nhc.core.system.node_name import scheduler_name, target_name
+from nhc.hooks.job_environment import concerns, context_of, deadline, job_devices, skipped
 from nhc.hooks.outcome import only_relevant
 from nhc.lab.testing.fake_host import FakeHost
 
@@ -21,23 +23,39 @@ from nhc.lab.testing.fake_host import FakeHost
         ({}, {"NHC_NODE_MAP": "host7=n7"}, "n7"),
         ({}, {"NHC_NODE_MAP": "host8=n8"}, "host7"),
         ({}, {}, "host7"),
+        ({}, {"HOSTNAME": "gpu7.cluster"}, "gpu7"),
+        ({}, {"HOSTNAME": "gpu7", "NHC_NODE_MAP": "gpu7=n7"}, "n7"),
+        ({}, {"HOSTNAME": "gpu7", "NHC_NODE_MAP": "host7=n7"}, "n7"),
+        ({"SLURMD_NODENAME": "n1"}, {"HOSTNAME": "gpu7"}, "n1"),
     ],
 )
 def test_a_node_is_called_what_the_scheduler_calls_it(environ, settings, name):
-    assert node_name(environ, settings, "host7.example.org") == name
+    assert scheduler_name(environ, settings, "host7.example.org", Host().read_or) == name
 
 
 def test_the_map_may_be_a_file(tmp_path):
     file = tmp_path / "map"
     file.write_text("# hosts\nhost6=n6\nhost7=n7 # the seventh\n")
-    assert node_name({}, {"NHC_NODE_MAP": str(file)}, "host7") == "n7"
-    assert node_name({}, {"NHC_NODE_MAP": str(tmp_path / "none")}, "host7") == "host7"
+    assert scheduler_name({}, {"NHC_NODE_MAP": str(file)}, "host7", Host().read_or) == "n7"
+    assert scheduler_name({}, {"NHC_NODE_MAP": str(tmp_path / "none")}, "host7", Host().read_or) == "host7"
 
 
-def test_targets_match_the_host_name_unless_the_node_is_called_otherwise():
-    assert target_name({"SLURMD_NODENAME": "host7"}, "host7.example.org") == "host7.example.org"
-    assert target_name({"SLURMD_NODENAME": "n1"}, "host7.example.org") == "n1"
-    assert target_name({}, "host7.example.org") == "host7.example.org"
+@pytest.mark.parametrize(
+    ("node", "hostname_setting", "target"),
+    [
+        ("host7", "", "host7.example.org"),
+        ("n1", "", "n1"),
+        ("", "", "host7.example.org"),
+        ("", "gpu7", "gpu7"),
+        ("host7", "gpu7", "gpu7"),  # one slurmd under its host's name: the site names the targets
+        ("gpu7", "gpu7.cluster", "gpu7.cluster"),
+        ("n1", "host7", "n1"),  # two slurmd share the host: HOSTNAME is the host's
+    ],
+)
+def test_targets_match_the_host_name_unless_the_node_is_called_otherwise(node, hostname_setting, target):
+    environ = {"SLURMD_NODENAME": node} if node else {}
+    settings = {"HOSTNAME": hostname_setting} if hostname_setting else {}
+    assert target_name(environ, settings, "host7.example.org") == target
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from nhc import __version__
 from nhc.core.command_line.options import FORMATS, UsageError, offered
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.host import Host
+from nhc.core.language.site_settings import site_settings
 from nhc.core.model import CheckResult, Report, unknown
 from nhc.core.plan import NO_CHECK
 
@@ -32,8 +33,8 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
         reason, f"{problems[0] if problems else 'nothing could be judged'}{more}", evidence=tuple(problems)
     )
     boot_id = host.boot_id()
-    report = Report(node or host.system.hostname(), boot_id, time.time(), 0.0, (CheckResult(NO_CHECK, outcome),),
-                    version=__version__)  # fmt: skip
+    name, result = node or site_settings().node_here(host), CheckResult(NO_CHECK, outcome)
+    report = Report(name, boot_id, time.time(), 0.0, (result,), version=__version__)
     try:
         emit(report, {"format": format, "output": output, "evidence": True, "color": "never"})
     except UsageError:

@@ -9,9 +9,12 @@ from __future__ import annotations
 import os
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.system.node_name import target_name
 
 if TYPE_CHECKING:
     from typing import Dict, List, Mapping, Optional, Sequence
+
+    from nhc.core.host import Host
 
 CONFDIR = "/etc/nhc"
 _DIRECTORIES = ("/etc/default", "/etc/sysconfig")
@@ -40,6 +43,14 @@ class SiteSettings(NamedTuple):
     def scripts(self) -> str:
         """The directory of the site's own checks."""
         return self.settings.get("INCDIR") or f"{self.settings.get('CONFDIR') or CONFDIR}/scripts"
+
+    def node_here(self, host: Host) -> str:
+        """What targets are matched against on this node, by its settings (`nhc.core.system.node_name`)."""
+        return target_name(os.environ, self.settings, host.system.hostname())
+
+    def of_node(self, node: str) -> Mapping[str, str]:
+        """The settings for a plan of `node`: the shell of a line sees the name that targets are matched against."""
+        return {**self.settings, "HOSTNAME": node} if "HOSTNAME" in self.settings else self.settings
 
     def paths(self, given: Sequence[str]) -> List[str]:
         """The configurations to read: those that were named, else the node's where it is there or the file names it."""

@@ -20,18 +20,19 @@ from nhc.core.command_line.printing import show
 from nhc.core.command_line.report_output import emit, write_atomically
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.host import Host
+from nhc.core.language.site_settings import site_settings
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.resource_manager import detect
 from nhc.core.state.kept_suite import suite_name
 from nhc.core.state.store import State
+from nhc.core.system.node_name import scheduler_name
 from nhc.core.units import show_seconds
 from nhc.deep import calibrate as calibration
 from nhc.deep import hyperpod, journal, runner
 from nhc.deep.commands.deep_delivery import push_settings, to_server
 from nhc.deep.fleet_norm import LEAST, propose
 from nhc.deep.kinds import kinds
-from nhc.hooks.job_environment import node_name
 from nhc.marks.plugins import open_adapter
 from nhc.marks.ports.adapter import AdapterError, NodeSource
 from nhc.node.commands.gate import status as on_unknown
@@ -115,7 +116,7 @@ def run_command(**options: Any) -> int:
     Exit status: 0 good, 1 bad, 2 wrong usage, 3 could not tell.
     """
     host, state = _host(options["record"]), State()
-    node = options["node"] or host.system.hostname()
+    node = options["node"] or site_settings().node_here(host)
     started = (host.time(), host.monotonic())
     terminal = sys.stderr.isatty() and not options["quiet"]
     try:
@@ -125,7 +126,8 @@ def run_command(**options: Any) -> int:
             options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
             _source(options["adapter"], host, dict(plan.settings)), terminal,
             lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
-            options["node"] or node_name(os.environ, dict(plan.settings), node), options["seed"], options["require"],
+            options["node"] or scheduler_name(os.environ, plan.settings, host.system.hostname(), host.read_or),
+            options["seed"], options["require"],
         )  # fmt: skip
     except (suites.NoSuite, UsageError) as error:
         raise CommandError(str(error), EXIT_USAGE) from None
@@ -239,7 +241,7 @@ def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSou
 def list_command(suite: str, form: str, node: str) -> None:
     """List the suites, or what one of them runs on this node, and about how long that takes."""
     host, state = Host(memory=State()), State()
-    name = node or host.system.hostname()
+    name = node or site_settings().node_here(host)
     try:
         there = suites.suites(host)
         chosen = [suite] if suite else [known.name for known in there.values()]

@@ -224,10 +224,13 @@ def _kernel(named: Sequence[str], nodes: Sequence[str], witnesses: List[Witness]
 def _memory(job: str, nodes: Sequence[str], logs: JobLogs) -> List[Clue]:
     """What the job's control group on this machine counts: it is there within the job, and until its last step ends."""
     from nhc.core.host import Host
+    from nhc.core.language.site_settings import site_settings
+    from nhc.core.system.node_name import scheduler_name
     from nhc.node.facts import job_memory
 
-    events = job_memory.of_job(Host(), job)
-    here = logs.node(os.uname().nodename)
+    host = Host()
+    events = job_memory.of_job(host, job)
+    here = logs.node(scheduler_name(os.environ, site_settings().settings, host.system.hostname(), host.read_or))
     return why_nodes.memory_clues(here if here in nodes else "", events) if events is not None else []
 
 

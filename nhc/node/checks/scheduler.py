@@ -7,6 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Outcome, crit, ok, skip, unknown, warn
 from nhc.core.resource_manager import MANAGERS, Detected, Manager, resource_manager
+from nhc.core.system.node_name import scheduler_name
 from nhc.core.units import one_of, seconds, text
 from nhc.node.facts import scheduler
 
@@ -97,7 +98,7 @@ def check_scheduler_node(
     which = _which(host, name)
     if isinstance(which, Outcome):
         return which
-    wanted = node or host.setting("SLURMD_NODENAME") or host.system.hostname().partition(".")[0]
+    wanted = node or scheduler_name(host.environ, host.settings, host.system.hostname(), host.read_or)
     try:
         view = scheduler.view(host, which, wanted, deadline)
     except scheduler.BadSchedulerAnswer as error:

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from nhc.core.command_line.options import CheckLocalOptions
     from nhc.core.host import Host
+    from nhc.core.language.site_settings import SiteSettings
     from nhc.core.model import Report
     from nhc.core.plan import Plan
     from nhc.core.state.store import State
@@ -35,6 +36,7 @@ def main(argv: Sequence[str]) -> int:
 
 def run(options: CheckLocalOptions) -> int:
     """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
+    from nhc.core.language.site_settings import site_settings
     from nhc.core.state.store import State
     from nhc.node.planning.local import select
 
@@ -46,14 +48,15 @@ def run(options: CheckLocalOptions) -> int:
     max_age = _time(options["max_age"], "--max-age")
     state = State()
     host = _host(options["root"], state)
-    name = options["node"] or host.system.hostname()
+    site = site_settings()
+    name = options["node"] or site.node_here(host)
     if max_age is not None:
         fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
         if fresh is not None:
             return _print_report(fresh, options)
     problems: List[str] = []
     asked = question(options)
-    plan = plan_of(asked, name, host, state, problems)
+    plan = plan_of(asked, name, host, state, problems, site)
     if plan is None:
         from nhc.core.command_line import unusable
 
@@ -141,7 +144,10 @@ def question(options: CheckLocalOptions) -> Question:
     )
 
 
-def plan_of(asked: Question, name: str, host: Host, state: State, lines: Optional[List[str]] = None) -> Optional[Plan]:
+def plan_of(
+    asked: Question, name: str, host: Host, state: State, lines: Optional[List[str]] = None,
+    site: Optional[SiteSettings] = None,
+) -> Optional[Plan]:  # fmt: skip
     """The node's whole plan; None where the configuration cannot be used, which is said on stderr.
 
     Each line of that is added to `lines` as well. Raises UsageError for a profile that cannot be used.
@@ -150,7 +156,7 @@ def plan_of(asked: Question, name: str, host: Host, state: State, lines: Optiona
     from nhc.node.planning.profiles import NoProfile
 
     try:
-        return load_plan(asked, name, host, state)
+        return load_plan(asked, name, host, state, site)
     except NoProfile as error:
         raise UsageError(f"--profile: {error}") from None
     except OSError as error:

@@ -7,10 +7,11 @@ import sys
 import click
 
 from nhc.core.exit_status import EXIT_UNKNOWN
+from nhc.core.host import Host
 from nhc.core.language import trust
 from nhc.core.language.loader import ConfigError, validate, without_lines
 from nhc.core.language.setting_rules import problem
-from nhc.core.language.site_settings import host_names, site_settings
+from nhc.core.language.site_settings import site_settings
 from nhc.core.language.targets import Targets, external_matcher
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.node_ranges import fold
@@ -85,7 +86,7 @@ def check_command(
         print(f"{site.path}: {mistake}", file=sys.stderr)
     if validation.problems or site.note or wrong:
         return 2
-    own = [] if files or nodes or hostname else [host_names()["HOSTNAME"]]
+    own = [] if files or nodes or hostname else [site.node_here(Host())]
     missing = without_lines(files or (site.config,), nodes or own, site.settings, where)
     if missing:
         print(f"no line is for {fold(missing)}: hooks check nothing there", file=sys.stderr)

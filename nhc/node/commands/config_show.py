@@ -40,18 +40,19 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     """
     state = State()
     host = Host(memory=state)
-    here = host.system.hostname()
     site = site_settings()
+    here = site.node_here(host)
     paths = site.paths(files)
     name = node or here
+    settings = site.of_node(name)
     wanted = profile or (AUTO if name == here else UNLESS_NAMED)
     try:
         directories = site.scripts_directories(scripts)
-        plan = node_plan(state, host, name, paths, scripts=directories, settings=site.settings, profile=wanted,
+        plan = node_plan(state, host, name, paths, scripts=directories, settings=settings, profile=wanted,
                          ask=True, default=default_text)  # fmt: skip
         chosen = _profile(plan, host, wanted)
         origins = dict.fromkeys(site.settings, (site.path, 0))
-        origins.update(loader.origins(paths, name, directories, site.settings) if paths else {})
+        origins.update(loader.origins(paths, name, directories, settings) if paths else {})
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None
     if context:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 import sys
 import tempfile
 import time
@@ -15,6 +14,7 @@ import click
 from nhc import __version__
 from nhc.core.host import Host
 from nhc.core.language import loader
+from nhc.core.language.site_settings import site_settings
 from nhc.core.matching.nodeset import problem
 from nhc.core.model import Outcome, Verdict, printable
 from nhc.core.state.store import State
@@ -50,7 +50,9 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
     path = output or f"{directory.rstrip('/')}/{name}.conf.auto"
     if not force:
         _keep(path)
-    mask = target or socket.gethostname()
+    host = Host(memory=State())
+    node = site_settings().node_here(host)
+    mask = target or node
     wrong = problem(mask)
     if wrong or re.search(r"\|\||[#\n]", mask):
         raise click.UsageError(f"-H: {wrong[0] if wrong else f'{mask!r} cannot be a target'}")
@@ -59,9 +61,8 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
         re.compile(pattern)
     except re.error as error:
         raise click.UsageError(f"-b: {dmi!r} is not a regular expression: {error}") from None
-    host = Host(memory=State())
     groups = generate.groups(host, pattern)
-    held = judge(groups)
+    held = judge(groups, node)
     text = render(groups, held, mask, host)
     if verbose:
         for line, outcome in held.items():
@@ -72,11 +73,11 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
     _write(path, text)
 
 
-def judge(groups: List[LineGroup]) -> Dict[str, Outcome]:
+def judge(groups: List[LineGroup], node: str) -> Dict[str, Outcome]:
     """What each line says of this node now, the worst where it says several things."""
     lines = list(dict.fromkeys(line for group in groups for line in group.lines))
     text = "".join(f"* || {line}\n" for line in lines)
-    plan = loader.load_text(text, _SOURCE, socket.gethostname())
+    plan = loader.load_text(text, _SOURCE, node)
     worst: Dict[str, Outcome] = {}
     with tempfile.TemporaryDirectory() as memory:
         report = run(plan, Host(), state=State(memory), check_all=True, deadline=120)
@@ -91,7 +92,7 @@ def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: H
     """The configuration's text."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime())
     head = (
-        f"# What {socket.gethostname()} was and had on {stamp}.\n"
+        f"# What {site_settings().node_here(host)} was and had on {stamp}.\n"
         f"# Written by nhc genconf {__version__}: look it through before you use it.\n"
         "#\n"
         "# A line is TARGET || CHECK ARGUMENTS. Widen the target where other nodes are to be the same, as in\n"

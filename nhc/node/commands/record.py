@@ -14,7 +14,7 @@ from nhc.core.command_line.options import FORMATS, UsageError
 from nhc.core.command_line.report_output import emit
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.language.loader import load
-from nhc.core.language.site_settings import is_secret
+from nhc.core.language.site_settings import is_secret, site_settings
 from nhc.core.language.targets import OwnTargets
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report
@@ -67,7 +67,7 @@ def recording_host(directory: str, raw: bool = False) -> RecordingHost:
 def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
     """Raises OSError where the directory cannot be written."""
     host = recording_host(directory, raw)
-    name = node or host.system.hostname()
+    name = node or site_settings().node_here(host)
     started = (host.time(), host.monotonic())
     try:
         plan = _plan(Question(config, profile=profile, checks=check), name, host)

@@ -7,6 +7,7 @@ import re
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.resource_manager import resource_manager
+from nhc.core.system.node_name import scheduler_name
 
 if TYPE_CHECKING:
     from typing import FrozenSet, List
@@ -44,7 +45,8 @@ def job_users(host: Host) -> FrozenSet[str]:
 
 
 def _slurm(host: Host) -> FrozenSet[str]:
-    node = host.setting("SQUEUE_NODE").split() or ["-w", host.system.hostname().partition(".")[0]]
+    name = scheduler_name(host.environ, host.settings, host.system.hostname(), host.read_or)
+    node = host.setting("SQUEUE_NODE").split() or ["-w", name]
     form = host.setting("SQUEUE_FMT_ARGS").split() or ["--noheader", "-o", "%u"]
     argv = [*(host.setting("SQUEUE_CMD").split() or ["squeue"]), *node, *form]
     try:

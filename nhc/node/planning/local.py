@@ -9,9 +9,10 @@ from nhc.core.plan import BUILT_IN, DEEP
 from nhc.node.planning.node_plan import node_plan
 
 if TYPE_CHECKING:
-    from typing import Sequence, Set
+    from typing import Optional, Sequence, Set
 
     from nhc.core.host import Host
+    from nhc.core.language.site_settings import SiteSettings
     from nhc.core.plan import Item, Plan
     from nhc.core.state.store import State
 
@@ -34,16 +35,16 @@ class Question(NamedTuple):
     tags: Sequence[str] = ()
 
 
-def load_plan(asked: Question, node: str, host: Host, state: State) -> Plan:
-    """All of the node's plan, `select` not yet applied.
+def load_plan(asked: Question, node: str, host: Host, state: State, site: Optional[SiteSettings] = None) -> Plan:
+    """All of the node's plan, `select` not yet applied. `site` are the node's settings where they were read just now.
 
     A run in a scheduler's context, which holds a job up, never asks a cloud's metadata service for the node's type.
     Raises language.loader.ConfigError, planning.profiles.NoProfile, and OSError for a profile's file.
     """
-    site = site_settings()
+    site = site_settings() if site is None else site
     paths = site.paths(asked.config)
     plan = node_plan(
-        state, host, node, paths, settings=site.settings, scripts=site.scripts_directories(asked.scripts),
+        state, host, node, paths, settings=site.of_node(node), scripts=site.scripts_directories(asked.scripts),
         profile=asked.profile, ask=not asked.context, default=default_text, default_path=site.config,
         trust=trust.rule(site.settings, hook=False, named=bool(asked.config or asked.scripts)),
     )  # fmt: skip

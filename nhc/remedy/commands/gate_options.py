@@ -11,9 +11,10 @@ from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.option_groups import under
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.host import Host
+from nhc.core.language.site_settings import site_settings
 from nhc.core.model import printable
 from nhc.core.state.store import State
-from nhc.hooks.job_environment import node_name
+from nhc.core.system.node_name import scheduler_name
 from nhc.marks.plugins import gatekeeper, lifecycle_hook
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.gates import Gatekeeper, LifecycleHook
@@ -40,7 +41,7 @@ class Here(NamedTuple):
 def here(settings: GateSettings, node: str) -> Optional[Here]:
     """The node that this runs on, None where it is in no group."""
     host = Host(memory=State())
-    name = node or node_name(os.environ, {}, host.system.hostname())
+    name = node or scheduler_name(os.environ, site_settings().settings, host.system.hostname(), host.read_or)
     rules = settings.rules(name)
     return Here(name, rules, host) if rules is not None else None
 

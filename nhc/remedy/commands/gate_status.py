@@ -12,6 +12,7 @@ from nhc.core.command_line.option_groups import GroupedCommand
 from nhc.core.command_line.printing import age, show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host
+from nhc.core.language.site_settings import site_settings
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
 from nhc.core.state import gate_record as record
@@ -140,7 +141,7 @@ def _expected(rules: GateRules, findings: List[LimitFinding]) -> float | None:
     """Seconds that the suite takes on a node like this one; None where it cannot be read."""
     host = Host(memory=State())
     try:
-        plan = suites.plan_of(rules.suite, host, host.system.hostname(), State())
+        plan = suites.plan_of(rules.suite, host, site_settings().node_here(host), State())
     except (suites.NoSuite, ValueError, OSError) as error:
         findings.append(LimitFinding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
         return None

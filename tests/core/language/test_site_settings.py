@@ -259,3 +259,42 @@ def test_literals_are_read_as_bash_reads_them(text, tmp_path):
     found = site_settings._literals(text)
     if found is not None:
         assert found == sysconfig_file._read_with_bash(str(path), {})
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("line", "target"),
+    [("HOSTNAME=node7", "node7"), ('HOSTNAME="node7.${HOSTNAME%%.*}"', f"node7.{NODE.partition('.')[0]}")],
+)
+def test_every_door_obeys_the_name_that_the_site_gives_the_host(tmp_path, line, target):
+    need("root", os.geteuid() == 0, "to give a command an /etc/default of its own")
+    node = Node(tmp_path)
+    node.file.write_text(f"CONFDIR={tmp_path}/etc\nMARK_OFFLINE=0\n{line}\n")
+    (tmp_path / "etc" / "nhc.conf").write_text(
+        f"{target} || check_file_test -f /nonexistent/for-node7\n* || [ $HOSTNAME = {target} ] && true\n"
+    )
+    done = node.nhc("check", "local", "--all", "--profile", "none", "--format", "json")
+    assert (json.loads(done.stdout)["host"], results(done)) == (target, [("nhc.conf:1", "CRIT"), ("nhc.conf:2", "OK")])
+    shown = json.loads(node.nhc("config", "show", "--profile", "none", "--format", "json").stdout)
+    assert (shown["node"], [check["line_number"] for check in shown["checks"]]) == (target, [1, 2])
+    assert node.nhc("config", "check").stderr == ""
+    assert "2 results recorded, CRIT" in node.nhc("record", tmp_path / "recorded").stdout
+    assert node.hook("healthcheck", "LOGFILE=-").returncode == 1
+    assert "node7 is unhealthy: check_file_test" in node.hook("prolog").stderr
+    asked = node.nhc("check", "local", "--all", "--profile", "none", "-n", "other", "--format", "json")
+    assert json.loads(asked.stdout)["host"] == "other"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("hook", ["prolog", "healthcheck"])
+def test_hooks_of_two_slurmd_judge_each_by_its_own_name(tmp_path, hook):
+    """HOSTNAME in the settings is the host's, which none of the two is called."""
+    need("root", os.geteuid() == 0, "to give a command an /etc/default of its own")
+    node = Node(tmp_path)
+    node.file.write_text(f"CONFDIR={tmp_path}/etc\nMARK_OFFLINE=0\nHOSTNAME={NODE}\n")
+    (tmp_path / "etc" / "nhc.conf").write_text("n1 || check_file_test -f /nonexistent/n1\n* || true\n")
+    words = ("LOGFILE=-",) if hook == "healthcheck" else ()
+    for name, sick in (("n1", True), ("n2", False)):
+        node.env["SLURMD_NODENAME"] = name
+        done = node.hook(hook, *words)
+        assert ("/nonexistent/n1" in done.stdout + done.stderr) is sick, name

@@ -47,10 +47,12 @@ def test_a_crash_is_told_by_its_signal():
     [
         ("Unable to determine the device handle for GPU 0000:BA:00.0: Unknown Error", "0000:BA:00.0"),
         ("Unable to determine the device handle for GPU0000:01:00.0: Not Found", "0000:01:00.0"),
-        ("Unable to determine the device handle for GPU4: 0000:CA:00.0: GPU is lost.  Reboot the system to recover "
-         "this GPU", "0000:CA:00.0"),
+        (
+            "Unable to determine the device handle for GPU4: 0000:CA:00.0: GPU is lost.  Reboot the system",
+            "0000:CA:00.0",
+        ),
     ],
-)  # fmt: skip
+)
 def test_a_gpu_without_a_handle_is_lost_whatever_the_status(status, printed, target):
     host = FakeHost(pci_tree(), {"nvidia-smi": Completed(status, f"GPU 0: H100\n{printed}\n")})
     outcome = check_nvsmi_healthmon(host)

@@ -122,3 +122,20 @@ def test_the_schedulers_reason_is_told_and_torque_is_asked_its_way():
         return Completed(0, "node001\n     state = down\n     note = bad disk\n")
 
     assert judge(FakeHost({}, {"pbsnodes": torque}), "check_scheduler_node").message.endswith("as down: bad disk")
+
+
+@pytest.mark.parametrize(
+    ("settings", "name"),
+    [
+        ({"NHC_NODE_NAME": "n7"}, "n7"),
+        ({"NHC_NODE_MAP": "vm=n8 h=n9"}, "n9"),
+        ({"HOSTNAME": "gpu7.x"}, "gpu7"),
+        ({}, "h"),
+    ],
+)
+def test_the_node_is_asked_for_as_the_scheduler_calls_it(settings, name):
+    shown = f"NodeName={name} Arch=x86_64 State=IDLE ThreadsPerCore=1\n"
+    host = FakeHost({}, {"scontrol": shown}, settings)
+    host.system.node = "h"
+    assert judge(host, "check_scheduler_node -r slurm").target == name
+    assert host.system.ran[-1][-1] == name

@@ -338,7 +338,8 @@ class TestSiteScripts:
     @pytest.mark.parametrize(
         ("ending", "how"),
         [("exit 5", "status 5"), ("exit", "status 0"), ("exec true", "status 0"), ("kill -9 $$", "signal 9"),
-         ("exit -1", "status 255"),         ("set -e; false", "status 1"), ("set -u; echo $nothing", "status 1")],  # 127 or 1, as bash has it
+         ("exit -1", "status 255"), ("set -e; false", "status 1"),
+         ("set -u; echo $nothing", "status 1")],  # 127 or 1, as bash has it
     )  # fmt: skip
     def test_a_script_that_ends_the_shell_is_named_and_left_out(self, tmp_path: Path, ending: str, how: str) -> None:
         scripts = {"a": "check_a() { true; }\n", "b": f"echo no licence; {ending}\ncheck_b() {{ true; }}\n",
