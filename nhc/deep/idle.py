@@ -13,7 +13,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from nhc.core.host import Host
 from nhc.core.model import printable
 from nhc.core.resource_manager import JOB_VARIABLES
-from nhc.marks.ports.adapter import NodeSource, NodeState, OtherJobs
+from nhc.marks.ports.adapter import NodeSource, NodeState, OtherJobs, SharesHosts
 from nhc.node.checks.gpu_processes import SERVICES
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.processes import stat_of
@@ -116,7 +116,20 @@ def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occu
     beside: Sequence[str] = ()
     if state is not None and job and isinstance(source, OtherJobs):
         beside = source.other_jobs(node, "", job)
-    return judge(state, node, environ, beside)
+    found = judge(state, node, environ, beside)
+    if state is None or job or not isinstance(source, SharesHosts):
+        return found
+    mates = source.host_mates(node)
+    return _with_mates(found, source.nodes(mates)) if mates else found
+
+
+def _with_mates(found: Occupancy, mates: Sequence[NodeState]) -> Occupancy:
+    """The same with what is on the other nodes of the same machine: a test loads the machine, not a node's name."""
+    busy = [Occupant("the scheduler", f"work runs on {mate.name}, on the same machine ({mate.shown})")
+            for mate in mates if mate.busy]  # fmt: skip
+    open_to_work = [mate.name for mate in mates if mate.available and not mate.busy]
+    notes = [f"{_some(open_to_work, SHOWN)}, on the same machine, takes new work"] if open_to_work else []
+    return Occupancy((*found.busy, *busy), (*found.notes, *notes))
 
 
 def _job(environ: Mapping[str, str]) -> str:

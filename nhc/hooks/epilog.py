@@ -4,6 +4,7 @@
     NHC_EPILOG_CLEAN  what of it to clean up (default: nothing)
     NHC_EPILOG_DRAIN  what of it drains the node even uncleaned (default: nothing)
     NHC_EPILOG_TMP    directories to look for files in (default: /tmp)
+    NHC_EPILOG_LOGINS 1: what the user's login on this node may hold counts as well (default: 0)
     NHC_EPILOG_GPU_MB MiB of GPU memory that may be in use after a job (default: 1024)
     NHC_EPILOG_WHY    1: write into a failed job's output why it ended (default: 0)
 
@@ -16,12 +17,12 @@ from __future__ import annotations
 import time
 
 from nhc.core.host import Host
-from nhc.core.language.setting_words import KINDS
+from nhc.core.language.setting_words import KINDS, PROCESSES
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import CheckResult, Outcome, Report, Verdict, crit, warn
 from nhc.core.state.store import State
 from nhc.hooks import log
-from nhc.hooks.job_environment import job_devices, watch_only
+from nhc.hooks.job_environment import is_on, job_devices, watch_only
 from nhc.hooks.leftovers import Leftover, find
 from nhc.hooks.tell_why import tell_why
 from nhc.marks.ports.adapter import AdapterError, Effect, OtherJobs
@@ -73,6 +74,8 @@ def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str]
     directories = settings.get("NHC_EPILOG_TMP", "/tmp").split()  # noqa: S108 (where users leave files)
     most = _number(settings.get("NHC_EPILOG_GPU_MB", ""), 1024.0)
     leftovers = find(host, (*wanted, *to_clean, *to_drain), int(uid), job, job_devices(environ), directories, most)
+    if not is_on(settings, "NHC_EPILOG_LOGINS") and any(left.login for left in leftovers):
+        leftovers = [left for left in leftovers if left.sure or (left.kind == PROCESSES and not left.login)]
     if any(not left.sure for left in leftovers) and _has_other_jobs(node, environ, settings):
         leftovers = [left for left in leftovers if left.sure]
     return [

@@ -2,8 +2,9 @@
 
 A process that has the job's SLURM_JOB_ID in its environment is the job's; one that has another job's is not.
 Everything else that belongs to the user (processes without it, shared memory, files) counts only when the
-user has no other job on the node, which the resource manager is asked only where there is something to ask
-about. System users are never looked at.
+user has no other job on the machine, which the resource manager is asked only where there is something to ask
+about. System users are never looked at, and what a login may hold (its shell, an editor, a file of it in /tmp)
+counts only where the site says so (NHC_EPILOG_LOGINS).
 """
 
 from __future__ import annotations
@@ -23,6 +24,10 @@ if TYPE_CHECKING:
 
 SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon"})
 """A login session's own processes: they end with the session, and a login without a job is not ours to judge."""
+LOGINS = SESSION | {"login"}
+"""What a login's processes descend from. On a machine with systemd their control group says it as well."""
+GENERATIONS = 64
+"""Parents that are looked at; more than a shell in a shell in a session has."""
 PROOF_WAIT = 5.0
 """Seconds for nhc's own proof of a GPU (check_gpu_proof_beside) to end: it takes one or two."""
 
@@ -31,7 +36,7 @@ class Leftover(NamedTuple):
     """One thing left. `name` identifies it to whoever cleans: a pid, a path, a segment's number, a GPU's index.
 
     `sure` says that it is the job's; else it is only the user's. `mark` tells a process from a later one of
-    the same pid (its start time).
+    the same pid (its start time). `login` says that it is a process of a login session, not of a job.
     """
 
     kind: str
@@ -39,6 +44,7 @@ class Leftover(NamedTuple):
     what: str
     sure: bool = False
     mark: str = ""
+    login: bool = False
 
 
 def processes(host: Host, uid: int, job: str) -> List[Leftover]:
@@ -58,8 +64,30 @@ def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
         return None  # it has just ended
     if stat.state in "ZX" or (its_job and its_job != job) or (not its_job and stat.name in SESSION):
         return None
+    login = _of_login(host, pid, stat.parent, uid, bool(its_job))
     state_text = " (uninterruptible)" if stat.state == "D" else ""
-    return Leftover(PROCESSES, pid, f"process {pid} ({stat.name}){state_text}", its_job == job, str(stat.started))
+    what = f"process {pid} ({stat.name}){state_text}"
+    return Leftover(PROCESSES, pid, what, its_job == job and not login, str(stat.started), login)
+
+
+def _of_login(host: Host, pid: str, parent: int, uid: int, has_job: bool) -> bool:
+    """Whether a process belongs to a login session: it descends from one, or is in its control group.
+
+    One with a job in its environment is the job's, unless it descends from salloc, whose shell has the job's variables.
+    """
+    for _generation in range(GENERATIONS):
+        if parent <= 1:
+            break
+        try:
+            stat = parse_stat(host.read(f"/proc/{parent}/stat"))
+        except (OSError, ValueError):
+            break
+        if stat.name in ("slurmd", "slurmstepd"):  # a job's, even where slurmd was started from a login
+            return False
+        if stat.name == "salloc" or (stat.name in LOGINS and not has_job):
+            return True
+        parent = stat.parent
+    return not has_job and f"/user-{uid}.slice/" in host.read_or(f"/proc/{pid}/cgroup")
 
 
 def parse_environ(data: bytes) -> str:
@@ -161,10 +189,9 @@ def find(
     directories: Sequence[str],
     most: float,
 ) -> List[Leftover]:
-    """Everything of these kinds, the sure ones and the others."""
-    leftovers: List[Leftover] = []
-    if PROCESSES in kinds:
-        leftovers += processes(host, uid, job)
+    """Everything of these kinds, the sure ones and the others, and the processes of the user's logins in any case."""
+    running = processes(host, uid, job) if {PROCESSES, SHM, TMP}.intersection(kinds) else []
+    leftovers = [left for left in running if left.login or PROCESSES in kinds]
     if SHM in kinds:
         leftovers += shared_memory(host, uid)
     if TMP in kinds:

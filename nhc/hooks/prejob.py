@@ -1,7 +1,7 @@
 """A suite of seconds before a job: `NHC_PROLOG_SUITE`, within a budget that a prolog can afford.
 
 It runs after the prolog's own checks, and only where they passed. A suite that did not end in its budget, or could not
-begin beside another job, could not tell: `NHC_PROLOG_SUITE_UNKNOWN` says whether the job starts all the same.
+begin beside another job on the machine, could not tell: `NHC_PROLOG_SUITE_UNKNOWN` says whether the job starts.
 """
 
 from __future__ import annotations
@@ -62,6 +62,9 @@ def _run(
         return itself(f"{BUDGET}={settings[BUDGET]}: more than 0 and at most {MOST:g} seconds")
     if settings.get(UNTOLD, "admit") not in ("admit", "refuse"):
         return itself(f"{UNTOLD}={settings[UNTOLD]} is neither admit nor refuse")
+    beside = _beside(node, settings, environ)
+    if beside:
+        return itself(beside)
     argv = ["deep", "run", suite, "-n", node, "--adapter", "none", "-f", "json", "-q", "--timeout", f"{budget:g}s"]
     env = {name: value for name, value in environ.items() if name in KEPT or name.startswith("NHC_")}
     process.give_time_to_end(ENDING)
@@ -82,3 +85,19 @@ def _run(
         return itself("its report is of another run, or judged nothing")
     kept_suite.keep(state, done.stdout)
     return report.results
+
+
+def _beside(node: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> str:
+    """Why the suite must not run: other jobs are on this machine, under another of its nodes' names too. Else ""."""
+    from nhc.hooks.marking import scheduler
+    from nhc.marks.ports.adapter import AdapterError, OtherJobs
+
+    job = environ.get("SLURM_JOB_ID", "")
+    adapter: object = scheduler(environ, settings) if job else None
+    if not isinstance(adapter, OtherJobs):
+        return ""
+    try:
+        others = adapter.other_jobs(node, "", job)
+    except AdapterError as error:
+        return f"whether other jobs are here cannot be told: {error}"
+    return f"job {others[0]} is on this machine" if others else ""

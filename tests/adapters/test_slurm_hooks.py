@@ -262,6 +262,79 @@ def test_leftover_processes_of_the_job_are_ended_and_another_users_are_not(clust
     until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
 
 
+@pytest.fixture
+def games(hooks):
+    """A user that no other test's jobs are of, and a directory of theirs that is cleaned as /tmp."""
+    user = pwd.getpwnam("games").pw_uid
+    place = hooks.directory / f"shared-tmp-{os.urandom(4).hex()}"
+    place.mkdir()
+    place.chmod(0o777)
+    quiet_health_check(hooks)
+    hooks.configure(NHC_EPILOG_CLEAN="processes shm tmp", NHC_EPILOG_TMP=str(place), MAX_SYS_UID=str(user - 1))
+    return user, place
+
+
+def as_user(user, *argv):
+    nothing = subprocess.DEVNULL
+    return subprocess.Popen(
+        argv, user=user, group="nogroup", extra_groups=[], cwd="/", env={"PATH": "/usr/bin:/bin"}, stdin=nothing,
+        stdout=nothing, stderr=nothing,
+    )  # fmt: skip
+
+
+def test_what_may_be_the_users_job_on_another_slurmd_of_this_host_stays(cluster, hooks, games):
+    """Several slurmd share the host: the user's job runs as n2, the epilog cleans after the one on n1."""
+    user, place = games
+    running = cluster.submit(
+        f"touch {place}/of-the-job-on-n2\nenv -i PATH=/usr/bin:/bin sh -c 'echo $$ > {place}/pid; exec sleep 300'",
+        "--nodelist=n2", f"--uid={user}", "--output=/dev/null",
+    )  # fmt: skip
+    until(lambda: (place / "pid").exists() and (place / "pid").read_text().strip(), what="the job on n2 to run")
+    pid = int((place / "pid").read_text())
+    try:
+        ended(cluster, cluster.submit("true", "--nodelist=n1", f"--uid={user}", "--output=/dev/null"))
+        until(lambda: cluster.state("n1") == "idle", what="the epilog on n1 to end")
+        assert (alive(pid), (place / "of-the-job-on-n2").exists()) == (True, True)
+        assert cluster.job(running)["JobState"] == "RUNNING"
+    finally:
+        cluster.run("scancel", running)
+    until(lambda: not alive(pid), what="the job on n2 to end")
+    ended(cluster, cluster.submit("true", "--nodelist=n1", f"--uid={user}", "--output=/dev/null"))
+    until(lambda: not (place / "of-the-job-on-n2").exists(), what="its file to be cleaned once nobody has a job here")
+
+
+def login_of(user, place):
+    """A login as sshd makes one: the user's sshd-session, its shell, an editor in it. None has a job."""
+    for name, program in (("sshd-session", "bash"), ("vim", "sleep")):
+        shutil.copy(shutil.which(program), place / name)
+    shell = f"bash -c '{place}/vim 300 & echo $! > {place}/pid; wait; :'"
+    login = as_user(user, str(place / "sshd-session"), "-c", f"{shell} & wait; :")
+    until(lambda: (place / "pid").exists() and (place / "pid").read_text().strip(), what="the login's editor")
+    return login, int((place / "pid").read_text())
+
+
+@pytest.mark.parametrize("all_counts", [False, True])
+def test_a_login_beside_the_job_keeps_its_shell_its_editor_and_its_files(cluster, hooks, games, tmp_path, all_counts):
+    user, place = games
+    if all_counts:
+        hooks.configure(NHC_EPILOG_CLEAN="processes shm tmp", NHC_EPILOG_TMP=str(place), MAX_SYS_UID=str(user - 1),
+                        NHC_EPILOG_LOGINS="1")  # fmt: skip
+    programs = hooks.directory / f"programs-{os.urandom(4).hex()}"
+    programs.mkdir()
+    programs.chmod(0o777)
+    login, editor = login_of(user, programs)
+    as_user(user, "touch", str(place / "draft")).wait(10)
+    try:
+        ended(cluster, cluster.submit("true", "--nodelist=n1", f"--uid={user}", "--output=/dev/null"))
+        until(lambda: cluster.state("n1") == "idle", what="the epilog to end")
+        assert (alive(editor), (place / "draft").exists()) == (not all_counts, not all_counts)
+    finally:
+        for pid in (editor, login.pid):
+            with suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        login.wait(10)
+
+
 def readable_to(user):
     """Whether this user's processes can import this checkout, as the job's own do to say why it ended."""
     argv = ["setpriv", f"--reuid={user}", "--clear-groups", sys.executable, "-c", "import nhc"]

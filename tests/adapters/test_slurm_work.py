@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from nhc.deep import idle
 from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING, Effect, Mark
 from nhc.marks.ports.marks import may_mark
 from nhc.marks.ports.repair import Machine, Rung
@@ -67,6 +68,19 @@ def test_a_suspended_job_is_work_though_its_node_is_idle(cluster):
     assert not Slurm({WORK_SETTING: "flags"}, cluster.env).nodes(["w1"])[0].busy, "what a hook need not ask"
     cluster.run("scancel", number)
     until(lambda: not busy(cluster, "w1"), what="the work to end")
+
+
+def test_work_on_another_node_of_the_same_machine_is_in_the_way_of_a_deep_check(cluster):
+    slurm = Slurm({}, cluster.env)
+    assert slurm.host_mates("w1") == ["w2", "w3"]
+    slurm.mark({"w1": Mark("check_x: bad")})
+    free = idle.scheduler(slurm, "w1", {})
+    assert (free.busy, free.notes) == ((), ("w2, w3, on the same machine, takes new work",))
+    job = cluster.submit("sleep 300", "--nodelist=n2")
+    until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
+    assert slurm.other_jobs("w1", "", "") == [job]
+    (busy,) = idle.scheduler(slurm, "w1", {}).busy
+    assert "w2" in busy.who
 
 
 def test_preempted_jobs_and_those_of_a_hidden_partition_are_work(cluster):

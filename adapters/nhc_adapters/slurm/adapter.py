@@ -43,6 +43,9 @@ src/scontrol/info_node.c), and prints these alone: the text of thousands is not 
 JSON_SINCE = (23, 2)
 """The release whose scontrol has --json."""
 
+HOSTS = ("sinfo", "-a", "-h", "-N", "-O", "NodeList:|,NodeHost:|")
+"""Each node and its NodeHostname, a line for each of its partitions."""
+
 TOPOLOGY_EVERY = 600.0
 """Seconds for which the topology is remembered."""
 
@@ -176,10 +179,18 @@ class Slurm(SlurmMarker):
             raise AdapterError(f"scontrol notify {job}: {complaint(notified)}")
 
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
-        """The user's jobs on a node, everybody's where none is named, other than one."""
+        """The user's jobs on a node's machine, everybody's where none is named, other than one."""
         whose = ("-u", plain(user)) if user else ("-t", "R,CG,S")
-        output = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", plain(node), *whose)
-        return [number for number in output.split() if number != job]
+        nodes = ",".join([plain(node), *self.host_mates(node)])
+        output = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", nodes, *whose)
+        return list(dict.fromkeys(number for number in output.split() if number != job))
+
+    def host_mates(self, node: str) -> List[str]:
+        """The other nodes whose slurmd run on the same machine (slurm.conf's NodeHostname). Raises AdapterError."""
+        rows = (line.split("|") for line in self.command.ask(*HOSTS).splitlines())
+        host_of = {row[0].strip(): row[1].strip() for row in rows if len(row) > 1}
+        host = host_of.get(node)
+        return sorted(name for name, other in host_of.items() if host and other == host and name != node)
 
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node; as `nhc.marks.ports.node_work.ListsWork`."""

@@ -69,6 +69,7 @@ RULES: Dict[str, Rule] = {
     "NHC_EPILOG_DRAIN": _kinds,
     "NHC_EPILOG_FIND": _kinds,
     "NHC_EPILOG_GPU_MB": _number,
+    "NHC_EPILOG_LOGINS": _switch,
     "NHC_EPILOG_MAX_AGE": units.seconds,
     "NHC_EPILOG_TIMEOUT": _seconds,
     "NHC_EPILOG_WHY": _switch,

@@ -362,10 +362,18 @@ class OtherJobs(Protocol):
     """Something that knows which jobs run on a node."""
 
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
-        """The user's jobs that are on the node now, without `job`; everybody's where `user` is "".
+        """The user's jobs that are on the node's machine now, without `job`; everybody's where `user` is "".
 
         Nothing of theirs may be cleaned up or disturbed. Raises AdapterError.
         """
+
+
+@port
+class SharesHosts(Protocol):
+    """Something whose nodes may share a machine, as several slurmd on one host do."""
+
+    def host_mates(self, node: str) -> List[str]:
+        """The other nodes that are on the same machine, sorted. Raises AdapterError."""
 
 
 def read_mark(source: NodeSource, name: str) -> Optional[Mark]:
