@@ -49,6 +49,13 @@ def after_report(
             status = epilog(report, environ, settings, state)
         else:
             return 0
+        if report.verdict in (Verdict.UNKNOWN, Verdict.CRIT):
+            from nhc.hooks.internal_error import lines_that_cannot_run, tell_useless_lines
+
+            lines = lines_that_cannot_run(report)
+            if lines:
+                tell_useless_lines(context, report.host, lines, environ, settings, state)
+                return status
         if context == HEALTHCHECK or (not status and context != PROLOG_SLURMCTLD):  # the controller judges other nodes
             _end_comment(context, report, environ, settings, state)
         return status
@@ -93,6 +100,7 @@ def _after_prolog(
         return unhealthy(context, report, environ, settings, state)
     if report.verdict is Verdict.UNKNOWN:
         from nhc.hooks.log import warn
+        from nhc.hooks.outcome import not_told
 
-        warn(f"{context}: could not tell whether {report.host} is healthy; the job starts")
+        warn(f"{context}: could not tell whether {report.host} is healthy; the job starts{not_told(report)}")
     return 0

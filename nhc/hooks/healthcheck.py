@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
 MEMORY = "mark"
 REREAD = 900.0
+UNTOLD, SAID_AGAIN = "untold", 3600.0
 
 
 def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> int:
     """Returns 0, or 1 where the resource manager did not do what it was asked."""
     if report.verdict is Verdict.UNKNOWN:
+        _log_untold(report, state)
         return 0  # could not tell: the node stays as it is
     healthy = report.verdict is not Verdict.CRIT
     if healthy and not _read_again(report, settings, state):
@@ -54,6 +56,19 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
     elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):
         remember_mark(state, report, True, mark if done.effect is Effect.CHANGED else None)
     return 1 if done.effect is Effect.FAILED else 0
+
+
+def _log_untold(report: Report, state: State) -> None:
+    """Log that nobody can tell how the node is, when that or its reason is new, and once in SAID_AGAIN."""
+    from nhc.hooks.outcome import not_told
+
+    why, now = not_told(report), time.time()
+    last = state.load(UNTOLD).get(report.host)
+    told, at = (last.get("why"), last.get("at")) if isinstance(last, dict) else (None, None)
+    if told == why and isinstance(at, (int, float)) and 0 <= now - at < SAID_AGAIN:
+        return
+    state.update(UNTOLD, lambda memory: memory.update({report.host: {"why": why, "at": now}}))
+    log.warn(f"healthcheck: could not tell whether {report.host} is healthy; it stays as it is{why}")
 
 
 def mark_here(adapter: Marker, report: Report, mark: Mark, settings: Mapping[str, str], state: State) -> Applied:

@@ -1,5 +1,8 @@
 """nhc itself fails in a hook: that is logged, left on the node as a comment, and the node is never marked for it.
 
+So is a line of the configuration that cannot be run. Its verdict is UNKNOWN at every run, so nhc marks nothing and puts
+nothing back for as long as it stands.
+
 What stands on a node is known by files: in `broken/NODE` of the state directory one for each hook that left a comment
 there, of the time when it did. The wrappers of adapters/slurm, for hooks that do not even start, write the same files.
 """
@@ -10,16 +13,20 @@ import os
 import sys
 
 from nhc.core.light import TYPE_CHECKING
+from nhc.core.model import Report, Verdict, describe, printable
 from nhc.core.state.store import State
+from nhc.hooks import log
 from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, context_of, watch_only
 
 if TYPE_CHECKING:
-    from typing import Dict, Mapping, Optional
+    from typing import Dict, List, Mapping, Optional, Sequence
 
     from nhc.core.plan import Plan
 
 QUIET = 3600.0
 """Seconds for which a hook that left a comment leaves no second one. One that fails on renews it after that."""
+CANNOT_BE_RUN = ("NoSuchCheck", "BadArguments", "BadLine", "ShellSyntax", "ScriptExited", "CommandMissing")
+"""Reasons of an UNKNOWN that the line itself is to blame for, or what is not installed: the next run says the same."""
 AGAIN = 60.0
 """Seconds after which a hook that holds up jobs tries again what the controller did not do."""
 _TRIED = ".tried"
@@ -38,6 +45,29 @@ def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
         raise ConfigError([Problem(path, 0, 0, f"no line is for {node}, so it is never checked")])
 
 
+def lines_that_cannot_run(report: Report) -> List[str]:
+    """The lines of the configuration that say nothing of the node, each with its place and what is wrong with it."""
+    return [
+        f"{result.source}: {describe(result)}" if result.source not in describe(result) else describe(result)
+        for result in report.results
+        if result.verdict is Verdict.UNKNOWN and result.outcome.reason in CANNOT_BE_RUN
+    ]
+
+
+def tell_useless_lines(
+    context: str, node: str, lines: Sequence[str], environ: Mapping[str, str], settings: Mapping[str, str], state: State
+) -> None:
+    """Say where the fleet can see it that these lines cannot be run: by the log, and by a comment on the node."""
+    more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
+    message = f"the configuration has a line that cannot be run, so the {context} tells nothing: {lines[0]}{more}"
+    from nhc.marks.ports.adapter import AdapterError
+
+    try:
+        _leave_comment(context, message, environ, settings, state)
+    except AdapterError as error:
+        log.warn(f"no comment could be left on {node}: {error}")
+
+
 def broken(
     context: str,
     error: BaseException,
@@ -50,35 +80,38 @@ def broken(
         from nhc.node.planning.kept_verdict import forget
 
         forget(state or State())
-        _leave_comment(context, error, environ, settings, state or State())
+        message = _message_of(context, error)
+        log.error(message)
+        _leave_comment(context, message, environ, settings, state or State(), log_too=False)
     except Exception as second:  # the last resort
         print(f"nhc: {context}: {type(error).__name__}: {error}; then {second!r}", file=sys.stderr)
     return 0
 
 
-def _leave_comment(
-    context: str, failure: BaseException, environ: Mapping[str, str], settings: Mapping[str, str], state: State
-) -> None:
-    """Log that nhc itself failed, and leave it on the node, once an hour at most."""
-    import time
-
+def _message_of(context: str, failure: BaseException) -> str:
+    """What a person is told of it; of a fault of ours a report is kept, which the message names."""
     from nhc.core.language.problems import ConfigError
     from nhc.core.language.trust import Untrusted
-    from nhc.core.model import printable
-    from nhc.hooks.log import error
     from nhc.node.planning.profiles import NoProfile
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
-        message = f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
-        error(message)
-    else:
-        from nhc.node.hosts.redaction import secrets
-        from nhc.node.run.crash_report import keep
+        return f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
+    from nhc.node.hosts.redaction import secrets
+    from nhc.node.run.crash_report import keep
 
-        message = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
-        path = keep(f"nhc-{context}", failure)
-        error(f"{message}; please report it with {path}" if path else message)
+    message = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
+    path = keep(f"nhc-{context}", failure)
+    return f"{message}; please report it with {path}" if path else message
+
+
+def _leave_comment(
+    context: str, message: str, environ: Mapping[str, str], settings: Mapping[str, str], state: State,
+    log_too: bool = True,
+) -> None:  # fmt: skip
+    """Leave it on the node, and in the log with `log_too`, once an hour at most."""
+    import time
+
     if context_of(context, environ).endswith("-slurmctld"):
         return  # the controller's machine is not the node
     from nhc.core.host import Host
@@ -90,6 +123,8 @@ def _leave_comment(
     last = _read(where).get(context)
     if last is not None and abs(now - last) < QUIET:
         return
+    if log_too:
+        log.error(message)
     from nhc.hooks.marking import scheduler
     from nhc.marks.ports.adapter import Comments
 
@@ -120,7 +155,6 @@ def works_again(context: str, node: str, environ: Mapping[str, str], settings: M
         if tried is not None and abs(now - tried) < AGAIN:
             return
         _note(where, _TRIED, now)
-    from nhc.hooks.log import warn
     from nhc.hooks.marking import scheduler
     from nhc.marks.ports.adapter import AdapterError, Comments
 
@@ -129,7 +163,7 @@ def works_again(context: str, node: str, environ: Mapping[str, str], settings: M
         try:
             adapter.comment(node, "")
         except AdapterError as error:  # no fault of ours; tried again later
-            warn(f"the comment that an internal error left on {node} stays: {error}")
+            log.warn(f"the comment that an internal error left on {node} stays: {error}")
             return
     _forget(where, _TRIED, *notes)
 

@@ -16,6 +16,15 @@ alone reach Slurm, so that a damaged installation cannot drain a cluster.
 """
 
 
+def not_told(report: Report) -> str:
+    """Which check could not tell and why, as the end of a line; "" for a report without results."""
+    from nhc.core.model import Verdict, describe
+
+    unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
+    more = f" (and {len(unsure) - 1} more)" if len(unsure) > 1 else ""
+    return f": {describe(unsure[0])}{more}" if unsure else ""
+
+
 def only_relevant(report: Report, devices: Optional[str], without: FrozenSet[str] = frozenset()) -> Report:
     """The report as it concerns one job: without results for GPUs that are not the job's, and skipped checks."""
     if devices is None and not without:

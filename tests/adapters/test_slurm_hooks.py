@@ -195,6 +195,37 @@ def test_a_configuration_that_cannot_be_read_drains_nothing_and_is_seen_until_it
     until(lambda: cluster.state("n2") == "idle", what="n2 to be idle")
 
 
+@pytest.mark.parametrize(
+    ("line", "what"),
+    [
+        ("* || check_fs_fre /", "there is no check"),
+        ("* || check_file_test --no-such-option /", "check_file_test"),
+        ("* || if true", "bash cannot parse the line"),
+        ("* || [[ -d / ]] && chekc_home", "chekc_home"),
+    ],
+)
+def test_a_line_that_cannot_be_run_is_seen_on_the_node_until_it_can(cluster, hooks, line, what):
+    """All verdicts are UNKNOWN then: nothing is marked, and no marked node comes back."""
+    hooks.sick("n3")
+    until(lambda: cluster.state("n3") == "drain", what="n3 to be drained")
+    hooks.configure(line)
+    conf = hooks.directory / "nhc" / "nhc.conf"
+    number = conf.read_text().splitlines().index(line) + 1
+    hooks.well("n3")
+    said = until(lambda: cluster.show("n3").get("Comment"), 25, what="a comment on n3")
+    assert said.startswith("NHC: the configuration has a line that cannot be run")
+    assert f"nhc.conf:{number}" in said
+    assert what in said
+    assert cluster.state("n3") == "drain"
+    assert any(f"nhc.conf:{number}" in one for one in hooks.said("healthcheck").splitlines())
+    ended(cluster, cluster.submit("true", "--nodelist=n2"))
+    (told,) = [one for one in hooks.said("prolog").splitlines() if "could not tell" in one]
+    assert what in told
+    hooks.configure()
+    until(lambda: not cluster.show("n3").get("Comment"), what="the comment to go")
+    until(lambda: cluster.state("n3") == "idle", what="n3 to be back")
+
+
 def test_a_node_that_no_line_is_for_is_seen_until_there_is_one(cluster, hooks):
     conf = hooks.directory / "nhc" / "nhc.conf"
     good = conf.read_text()

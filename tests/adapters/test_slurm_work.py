@@ -76,7 +76,7 @@ def test_work_on_another_node_of_the_same_machine_is_in_the_way_of_a_deep_check(
     slurm.mark({"w1": Mark("check_x: bad")})
     free = idle.scheduler(slurm, "w1", {})
     assert (free.busy, free.notes) == ((), ("w2, w3, on the same machine, takes new work",))
-    job = cluster.submit("sleep 300", "--nodelist=n2")
+    job = cluster.submit("sleep 300", "--nodelist=w2")
     until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
     assert slurm.other_jobs("w1", "", "") == [job]
     (busy,) = idle.scheduler(slurm, "w1", {}).busy
