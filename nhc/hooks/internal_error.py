@@ -19,7 +19,7 @@ from nhc.hooks import log
 from nhc.hooks.job_environment import HEALTHCHECK, NOTES, BadArgument, context_of, watch_only
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Sequence
+    from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
     from nhc.core.plan import Plan
 
@@ -80,29 +80,29 @@ def broken(
         from nhc.node.planning.kept_verdict import forget
 
         forget(state or State())
-        message = _message_of(context, error)
-        log.error(message)
+        message, kept = _message_of(context, error)
+        log.error(message + kept)
         _leave_comment(context, message, environ, settings, state or State(), log_too=False)
     except Exception as second:  # the last resort
         print(f"nhc: {context}: {type(error).__name__}: {error}; then {second!r}", file=sys.stderr)
     return 0
 
 
-def _message_of(context: str, failure: BaseException) -> str:
-    """What a person is told of it; of a fault of ours a report is kept, which the message names."""
+def _message_of(context: str, failure: BaseException) -> Tuple[str, str]:
+    """What a person is told of it; of a fault of ours a report is kept, which the second text names."""
     from nhc.core.language.problems import ConfigError
     from nhc.core.language.trust import Untrusted
     from nhc.node.planning.profiles import NoProfile
 
     if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
-        return f"the {context}'s {of} cannot be used, nothing is checked: {failure}"
+        return f"the {context}'s {of} cannot be used, nothing is checked: {failure}", ""
     from nhc.node.hosts.redaction import secrets
     from nhc.node.run.crash_report import keep
 
     message = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
     path = keep(f"nhc-{context}", failure)
-    return f"{message}; please report it with {path}" if path else message
+    return message, f"; please report it with {path}" if path else ""
 
 
 def _leave_comment(

@@ -2,12 +2,14 @@
 
 A node does this alone, without a fleet's policy, so it carries one bound of its own: no more than
 NHC_MAX_DRAINED nodes (`50%` unless set; `20`, `10%`, `20 10%` for the lower of both, `none`) may carry our
-mark at once. The count is the scheduler's own, so no restart of anything forgets it.
+mark at once, of all nodes and of those of each partition. The count is the scheduler's own, so no restart of anything
+forgets it.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.limits import Limit, read_limit
@@ -27,12 +29,14 @@ from nhc.marks.ports.adapter import (
 from nhc.marks.ports.marks import mark_text, may_clear, may_mark, out_by_nhc
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Mapping, Optional
+    from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 MAX_DRAINED = "50%"
 WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
 TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
+TICK = 1.0
+"""Seconds after which no mark can be set any more in the second of this one: Slurm keeps a mark's time in seconds."""
 
 
 def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Optional[Marker]:
@@ -94,24 +98,44 @@ def _bound(settings: Mapping[str, str]) -> Limit:
         return read_limit(MAX_DRAINED)
 
 
+def _scopes(everyone: Sequence[NodeState], node: str) -> Iterator[Tuple[str, List[NodeState]]]:
+    """What the bound counts by itself: all nodes, and those of each partition or queue that this node is in."""
+    yield "", list(everyone)
+    for group in next((state.groups for state in everyone if state.name == node), ()):
+        yield f" of {group}", [state for state in everyone if group in state.groups]
+
+
 def _full(adapter: Marker, node: str, bound: Limit) -> str:
     """Why there is no room for this node's mark beside those of others, "" where there is. Raises AdapterError."""
     if bound == Limit():
         return ""
-    everyone = adapter.nodes()
-    out = sum(out_by_nhc(other) for other in everyone if other.name != node)
-    there = sum(not other.absent for other in everyone)
-    if out < bound.of(there):
-        return ""
-    return f"{out} of {there} nodes are marked already, NHC_MAX_DRAINED is {bound.show()}"
+    for where, nodes in _scopes(adapter.nodes(), node):
+        out = sum(out_by_nhc(other) for other in nodes if other.name != node)
+        there = sum(not other.absent for other in nodes)
+        if out >= bound.of(there):
+            return f"{out} of {there} nodes{where} are marked already, NHC_MAX_DRAINED is {bound.show()}"
+    return ""
+
+
+def _too_many(adapter: Marker, node: str, bound: Limit) -> str:
+    """Why this node's mark, which stands, is one too many; "" where it is among the first that the bound leaves room
+    for, by the time of the mark and the name. All nodes see the same order, so those that stay are the same for all.
+    """
+    for where, nodes in _scopes(adapter.nodes(), node):
+        marked = sorted((state.mark.since or 0.0, state.name) for state in nodes if state.mark and out_by_nhc(state))
+        names, there = [name for _since, name in marked], sum(not state.absent for state in nodes)
+        if node in names[bound.of(there) :]:
+            return f"{len(names)} of {there} nodes{where} are marked, NHC_MAX_DRAINED is {bound.show()}"
+    return ""
 
 
 def _within(adapter: Marker, node: str, bound: Limit) -> Optional[Applied]:
-    """Look once more after the mark: nodes that fail together have all found room before. Whoever finds too many marks
-    now takes its own back, so that no more than the bound stay out. None where the mark stays.
-    """
+    """Look once more after the mark: nodes that fail together have all found room before. None where the mark stays."""
+    if bound == Limit():
+        return None
+    time.sleep(TICK)
     try:
-        full = _full(adapter, node, bound)
+        full = _too_many(adapter, node, bound)
         if not full:
             return None
         back = audited(Operation.CLEAR, node, full, lambda: adapter.clear([node])[0])
@@ -144,8 +168,6 @@ def put_back(adapter: Marker, node: str, settings: Mapping[str, str]) -> Applied
 
 def audited(operation: Operation, node: str, because: str, act: Callable[[], Applied]) -> Applied:
     """Act, with a line in this node's ledger before and after; one that cannot be written keeps no sick node in."""
-    import time
-
     from nhc.marks.policy.ledger import Ledger, LedgerError
 
     ledger = Ledger(by="hook")

@@ -147,6 +147,32 @@ def checked(hooks):
     return path.read_text().count("\n")
 
 
+def test_of_nodes_that_fail_together_the_first_stay_out_and_the_fleet_does_not_flap(cluster, hooks):
+    def out():
+        return {node for node in cluster.nodes if not in_service(cluster, node)}
+
+    shared = hooks.directory / "the-shared-file-system-is-gone"
+    hooks.configure(f"* || check_file_test -! -e {shared}", NHC_MAX_DRAINED="1")
+    before = len(ledger(hooks))
+    shared.touch()
+    try:
+        until(lambda: len(ledger(hooks)) > before and len(out()) == 1, what="one node to be out")
+        runs = checked(hooks)
+        until(lambda: checked(hooks) >= runs + 1, what="the round in which they met to end")
+        stays, acts, runs = out(), len(ledger(hooks)), checked(hooks)
+        until(lambda: checked(hooks) >= runs + 4, what="four more rounds")
+        assert (len(stays), out()) == (1, stays)
+        assert len(ledger(hooks)) == acts, "nothing is marked, and nothing taken back, round after round"
+    finally:
+        shared.unlink()
+    until(lambda: not out(), what="all nodes to be back")
+
+
+def ledger(hooks):
+    """What the hooks have done to nodes."""
+    return [line for path in (hooks.directory / "ledger").glob("*") for line in path.read_text().splitlines()]
+
+
 def test_an_operators_drain_is_neither_renamed_nor_resumed(cluster, hooks):
     cluster.update("n3", State="DRAIN", Reason="new DIMM on Tuesday")
     runs = checked(hooks)

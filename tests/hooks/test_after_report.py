@@ -159,7 +159,8 @@ def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path
 
     def one(name):
         memory = State(str(tmp_path / name))
-        ended[name] = after_report("prolog", report(BAD, host=name), JOB, {"NHC_MAX_DRAINED": "1"}, memory)
+        found = report(BAD, host=name)._replace(started=1000.0)  # a scheduler that counts in seconds
+        ended[name] = after_report("prolog", found, JOB, {"NHC_MAX_DRAINED": "1"}, memory)
 
     threads = [threading.Thread(target=one, args=(name,)) for name in fake.states]
     for thread in threads:
@@ -167,8 +168,19 @@ def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path
     for thread in threads:
         thread.join()
     out = {name for name, found in fake.states.items() if not found.available}
-    assert len(out) <= 1
+    assert out == {"n1"}, "the first by time and name stays: the fleet does not flap"
     assert {name for name, status in ended.items() if status == UNHEALTHY} == out, "who is in service starts the job"
+
+
+def test_the_bound_counts_in_each_partition_of_the_node(scheduler, state):
+    """Two GPU nodes of ten: half of all is five, half of the partition one."""
+    for number in range(1, 11):
+        groups = ("all", "gpu") if number <= 2 else ("all",)
+        scheduler.states[f"n{number}"] = NodeState(f"n{number}", "idle", True, groups=groups)
+    scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("bad"), groups=("all", "gpu"))
+    assert run("prolog", report(BAD), state) == 0
+    assert scheduler.states["n1"].available
+    assert after_report("prolog", report(BAD, host="n3"), {**JOB, "SLURMD_NODENAME": "n3"}, {}, state) == UNHEALTHY
 
 
 def test_the_bound_is_a_share_of_the_nodes_that_are_there(scheduler, state):
