@@ -32,21 +32,33 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
     healthy = report.verdict is not Verdict.CRIT
     if healthy and not _read_again(report, settings, state):
         return 0
-    from nhc.hooks.marking import WATCHING, put_back, scheduler, take_out
+    from nhc.hooks.marking import scheduler
 
     adapter = scheduler(environ, settings)
     if adapter is None:
         return 0
+    return _act(adapter, report, settings, state)
+
+
+def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: State, after_boot: bool = False) -> int:
+    """Mark the node or put it back. Where its scheduler waits for it after a reboot, again once that has heard it."""
+    from nhc.hooks.marking import WATCHING, put_back, take_out
+
     mark = mark_of(report)
     try:
+        states = adapter.nodes([report.host])
         if mark is None:
-            done = put_back(adapter, report.host, settings)
+            done = put_back(adapter, report.host, settings, states)
         else:
-            done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host))
+            done = take_out(adapter, report.host, mark, settings, remembered_mark(state, report.host), states)
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
         return 0 if watch_only(settings) else 1
     log_marking(report, done.effect, done.message)
+    if not after_boot and any(node_state.rebooting for node_state in states if mark or node_state.out_by_us):
+        from nhc.hooks.after_boot import look_again
+
+        look_again(adapter, report.host, state, lambda: _act(adapter, report, settings, state, after_boot=True))
     if watch_only(settings):
         if mark is None and not done.message.startswith(WATCHING):
             remember_mark(state, report, False)

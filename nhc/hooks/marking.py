@@ -69,13 +69,19 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
 
 
 def take_out(
-    adapter: Marker, node: str, mark: Mark, settings: Mapping[str, str], known: Mapping[str, object] = {}
+    adapter: Marker,
+    node: str,
+    mark: Mark,
+    settings: Mapping[str, str],
+    known: Mapping[str, object] = {},
+    states: Optional[Sequence[NodeState]] = None,
 ) -> Applied:
     """Mark this node unless enough others are marked already. Raises AdapterError.
 
-    `known` is what `nhc.hooks.healthcheck.remember_mark` keeps of the mark set last: its text and its cause.
+    `states` is what the scheduler has just said of the node. `known` is what is kept of the mark set last: its text and
+    its cause (`nhc.hooks.healthcheck.remember_mark`).
     """
-    seen = [_with_cause(node_state, known) for node_state in adapter.nodes([node])]
+    seen = [_after_reboot(_with_cause(node_state, known)) for node_state in states or adapter.nodes([node])]
     state = next((node_state for node_state in seen if node_state.name == node), None)
     effect, why = may_mark(state, mark)
     if effect is not Effect.CHANGED or state is None:
@@ -152,9 +158,20 @@ def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:
     return state._replace(mark=state.mark._replace(cause=str(known.get("cause", ""))))
 
 
-def put_back(adapter: Marker, node: str, settings: Mapping[str, str]) -> Applied:
-    """Clear our mark from this node. Raises AdapterError."""
-    seen = adapter.nodes([node])
+def _after_reboot(state: NodeState) -> NodeState:
+    """The state that a node has when its reboot is over, of one that its scheduler then puts into service.
+
+    A node whose hooks run is up: nothing of a reboot that its scheduler still waits for is disturbed by a mark. What
+    stands as a reason there is the reboot's.
+    """
+    return state._replace(available=True, hold="") if state.rebooting and state.returns else state
+
+
+def put_back(
+    adapter: Marker, node: str, settings: Mapping[str, str], states: Optional[Sequence[NodeState]] = None
+) -> Applied:
+    """Clear our mark from this node. `states` is what the scheduler has just said of it. Raises AdapterError."""
+    seen = states or adapter.nodes([node])
     state = next((node_state for node_state in seen if node_state.name == node), None)
     effect, why = may_clear(state)
     if effect is not Effect.CHANGED or state is None or state.mark is None:

@@ -173,6 +173,28 @@ def ledger(hooks):
     return [line for path in (hooks.directory / "ledger").glob("*") for line in path.read_text().splitlines()]
 
 
+@pytest.mark.parametrize("how", [(), ("ASAP",), ("ASAP", "reason=new kernel")])
+def test_a_node_that_is_sick_after_its_reboot_takes_no_job(cluster, hooks, how):
+    """Its health check runs once before it registers, and then after its interval: 300 s at most sites."""
+    first = hooks.directory / f"first-{os.urandom(4).hex()}"
+    program = (hooks.directory / "bin" / "nhc-healthcheck").read_text().split("\n", 1)[1]
+    hooks.write("bin/nhc-healthcheck", f"#!/bin/sh\n[ $SLURMD_NODENAME = n2 ] && mkdir {first} || exit 0\n{program}")
+    hooks.program("prolog", "exit 0\n")  # a site without one
+    first.mkdir(exist_ok=True)
+    until(lambda: not running(f"{hooks.directory}/nhc/nhc.conf"), what="health checks to end")
+    cluster.scontrol("reboot", *how, "n2")
+    until(lambda: "REBOOT_ISSUED" in cluster.show("n2")["State"], what="the reboot to be issued")
+    hooks.sick("n2")
+    job = cluster.submit("sleep 600", "--nodelist=n2")
+    first.rmdir()
+    cluster.boot_node("n2")
+    until(lambda: cluster.reason("n2").startswith("NHC: check_file_test: "), 20, what="our mark")
+    until(lambda: cluster.state("n2") in ("drain", "drng"), 20, what="n2 to be drained")
+    if not how:
+        assert cluster.job(job)["JobState"] == "PENDING"
+    cluster.run("scancel", job)
+
+
 def test_an_operators_drain_is_neither_renamed_nor_resumed(cluster, hooks):
     cluster.update("n3", State="DRAIN", Reason="new DIMM on Tuesday")
     runs = checked(hooks)

@@ -214,3 +214,21 @@ def test_a_node_that_is_merely_down_goes_back_by_itself():
     shown = ["DOWN", "DOWN+NOT_RESPONDING", "DOWN+DRAIN", "IDLE+DRAIN", "IDLE", "FAIL"]
     wanted = [True, True, False, False, False, False]
     assert [states.node_state("n1", state.split("+")).returns for state in shown] == wanted
+
+
+@pytest.mark.parametrize(
+    ("state", "more", "returns"),
+    [
+        ("DOWN+REBOOT_ISSUED", "   Reason=reboot requested : reboot issued [root@1]\n", True),
+        ("DOWN+DRAIN+REBOOT_ISSUED", "   NextState=RESUME\n   Reason=Reboot ASAP : reboot issued [root@1]\n", True),
+        ("DOWN+DRAIN+REBOOT_ISSUED", "   NextState=RESUME\n   Reason=new kernel : reboot issued [root@1]\n", True),
+        ("DOWN+DRAIN+REBOOT_ISSUED", "   NextState=DOWN\n   Reason=new DIMM : reboot issued [root@1]\n", False),
+        ("DOWN+REBOOT_ISSUED", "   NextState=DOWN\n   Reason=reboot requested : reboot issued [root@1]\n", False),
+        ("DOWN+DRAIN+REBOOT_ISSUED", "   Reason=DIMM : reboot issued [root@1]\n", False),  # a drained one stays drained
+        ("DOWN+DRAIN+REBOOT_ISSUED", "   Reason=new DIMM\n   NextState=RESUME [root@1]\n", False),  # a person's text
+    ],
+)
+def test_what_slurm_makes_of_a_node_that_it_reboots(state, more, returns):
+    """As `scontrol show node` of 22.05.8 prints it between the reboot's order and the registration."""
+    (found,) = parse_show(f"NodeName=n1 Arch=x86_64\n   State={state} ThreadsPerCore=1\n   Partitions=work\n{more}\n")
+    assert (found.rebooting, found.returns, found.available) == (True, returns, False)

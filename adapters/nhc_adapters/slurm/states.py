@@ -82,11 +82,13 @@ def node_state(
     user: str = "",
     since: Optional[float] = None,
     partitions: Iterable[str] = (),
+    next_state: str = "",
 ) -> NodeState:
-    """The value that the rest of nhc sees."""
+    """The value that the rest of nhc sees. `next_state` is what a reboot ends in, "" for the state before it."""
     states = [state for state in states if state]
     flags = flags_of(states)
     held = next((why for flag, why in HELD if flag in flags), "")
+    rebooting = "REBOOT_ISSUED" in flags
     mark, available = read_reason(reason, user, since), not flags & OUT
     # Our reason on a node that nothing keeps out is one that an earlier mark has left. slurmctld 23.11 to 25.11 without
     # an accounting storage keeps it when the node is resumed, until a job runs there: what took it away,
@@ -104,7 +106,8 @@ def node_state(
         groups=tuple(sorted(set(partitions))),
         flags=flags,
         absent=bool(flags & ABSENT),
-        returns="DOWN" in flags and not flags & KEPT,
+        returns=next_state != "DOWN" if rebooting and next_state else "DOWN" in flags and not flags & KEPT,
+        rebooting=rebooting,
     )
 
 
@@ -174,9 +177,9 @@ def _show_node(block: str) -> NodeState:
         why, user, when = why[: signed.start()], signed[1], _number(signed[2])
     # `IDLE*+DRAIN` of older releases: the symbols stand for flags that are spelled out as well.
     states = [state_name.rstrip("*~#!%$@^-+") for state_name in state[1].split("+")]
-    return node_state(
-        name[1], states, " ".join(why.split()), user, when, partitions[1].split(",") if partitions else ()
-    )
+    groups = partitions[1].split(",") if partitions else ()
+    then = re.search(r"^   NextState=(\S+)$", block.partition("\n   Reason=")[0], re.MULTILINE)
+    return node_state(name[1], states, " ".join(why.split()), user, when, groups, then[1] if then else "")
 
 
 _FREE_TEXT = re.compile(r"^   (?:Reason|Comment|Extra)=.*(?:\n(?!   \w+=).+)*", re.MULTILINE)

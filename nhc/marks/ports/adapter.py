@@ -95,6 +95,7 @@ class NodeState(NamedTuple):
     out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself. `undone`
     names the one part of our mark that somebody has undone (its cordon, its taint), which need not be a person's
     decision; "" where it is whole, or no part is left.
+    `rebooting` says that its scheduler has it rebooted and waits for it to register.
     """
 
     name: str
@@ -111,6 +112,7 @@ class NodeState(NamedTuple):
     absent: bool = False
     returns: bool = False
     undone: str = ""
+    rebooting: bool = False
 
     @property
     def out_by_us(self) -> bool:
