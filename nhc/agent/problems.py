@@ -11,12 +11,12 @@ from __future__ import annotations
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.light import NamedTuple
-from nhc.core.model import CheckResult, Outcome, Verdict, unknown
+from nhc.core.model import CheckResult, Verdict
 from nhc.core.render.json import to_result
-from nhc.core.units import show_seconds
+from nhc.node.run import boot_window
 
 BEGAN, ENDED, CHANGED = "began", "ended", "changed"
-BOOT_WINDOW = "BootWindow"
+BOOT_WINDOW = boot_window.REASON
 """Reason of a failure so soon after the boot that it is not judged yet."""
 
 Place = Tuple[str, str]
@@ -173,12 +173,7 @@ class Board:
 
 def too_early(result: CheckResult, uptime: float) -> CheckResult:
     """A failure within the boot window, as UNKNOWN: it is too early to judge."""
-    outcome: Outcome = result.outcome
-    if outcome.verdict is not Verdict.CRIT:
-        return result
-    message = f"too early to tell, {show_seconds(uptime)} after the boot: {outcome.message or outcome.reason}"
-    early = unknown(BOOT_WINDOW, message, target=outcome.target, metrics=outcome.metrics, evidence=outcome.evidence)
-    return result._replace(outcome=early)
+    return result._replace(outcome=boot_window.too_early(result.outcome, uptime))
 
 
 def _time(value: Any) -> float:

@@ -90,6 +90,9 @@ class Check(NamedTuple):
     `tags` select it (`--tag`). `changes` says that it may change something whatever its arguments are, as a check that
     runs a command of the site's does: it begins when every line above it has ended. `samples` are reasons that tell of
     one moment: such a failure counts when the next look finds one, too, unless the line has `strikes` of its own.
+    `settles` are reasons that a healthy node has, too, in the first minutes of a boot: such a failure counts then when
+    the second look finds it as well. `starting` are those that say that something is on its way: they count when these
+    minutes are over (`nhc.node.run.boot_window`).
     `source` names what it reads that is slow to begin with: checks of one source share a process, which reads it once.
     `parts` are what it reads of the accelerators (`nhc.node.facts.nvml_parts.PARTS`) besides what is always asked, and
     nothing else is asked unless another check of the run reads it; None for all.
@@ -113,6 +116,8 @@ class Check(NamedTuple):
     source: str = ""
     lasts: Optional[Callable[[Mapping[str, Any]], float]] = None
     parts: Optional[Tuple[str, ...]] = None
+    settles: Tuple[str, ...] = ()
+    starting: Tuple[str, ...] = ()
 
     @property
     def doc(self) -> str:
@@ -149,6 +154,8 @@ def check(
     source: str = "",
     lasts: Optional[Callable[[Mapping[str, Any]], float]] = None,
     parts: Optional[Tuple[str, ...]] = None,
+    settles: Tuple[str, ...] = (),
+    starting: Tuple[str, ...] = (),
 ) -> Callable[[Run], Run]:
     """Register the decorated function as the check `name`. The family is always among its tags."""
 
@@ -156,7 +163,7 @@ def check(
         all_tags = tuple(dict.fromkeys((name.split("_")[1], *tags)))
         declared = Check(
             name, run, params, timeout, on_timeout, every, needs, all_tags, changes, samples=samples, source=source,
-            lasts=lasts, parts=parts,
+            lasts=lasts, parts=parts, settles=settles, starting=starting,
         )  # fmt: skip
         REGISTRY[name] = _DECLARED[run] = declared
         return run

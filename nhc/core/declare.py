@@ -38,8 +38,9 @@ def declare(argv: Sequence[str]) -> Union[Outcome, Declared]:
     timeout, own = _deadline(check, arguments)
     changes = check.changes or any(arguments[param.name] != param.default for param in check.params if param.changes)
     return Declared(
-        timeout, own, check.on_timeout, check.needs, check.tags, changes, check.samples, check.source, check.parts
-    )
+        timeout, own, check.on_timeout, check.needs, check.tags, changes, check.samples, check.source, check.parts,
+        check.settles, check.starting,
+    )  # fmt: skip
 
 
 KEEPS = ("timeout", "deadline")

@@ -37,7 +37,8 @@ class Declared(NamedTuple):
     """What a built-in's declaration says of one line, so that it can be supervised without importing the check.
 
     `timeout` is the check's own deadline, or what the arguments ask for. `own_deadline` says that the check keeps a
-    deadline itself (it has a timeout among its arguments). `samples` are reasons that tell of one moment. `changes`
+    deadline itself (it has a timeout among its arguments). `samples` are reasons that tell of one moment, `settles` and
+    `starting` those that a node may have right after its boot (`nhc.core.check.Check`). `changes`
     says that the line may change something: it runs a command of the site's, restarts or kills. `source` names what the
     check reads that other checks read, too, and that is slow to begin with; `parts` are what it reads of it, None for
     all.
@@ -52,6 +53,8 @@ class Declared(NamedTuple):
     samples: Tuple[str, ...] = ()
     source: str = ""
     parts: Optional[Tuple[str, ...]] = None
+    settles: Tuple[str, ...] = ()
+    starting: Tuple[str, ...] = ()
 
 
 class Item(NamedTuple):

@@ -64,6 +64,7 @@ RULES: Dict[str, Rule] = {
     "MAX_SYS_UID": _number,
     "MCELOG_MAX_CORRECTED_RATE": _number,
     "MCELOG_MAX_UNCORRECTED_RATE": _number,
+    "NHC_BOOT_WINDOW": units.seconds,
     "NHC_CHECK_ALL": _switch,
     "NHC_EPILOG_CLEAN": _kinds,
     "NHC_EPILOG_DRAIN": _kinds,

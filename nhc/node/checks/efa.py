@@ -30,6 +30,7 @@ LIMITS: Dict[str, float] = {
     flag("-o --or-none", "or_none", "SKIP where none is attached: instances can be made without"),
     arg("count", whole, "how many adapters the node has"),
     timeout=5,
+    settles=("EfaPortDown", "EfaMissing", "EfaNoDriver"),
 )
 def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = False) -> Judged:
     """Every Elastic Fabric Adapter is there, and its port is up.

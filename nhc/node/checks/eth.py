@@ -50,7 +50,7 @@ def _result(outcomes: List[Outcome], judged: int, text: str) -> Judged:
     return outcomes or ok(f"{show_number(judged, 'Ethernet interface')} {text}")
 
 
-@check("check_eth_carrier", _NAMES)
+@check("check_eth_carrier", _NAMES, settles=("InterfaceDown", "NoCarrier", "NoSuchInterface"))
 def check_eth_carrier(host: Host, interfaces: Sequence[str] = ()) -> Judged:
     """Ethernet interfaces have a carrier.
 
@@ -81,6 +81,7 @@ def check_eth_carrier(host: Host, interfaces: Sequence[str] = ()) -> Judged:
     "check_eth_speed",
     opt("-m --min", "least", megabits, "least speed, as 25G; the port's best where not given"),
     _NAMES,
+    settles=("SpeedDegraded", "HalfDuplex", "NoCarrier", "InterfaceDown", "NoSuchInterface"),
 )
 def check_eth_speed(host: Host, least: Optional[int] = None, interfaces: Sequence[str] = ()) -> Judged:
     """Ethernet links run at full speed.

@@ -174,6 +174,10 @@ def checked_vendor(value: str) -> str:
     return vendor
 
 
+COMING_UP = ("GpuMissing", "GpuDriverNotLoaded")
+"""Reasons for which no check of accelerators has anything to judge, as right after a boot."""
+
+
 @check(
     "check_gpu_count",
     DEVICES,
@@ -184,6 +188,7 @@ def checked_vendor(value: str) -> str:
     parts=(),
     on_timeout="crit",
     samples=("CheckTimeout",),
+    settles=("GpuCountMismatch", *COMING_UP),
     tags=("nvidia", "amd", "neuron", "gaudi"),
 )
 def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", devices: str = "") -> Judged:

@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import whole
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
+from nhc.node.checks.gpu import COMING_UP, DEVICES, SOURCE, each, not_reported, pick
 from nhc.node.facts.accelerator_values import Device
 from nhc.node.facts.pci import shows, switch_functions
 
@@ -37,7 +37,10 @@ def _registered(device: Device) -> Iterable[Outcome]:
         yield ok(f"{target}: in the NVLink fabric", target=target)
 
 
-@check("check_gpu_fabric", DEVICES, timeout=30, source=SOURCE, parts=("fabric",), tags=("nvidia",))
+@check(
+    "check_gpu_fabric", DEVICES, timeout=30, source=SOURCE, parts=("fabric",), tags=("nvidia",),
+    settles=("FabricError", "FabricUnhealthy", "FabricSplit", *COMING_UP), starting=("FabricNotReady",),
+)  # fmt: skip
 def check_gpu_fabric(host: Host, devices: str = "") -> Judged:
     """Every GPU has joined the NVLink fabric, and the fabric is healthy.
 
@@ -60,14 +63,17 @@ def check_gpu_fabric(host: Host, devices: str = "") -> Judged:
 
 def _manager_runs(host: Host) -> Optional[bool]:
     """Whether the fabric manager runs, by systemd or by its process; None where neither can be asked."""
-    if host.which("systemctl"):
-        ended = host.run(["systemctl", "is-active", SERVICE], timeout=5)
-        if ended.stdout.strip() == "active":
-            return True
+    if _service_state(host) == "active":
+        return True
     from nhc.core.resource_manager import process_names
 
     running = process_names(host)
     return MANAGER[:15] in running if running else None
+
+
+def _service_state(host: Host) -> str:
+    """What systemd says of the fabric manager, "" where there is no systemd."""
+    return host.run(["systemctl", "is-active", SERVICE], timeout=5).stdout.strip() if host.which("systemctl") else ""
 
 
 @check(
@@ -75,6 +81,8 @@ def _manager_runs(host: Host) -> Optional[bool]:
     opt("-n --switches", "switches", whole, "how many NVSwitches the PCI bus must show"),
     timeout=30,
     tags=("gpu", "nvidia"),
+    settles=("NvswitchMissing", "FabricManagerDown"),
+    starting=("FabricManagerStarts",),
 )
 def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
     """The fabric manager runs where there are NVSwitches, and all of them are on the bus.
@@ -100,6 +108,9 @@ def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
     runs = _manager_runs(host)
     if runs is None:
         outcomes.append(unknown("FabricManagerUnknown", "neither systemd nor /proc tells whether it runs"))
+    elif not runs and _service_state(host) == "activating":
+        message = f"{there} NVSwitches, and the fabric manager ({SERVICE}) is being started"
+        outcomes.append(crit("FabricManagerStarts", message, metrics=metrics, action=Action.RELOAD_DRIVER))
     elif not runs:
         message = f"{there} NVSwitches, but the fabric manager ({SERVICE}) does not run"
         outcomes.append(crit("FabricManagerDown", message, metrics=metrics, action=Action.RELOAD_DRIVER))

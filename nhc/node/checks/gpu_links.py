@@ -12,7 +12,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import count, whole
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
+from nhc.node.checks.gpu import COMING_UP, DEVICES, SOURCE, each, not_reported, pick
 from nhc.node.facts.accelerator_values import Device
 from nhc.node.facts.history import Growth, amount, growth
 
@@ -66,6 +66,7 @@ LINKS = opt("-l --links", "links", whole, "how many links of each device must be
     LINKS,
     arg("links_per_gpu", whole, "the same as -l"),
     timeout=30,
+    settles=("LinkDown", "LinkMissing", *COMING_UP),
     source=SOURCE,
     parts=("links",),
     tags=("gpu",),
@@ -91,6 +92,7 @@ def check_nvlink_status(
     DEVICES,
     LINKS,
     timeout=60,
+    settles=("LinkDown", "LinkMissing", *COMING_UP),
     source=SOURCE,
     parts=("links",),
     tags=("nvidia", "amd", "neuron", "gaudi"),
@@ -189,6 +191,7 @@ def _link_errors(device: Device, grown: Dict[str, Growth], crc: int, replays: in
     DEVICES,
     opt("-c --corrected", "corrected", count, "corrected errors to tolerate since the driver loaded", 0),
     timeout=30,
+    settles=("LinkDown", *COMING_UP),
     source=SOURCE,
     parts=(),
     tags=("amd",),
@@ -219,7 +222,10 @@ def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
     return each(host, devices, judge, vendor="amd")
 
 
-@check("check_gpu_p2p", DEVICES, timeout=60, source=SOURCE, parts=("links",), tags=("nvidia",))
+@check(
+    "check_gpu_p2p", DEVICES, timeout=60, source=SOURCE, parts=("links",), tags=("nvidia",),
+    settles=("GpuPeerUnreachable", *COMING_UP),
+)  # fmt: skip
 def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
     """Every pair of GPUs can read each other's memory, over NVLink where the GPUs have it.
 

@@ -74,19 +74,24 @@ def remembered(host: Host) -> Dict[str, float]:
     return best
 
 
+def _waits_for_subnet_manager(port: Port) -> bool:
+    """Whether a port that is not up has its link, and nobody has activated it yet."""
+    return port.phys_state == "LinkUp" and port.link_layer == "InfiniBand"
+
+
 def down(port: Port) -> Outcome:
     """What is wrong with a port that is not up."""
     if not port.state:
         return unknown("IbStateUnknown", f"{port.name} does not tell its state", target=port.name)
     evidence = (port_text(port),)
-    if port.phys_state == "LinkUp" and port.link_layer == "InfiniBand":
+    if _waits_for_subnet_manager(port):
         message = f"{port.name} is {port.state} on a link that is up: no subnet manager has activated it"
         return crit("IbNotActive", message, target=port.name, evidence=evidence)
     message = f"{port.name} is {port.state} ({port.phys_state or 'physical state unknown'})"
     return crit("IbPortDown", message, target=port.name, evidence=evidence)
 
 
-@check("check_ib_state", NAMES, timeout=5)
+@check("check_ib_state", NAMES, timeout=5, settles=("IbPortDown", "IbPortMissing"), starting=("IbNotActive",))
 def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     """RDMA ports are ACTIVE and LinkUp.
 
@@ -124,6 +129,8 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     arg("count", whole, "how many ports must be up", required=True),
     arg("rate", number, "data rate in Gb/s that each of them must have at least, as in 400"),
     timeout=5,
+    settles=("IbPortDown", "IbPortMissing", "IbRateMismatch"),
+    starting=("IbNotActive",),
 )
 def check_ib_ports(
     host: Host,
@@ -164,8 +171,11 @@ def check_ib_ports(
     if len(ports) < count:
         message += f" ({len(ports)} there)"
         return crit("IbPortMissing", message, metrics=metrics, evidence=evidence, action=Action.REBOOT)
-    names = ", ".join(port.name for port in ports if port not in good)
+    bad = [port for port in ports if port not in good]
+    names = ", ".join(port.name for port in bad)
     reason = "IbRateMismatch" if len(up) >= count else "IbPortDown"
+    if len(up) < count and all(_waits_for_subnet_manager(port) for port in bad if not port.up):
+        reason = "IbNotActive"
     return crit(reason, f"{message}: {names}", metrics=metrics, evidence=evidence)
 
 
@@ -195,6 +205,8 @@ def check_ib_layer(host: Host, link_layer: str, ports: Sequence[str] = ()) -> Ju
     opt("-r --rate", "rate", number, "least data rate in Gb/s; the port's own best where not given"),
     NAMES,
     timeout=15,
+    settles=("IbRateDegraded", "IbPortDown", "IbPortMissing"),
+    starting=("IbNotActive",),
 )
 def check_ib_rate(host: Host, rate: Optional[float] = None, ports: Sequence[str] = ()) -> Judged:
     """RDMA links run at full rate.

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     opt("-g --gids", "least_gids", whole, "least number of RoCE v2 addresses of a port", 1),
     NAMES,
     timeout=5,
+    settles=("RoceNoCarrier", "RoceGidMissing", "IbPortDown", "IbPortMissing"),
 )
 def check_roce_ports(host: Host, mtu: Optional[int] = None, least_gids: int = 1, ports: Sequence[str] = ()) -> Judged:
     """RoCE ports can be reached: interface up, carrier there, RoCE v2 addresses and MTU as the fabric needs.

@@ -22,7 +22,7 @@ from nhc.core.state.store import State
 if TYPE_CHECKING:
     from typing import Any, Callable, Optional, Sequence, Tuple
 
-_FORMAT = 7
+_FORMAT = 8
 _SUM = 4
 """Bytes of the checksum before a kept plan."""
 _LARGEST = 8 << 20

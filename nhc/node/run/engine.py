@@ -43,7 +43,8 @@ class Job(NamedTuple):
 
     `changes` says that it may change something: it begins when every line above it has ended. `samples` are reasons
     that tell of one moment. `source` names what it reads that is slow to begin with, "" for nothing; `parts` are what
-    is read of it, None for all.
+    is read of it, None for all. `early` are the seconds since the boot where `settles` and `starting` count
+    (`nhc.node.run.boot_window`), 0 where not.
     """
 
     item: Item
@@ -57,10 +58,29 @@ class Job(NamedTuple):
     samples: Tuple[str, ...] = ()
     source: str = ""
     parts: Optional[FrozenSet[str]] = None
+    settles: Tuple[str, ...] = ()
+    starting: Tuple[str, ...] = ()
+    early: float = 0.0
 
     def strikes(self, outcome: Outcome) -> int:
         """How many failures in a row make this one count: what the line says, else two for what tells of one moment."""
+        if self.early and outcome.reason in self.settles:
+            return max(self.item.strikes, LOOKS)
         return self.item.strikes or (LOOKS if outcome.reason in self.samples else 1)
+
+    def judge(self, outcome: Outcome, strikes: Strikes) -> Tuple[Outcome, int]:
+        """The outcome as it counts now, and which strike this is (0 when it is no failure)."""
+        if self.early and outcome.reason in self.starting:
+            from nhc.node.run.boot_window import too_early
+
+            return too_early(outcome, self.early), 0
+        needed = self.strikes(outcome)
+        judged, strike = strikes.judge(self.key, outcome, needed)
+        if self.early and strike and strike < needed and outcome.reason in self.settles:
+            from nhc.node.run.boot_window import too_early
+
+            judged = too_early(outcome, self.early)
+        return judged, strike
 
 
 LOOKS = 2
@@ -199,12 +219,23 @@ def _prepare_check(job: Job, host: Host) -> Job:
         changes=declared.changes,
         samples=declared.samples,
         source=declared.source,
+        settles=declared.settles,
+        starting=declared.starting,
+        early=_early(job, host) if declared.settles or declared.starting else 0.0,
         parts=None if declared.parts is None else frozenset(declared.parts),
     )
     missing = [command for command in declared.needs if host.which(command) is None]
     if missing:
         job = job._replace(decided=unknown("CommandMissing", f"needs {', '.join(missing)}, which is not installed"))
     return job
+
+
+def _early(job: Job, host: Host) -> float:
+    """Seconds since the boot where they are few, else 0."""
+    from nhc.node.run.boot_window import window
+
+    uptime = host.monotonic()
+    return uptime if uptime < window(job.item.settings) else 0.0
 
 
 def _hang(job: Job, reason: str, message: str) -> Outcome:
@@ -268,7 +299,7 @@ def _supervise(
             progress(finished_count, len(jobs), job.item.name)
         if check_all:
             return False
-        judged = (strikes.judge(job.key, outcome, job.strikes(outcome))[0] for outcome in _outcomes(job, done, limit))
+        judged = (job.judge(outcome, strikes)[0] for outcome in _outcomes(job, done, limit))
         return any(outcome.verdict is Verdict.CRIT for outcome in judged)
 
     tasks = [Task(jobs[n].timeout, jobs[n].item.kind == SHELL, jobs[n].changes, jobs[n].source) for n in open_jobs]
@@ -350,12 +381,12 @@ def _duration(seconds: float) -> str:
 
 def _stamp(job: Job, outcome: Outcome, done: TaskResult, strikes: Strikes) -> CheckResult:
     needed = job.strikes(outcome)
-    judged, strike = strikes.judge(job.key, outcome, needed)
+    judged, strike = job.judge(outcome, strikes)
     tags = tuple(dict.fromkeys((*job.tags, *job.item.tags)))
     needed = needed if needed > 1 else 0
     result = CheckResult(
         job.item.name, judged, done.elapsed, job.item.source, job.item.line, tags, strike if needed else 0, needed
     )
-    if needed or job.samples:
+    if needed or job.samples or job.settles:
         strikes.note(job.key, result)
     return result
