@@ -13,6 +13,7 @@ from nhc.core.model import Action
 from nhc.remedy.remedy_file import parse
 from nhc_adapters.slurm.power import SlurmPower
 from tests.support.require import need
+from tests.support.run import ROOT
 from tests.support.slurm import ROOT_PATH, Cluster, missing
 from tests.support.slurm_remedy import Service, served
 from tests.support.waiting import until
@@ -131,3 +132,33 @@ if keeps_states():
         assert not powered_down(saving, "n2")
         saving.update("n2", State="RESUME")
         until(lambda: powered_down(saving, "n2"), 60, what="the same node, idle, to be powered down")
+
+
+def test_every_page_that_names_suspend_exc_states_says_which_releases_know_it():
+    """Slurm before 23.02 ends with `Parsing error at unrecognized key` where slurm.conf has it."""
+    told = [
+        (page.name, paragraph)
+        for page in sorted((ROOT / "docs").glob("*.md"))
+        for paragraph in page.read_text().split("\n\n")
+        if "SuspendExcStates" in paragraph
+    ]
+    assert told
+    assert [page for page, paragraph in told if "23.02" not in paragraph] == []
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(missing() or keeps_states(), reason="a Slurm that knows SuspendExcStates")
+def test_a_slurm_before_23_02_does_not_start_with_suspend_exc_states(tmp_path):
+    conf = tmp_path / "slurm.conf"
+    lines = (
+        "ClusterName=x",
+        "SlurmctldHost=localhost",
+        "SuspendExcStates=DRAIN",
+        "NodeName=n1",
+        "PartitionName=a Nodes=n1",
+    )
+    conf.write_text("\n".join(lines) + "\n")
+    done = subprocess.run(["slurmctld", "-D", "-f", str(conf)], env={"PATH": ROOT_PATH}, capture_output=True, text=True,
+                          timeout=60, check=False)  # fmt: skip
+    assert done.returncode != 0
+    assert "unrecognized key: SuspendExcStates" in done.stderr

@@ -20,6 +20,7 @@ from nhc.core.state.store import State
 from nhc.lab.testing.fake_host import FakeHost
 host = FakeHost(json.loads(sys.argv[1]))
 host.system.ask = lambda name, answer: answer()
+host.system.uptime = float(os.environ.get("UPTIME", "100000"))
 host.system.kernel = json.loads(os.environ.get("KERNEL_RECORDS", "[]"))
 seconds, lines = float(sys.argv[2]), [line.split() for line in sys.argv[3:]]
 items = tuple(Item(BUILT_IN, line[0], " ".join(line), argv=tuple(line), timeout=seconds) for line in lines)
@@ -29,11 +30,11 @@ print(json.dumps([[r.check, int(r.verdict), r.outcome.reason, r.outcome.target] 
 """
 
 
-def run(nvml, scenario, *lines, seconds=20, kernel=()):
+def run(nvml, scenario, *lines, seconds=20, kernel=(), uptime=100000):
     records = [f"3,{number},99999000000,-;{text}" for number, text in enumerate(kernel)]
     ended = subprocess.run(
         [sys.executable, "-c", RUN, json.dumps({**pci_tree(), BOOT_ID: "boot-1\n"}), str(seconds), *lines],
-        env={**nvml.environment(scenario), "KERNEL_RECORDS": json.dumps(records)},
+        env={**nvml.environment(scenario), "KERNEL_RECORDS": json.dumps(records), "UPTIME": str(uptime)},
         capture_output=True, text=True, timeout=60, check=True, cwd=ROOT,
     )  # fmt: skip
     return json.loads(ended.stdout)
@@ -119,3 +120,12 @@ def test_a_node_without_accelerators_imports_no_library():
     ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
 
     assert ended.stdout.strip() == "[]"
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(("uptime", "verdict"), [(41, Verdict.UNKNOWN), (400, Verdict.CRIT)])
+def test_links_that_train_and_a_registration_in_progress_right_after_the_boot(nvml, uptime, verdict):
+    sick = nvml.scenario("h100", "3.fabric 2 0 0 0 0", "2.link.4.state 0")
+    found = run(nvml, sick, "check_gpu_fabric", "check_nvlink_status", uptime=uptime)
+    bad = {(check, level) for check, level, _reason, _target in found if level > Verdict.WARN}
+    assert bad == {("check_gpu_fabric", verdict), ("check_nvlink_status", verdict)}
