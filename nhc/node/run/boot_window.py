@@ -1,8 +1,8 @@
 """The first minutes of a boot: what is still on its way then is no fault, whoever asks.
 
 NVLinks train, GPUs register with the fabric, a subnet manager activates ports, daemons start. A check names the reasons
-that such a node has (`settles` and `starting` of `nhc.core.check.Check`). What is on its way is UNKNOWN until the window
-ends; what is down counts at the second look, and is UNKNOWN at the first.
+that such a node has (`settles` and `starting` of `nhc.core.check.Check`). What is on its way is UNKNOWN until the
+window ends; what is down counts at the second look, and is UNKNOWN at the first.
 """
 
 from __future__ import annotations
