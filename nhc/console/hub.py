@@ -156,7 +156,7 @@ class Hub:
         answer = asyncio.ensure_future(asyncio.to_thread(make))
         try:
             await answer
-        except (SourceError, StoreError):
+        except Exception:
             return
         self._counts[key] = now, answer
 

@@ -7,7 +7,6 @@ sweep: it goes on in memory and says so.
 
 from __future__ import annotations
 
-import json
 import os
 import sqlite3
 import time
@@ -15,7 +14,7 @@ import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import Report, printable
-from nhc.core.render.json import from_dict
+from nhc.core.render.json import from_dict, loads
 from nhc.fleet.node_result import safe
 from nhc.marks.policy.reconcile import BadReports
 
@@ -232,7 +231,7 @@ class SweepHistory:
         """The same, as JSON values. Raises HistoryError."""
         for node, line in self.lines(sweep):
             try:
-                record = json.loads(line)
+                record = loads(line)
             except ValueError as error:
                 raise self._damaged(sweep, node, error) from None
             if not isinstance(record, dict):

@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.limits import Mode
-from nhc.core.model import printable
 from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import faults
 from nhc.jobs.acting import JobActuators
@@ -15,11 +14,10 @@ from nhc.jobs.job_rows import nodes_of_run, remembered, watched
 from nhc.jobs.judge import JobNodeFault, JobRun, judge
 from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
-from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds, jobs
-from nhc.store.errors import Conflict
 from nhc.store.jobs import JobRestart, WatchedJob
+from nhc.store.rounds.one_item import failure, one_item
 
 RECENT = 900.0
 """Seconds for which a job that had failed when it was first seen is still taken up."""
@@ -84,8 +82,8 @@ class OneRound:
         """Go over the jobs of one controller. Raises StoreError."""
         try:
             listed = list(controller.jobs())
-        except AdapterError as error:
-            self.problems.append(f"{name}: jobs cannot be read: {printable(str(error))}")
+        except Exception as error:
+            self.problems.append(f"{name}: jobs cannot be read: {failure(error)}")
             return
         with self.actuators.store.read() as connection:
             known = {row.job: row for row in jobs.list_jobs(connection, controller=name)}
@@ -100,12 +98,11 @@ class OneRound:
         if troubles is None:
             return
         for job in new:
-            known[job.job] = self._watch(name, job, None)
+            with one_item(job.job.text(), self.problems):
+                known[job.job] = self._watch(name, job, None)
         for key, row in known.items():
-            try:
+            with one_item(row.text(), self.problems):
                 self._of_job(controller, row, listed_by_name.get(key), under_way.get(row.id), troubles)
-            except (AdapterError, Conflict) as error:
-                self.problems.append(f"{row.text()}: {printable(str(error))}")
 
     def _is_new(self, job: JobView) -> bool:
         """Whether a job that is not known is to be watched: not one that ended before anybody watched it."""
@@ -117,8 +114,8 @@ class OneRound:
         asked = sorted(set(nodes))
         try:
             down = controller.node_faults(asked) if asked else {}
-        except AdapterError as error:
-            self.problems.append(f"{name}: nodes cannot be read: {printable(str(error))}")
+        except Exception as error:
+            self.problems.append(f"{name}: nodes cannot be read: {failure(error)}")
             return None
         with self.actuators.store.read() as connection:
             stored = faults.of_store(connection, asked, self.settings, self.now)
@@ -211,8 +208,8 @@ class OneRound:
         if self.apply and noted and isinstance(controller, JobNotes):
             try:
                 controller.note(job.job, f"nhc: not restarted: {step.why}")
-            except AdapterError as error:
-                self.problems.append(f"{row.text()}: {printable(str(error))}")
+            except Exception as error:
+                self.problems.append(f"{row.text()}: {failure(error)}")
 
     # A restart under way.
 
@@ -237,8 +234,8 @@ class OneRound:
             return JobScene(self.time, self.held)
         try:
             return JobScene(self.time, healthy=controller.healthy(order))
-        except AdapterError as error:
-            return JobScene(self.time, unseen=f"its nodes cannot be read: {printable(str(error))}")
+        except Exception as error:
+            return JobScene(self.time, unseen=f"its nodes cannot be read: {failure(error)}")
 
     def _follow(
         self,

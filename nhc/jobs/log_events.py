@@ -14,7 +14,7 @@ from nhc.core.timestamps import from_iso
 from nhc.jobs import log_catalogue
 from nhc.jobs.log_catalogue import CASCADE, INITIATING, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.tracebacks import Tracebacks, raised_alone
-from nhc.jobs.watch_log import JobLineKind, LogFact, read_line, whose
+from nhc.jobs.watch_log import LONGEST, JobLineKind, LogFact, rank_in, read_line, whose
 from nhc.node.facts.kernel_lines import message
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.findings import OF_A_DEVICE
@@ -71,7 +71,7 @@ class JobLogReader:
     def line(self, line: str) -> Optional[LogEvent]:
         """The event of a line, None for nearly every line."""
         self.number += 1
-        line = line.rstrip("\r\n")
+        line = line[:LONGEST].rstrip("\r\n")
         if not line:
             self.facts = []
             return None
@@ -90,8 +90,8 @@ class JobLogReader:
             groups = match.groupdict() if match else {}
             event = self._event(line, row.kind, row.cause, row.role, row.restart, row.message)
             return event._replace(
-                rank=int(groups["rank"]) if groups.get("rank") else event.rank,
-                local=int(groups["local"]) if groups.get("local") else -1,
+                rank=rank_in(groups["rank"]) if groups.get("rank") else event.rank,
+                local=rank_in(groups.get("local")),
                 node=groups.get("node") or event.node,
             )
         if raised is None:

@@ -18,6 +18,7 @@ from nhc.jobs.settings import RestartSettings
 from nhc.marks.ports.jobs import JobController
 from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
+from nhc.store.rounds.one_item import one_item
 
 ACTOR = "nhc job"
 
@@ -51,7 +52,9 @@ class JobLoop:
         if step:
             one_round.problems.append(f"the clock jumped by {step:.0f} s: waits begin anew")
         for name, controller in self.controllers.items():
-            one_round.controller(name, controller)
+            with one_item(name, one_round.problems):
+                one_round.controller(name, controller)
+        one_round.problems += self._ends.problems
         return one_round.result()
 
     def _waits(self, now: SteadyTime) -> str:

@@ -6,29 +6,27 @@ nodes does not help. Only a cause that the faulty nodes cannot have brought abou
 
 from __future__ import annotations
 
-import os
 import pwd
 from typing import Dict, List, Optional, Sequence, Tuple
 
-from nhc.core.system.bounded_read import open_file
+from nhc.core.model import printable
 from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import owner_mail
 from nhc.jobs.acting import JobActuators
 from nhc.jobs.judge import JobNodeFault, RunFinding, RunJudgement
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.owner_mail import OwnerMail
-from nhc.jobs.why import CHECKS, ESTABLISHED, SKEW, Clue, JobVerdict, dated, decide
-from nhc.jobs.why_logs import JobLogs
+from nhc.jobs.read_logs import LogSource, read_logs
+from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict, dated, decide
 from nhc.jobs.why_record import places, record_clues
 from nhc.jobs.why_report import JobWhy, summary
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.job_ends import JobEndRecord, JobEnds, JobLogText
+from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
 from nhc.marks.ports.jobs import JobController, JobName, JobView, LossCause, Phase
 from nhc.store import jobs
 from nhc.store.jobs import JobEnd, WatchedJob
+from nhc.store.rounds.one_item import failure
 
-LOG_BYTES = 8 << 20
-"""Bytes of a log's end that are read."""
 KEPT = 4096
 """Runs whose answer this process keeps, so that their logs are read once."""
 A_ROUND = 4
@@ -47,10 +45,12 @@ class RunEnds:
         self._unread: Dict[Tuple[JobName, str], float] = {}
         self._left = A_ROUND
         self._time = SteadyTime(0.0)
+        self.problems: List[str] = []
+        """What could not be read in this round."""
 
     def begin_round(self, time: SteadyTime) -> None:
         """A new round may read as many again."""
-        self._left, self._time = A_ROUND, time
+        self._left, self._time, self.problems = A_ROUND, time, []
         waiting = next(iter(self._unread), None)
         if waiting is not None and time.elapsed(self._unread[waiting]) >= AGAIN:
             del self._unread[waiting]
@@ -104,29 +104,37 @@ class RunEnds:
             return None
         if record is None:
             return None
-        end, lines = run_end(record, [fault for fault in faults if fault.node in judgement.nodes])
+        mail = None
+        try:
+            end, lines = run_end(record, [fault for fault in faults if fault.node in judgement.nodes])
+            mail = self._mail(record, row, judgement.run, end, lines)
+        except Exception as error:  # kept as the answer: the same logs would end the next round in the same way
+            self.problems.append(f"{row.text()}: why it failed is not known: {failure(error)}")
+            end = _unread(record, failure(error))
         end = end._replace(job=row.id, run=judgement.run, ended=end.ended or job.ended or self._actuators.clock())
         if writes and row.id:
-            self._actuators.keep_end(row, end, self._mail(record, row, end, lines))
+            self._actuators.keep_end(row, end, mail and mail._replace(ended=end.ended))
         return end
 
-    def _mail(self, record: JobEndRecord, row: WatchedJob, end: JobEnd, lines: Sequence[str]) -> Optional[OwnerMail]:
+    def _mail(
+        self, record: JobEndRecord, row: WatchedJob, run: str, end: JobEnd, lines: Sequence[str]
+    ) -> Optional[OwnerMail]:
         to = owner_mail.address(record.mail, record.user or row.user, self._domains)
         if not to or not owner_mail.is_due(end.cause, end.sure):
             return None
-        return OwnerMail(to, row.text(), end.run, (f"job {row.text()}: {lines[0]}", *lines[1:]), end.ended)
+        return OwnerMail(to, row.text(), run, (f"job {row.text()}: {lines[0]}", *lines[1:]), end.ended)
 
 
 def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> Tuple[JobEnd, List[str]]:
     """Why this run ended, beside these faults of its nodes, and the three lines that say it.
 
-    `ended` is 0.0 where the record does not say it.
+    `ended` is 0.0 where the record does not say it. A log that is not its user's own is not read. Raises Unreadable,
+    OSError: the logs cannot be read.
     """
-    logs = JobLogs(record.nodes, places(record))
-    nodes: Dict[str, str] = {}
-    for log in record.logs:
-        logs.read(log.name or log.path, _lines(log, record.user), rank=log.rank)
-        nodes[log.name or log.path] = log.node
+    owner = _owner(record.user)
+    sources = [LogSource(log.name or log.path, log.path, log.text, log.rank, owner=owner) for log in record.logs]
+    logs = read_logs(sources, record.nodes, places(record)).logs
+    nodes = {log.name or log.path: log.node for log in record.logs}
     clues = dated([*logs.clues(), *record_clues(record)], record.ended or logs.last)
     clues += [Clue(CHECKS, NODE, INITIATING, "problem", fault.what, fault.began, 0, fault.node, fault.node)
               for fault in faults]  # fmt: skip
@@ -137,6 +145,12 @@ def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> Tuple[JobEn
     lines = summary(JobWhy("", verdict))
     return JobEnd(0, "", cause, verdict.sure, lines[0], node, verdict.restart, own_fault(verdict, node, faults),
                   record.gpus, record.started, record.ended or 0.0), lines  # fmt: skip
+
+
+def _unread(record: JobEndRecord, why: str) -> JobEnd:
+    """The end of a run whose logs could not be read."""
+    return JobEnd(0, "", UNKNOWN, NOT_KNOWN, printable(f"not known: {why}", 300), "", "unknown", "", record.gpus,
+                  record.started, record.ended or 0.0)  # fmt: skip
 
 
 def own_fault(verdict: JobVerdict, node: str, faults: Sequence[JobNodeFault]) -> str:
@@ -154,16 +168,9 @@ def own_fault(verdict: JobVerdict, node: str, faults: Sequence[JobNodeFault]) ->
     return f"its own fault{where}: {verdict.what}, though {faults[0].node}: {faults[0].what}" if faults else ""
 
 
-def _lines(log: JobLogText, user: str) -> List[str]:
-    """The end of a log. A file is read only if it is the job's user's own: this process may read more than the user."""
-    if not log.path:
-        return log.text.splitlines()
+def _owner(user: str) -> int:
+    """The uid of a job's user, -1 where nobody has the name: this process may read more than the user."""
     try:
-        with os.fdopen(open_file(log.path), "rb") as file:
-            status = os.fstat(file.fileno())
-            if not user or status.st_uid != pwd.getpwnam(user).pw_uid:
-                return []
-            file.seek(max(status.st_size - LOG_BYTES, 0))
-            return file.read(LOG_BYTES).decode("utf-8", "replace").splitlines()
-    except (OSError, KeyError):
-        return []
+        return pwd.getpwnam(user).pw_uid if user else -1
+    except KeyError:
+        return -1

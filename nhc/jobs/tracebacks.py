@@ -1,6 +1,7 @@
 """Reads Python's tracebacks by their structure: the frames are indented, and the line after them is the exception.
 
-Each rank's traceback has a prefix of its own (`[rank3]: `, `3: `), and ranks write between one another's lines.
+Each rank's traceback has a prefix of its own (`[rank3]: `, `3: `), and ranks write between one another's lines. What is
+kept is bounded: a log may have another prefix on every line.
 """
 
 from __future__ import annotations
@@ -8,6 +9,10 @@ from __future__ import annotations
 import re
 from typing import Dict, NamedTuple, Optional
 
+PREFIX = 200
+"""Characters that a prefix may have: torchrun's and NCCL's have some 40."""
+OPEN = 4096
+"""Tracebacks that may be open at one time: a cascade of so many ranks. Of more, the oldest is forgotten."""
 _BEGINS = re.compile(r"^(.*?)(?:Original |(\+) Exception Group )?Traceback \(most recent call last\):\s*$")
 _RICH = re.compile(r"^(.*?)╭─+ Traceback \(most recent call last\) ─")
 """The frame that the library rich draws: its last line begins with ╰, and the exception is below."""
@@ -57,6 +62,8 @@ class Tracebacks:
 
     def __init__(self) -> None:
         self._within: Dict[str, bool] = {}
+        self._lengths: Dict[int, int] = {}
+        """How many open tracebacks have a prefix of each length: a line is looked up by these, not by every prefix."""
         self._ignored = False
         self.frame = False
         """Whether the last line was within a traceback: source code that it shows is no message."""
@@ -67,21 +74,40 @@ class Tracebacks:
         begins = _BEGINS.match(line) or _RICH.match(line)
         if begins:
             prefix = f"{begins[1]}| " if begins.re is _BEGINS and begins[2] else begins[1]
-            self._within[prefix], self._ignored, self.frame = self._ignored, False, True
+            if len(prefix) <= PREFIX:
+                if prefix not in self._within:
+                    self._make_room()
+                    self._lengths[len(prefix)] = self._lengths.get(len(prefix), 0) + 1
+                self._within[prefix] = self._ignored
+            self._ignored, self.frame = False, True
             return None
         self._ignored = "Exception ignored in" in line  # Python prints the traceback, and goes on
         if not self._within:
             return None
-        for prefix in sorted(self._within, key=len, reverse=True):
-            if not line.startswith(prefix):
+        for length in sorted(self._lengths, reverse=True):
+            prefix = line[:length]
+            if prefix not in self._within:
                 continue
-            rest = line[len(prefix) :].rstrip()
+            rest = line[length:].rstrip()
             if rest.startswith((" ", "\t", "│", "╰")):
                 self.frame = True
                 return None
             raised = _exception(rest)
-            return raised._replace(own=False) if self._within.pop(prefix) and raised else raised
+            return raised._replace(own=False) if self._close(prefix) and raised else raised
         return None
+
+    def _make_room(self) -> None:
+        if len(self._within) >= OPEN:
+            self._close(next(iter(self._within)))
+
+    def _close(self, prefix: str) -> bool:
+        """A traceback has ended; whether Python goes on after it."""
+        left = self._lengths[len(prefix)] - 1
+        if left:
+            self._lengths[len(prefix)] = left
+        else:
+            del self._lengths[len(prefix)]
+        return self._within.pop(prefix)
 
 
 def raised_alone(line: str) -> Optional[RaisedException]:

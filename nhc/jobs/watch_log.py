@@ -7,13 +7,15 @@ never counts as a sign of health.
 
 from __future__ import annotations
 
-import math
 import re
 from enum import Enum
+from math import isfinite
 from typing import List, NamedTuple, Optional, Tuple
 
 LONGEST = 16384
 """Characters of a line that are looked at."""
+RANKS = 1 << 20
+"""Ranks that a job may have: a larger number is none, and nothing is kept under it."""
 
 
 class JobLineKind(str, Enum):
@@ -54,7 +56,7 @@ _TIME = re.compile(
 )
 _NAN = re.compile(
     r"found NaN|Unexpected result (?:nan|inf)|NaN (?:or Inf )?(?:found|detected|encountered)|"
-    r"(?:loss|grad\w*|weights?|output|tensor)\b.{0,40}\b(?:is|are|contains?|became|has) (?:a )?(?:nan|inf)\b",
+    r"(?:loss|grad\w{0,20}|weights?|output|tensor)\b.{0,40}\b(?:is|are|contains?|became|has) (?:a )?(?:nan|inf)\b",
     re.IGNORECASE,
 )
 _WATCHDOG = re.compile(r"Watchdog caught collective operation timeout: WorkNCCL\(SeqNum=(\d+), OpType=(\w+)")
@@ -80,13 +82,15 @@ def read_line(line: str) -> List[LogFact]:
         facts.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
     timeout = _WATCHDOG.search(line)
     if timeout:
-        facts.append(LogFact(JobLineKind.WATCHDOG, rank, node, float(timeout[1]), f"{timeout[2]} {timeout[1]}"))
+        facts.append(
+            LogFact(JobLineKind.WATCHDOG, rank, node, _number(timeout[1]) or 0.0, f"{timeout[2]} {timeout[1]}"[:200])
+        )
     waited = _GLOO.search(line)
     if waited:
         facts.append(LogFact(JobLineKind.WATCHDOG, rank, node, 0.0, waited[1]))
     elastic = _EXIT.search(line)
     if elastic:
-        facts.append(LogFact(JobLineKind.FIRST, int(elastic[1]), node, text=_short(line)))
+        facts.append(LogFact(JobLineKind.FIRST, rank_in(elastic[1]), node, text=_short(line)))
     return facts or _progress(line, rank, node)
 
 
@@ -104,32 +108,41 @@ def named_host(line: str) -> str:
 def _progress(line: str, rank: int, node: str) -> List[LogFact]:
     step, loss, norm, took = _STEP.search(line), _LOSS.search(line), _NORM.search(line), _TIME.search(line)
     facts: List[LogFact] = []
-    if step and (loss or took or norm):
-        facts.append(LogFact(JobLineKind.STEP, rank, node, float(step[1])))
-    if loss:
-        facts.append(_figure(JobLineKind.LOSS, (loss[1] or loss[2]), rank, node, line))
-    if norm and not math.isfinite(float(norm[1])):
-        facts.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
-    if took:
-        seconds = float(took[2]) / (1000.0 if "ms" in (took[1] or "", took[3] or "") or took[1] == "(ms)" else 1.0)
-        facts.append(LogFact(JobLineKind.TIME, rank, node, seconds))
+    number = _number(step[1]) if step else None
+    if number is not None and isfinite(number) and (loss or took or norm):
+        facts.append(LogFact(JobLineKind.STEP, rank, node, number))
+    for kind, match in ((JobLineKind.LOSS, loss), (JobLineKind.NAN, norm)):
+        value = _number(next(filter(None, match.groups()))) if match else None
+        if value is not None and not isfinite(value):
+            facts.append(LogFact(JobLineKind.NAN, rank, node, text=_short(line)))
+        elif value is not None and kind is JobLineKind.LOSS:
+            facts.append(LogFact(kind, rank, node, value))
+    seconds = _number(took[2]) if took else None
+    if took and seconds is not None and isfinite(seconds):
+        facts.append(LogFact(JobLineKind.TIME, rank, node, seconds / (1e3 if "ms" in f"{took[1]} {took[3]}" else 1.0)))
     return facts
 
 
-def _figure(kind: JobLineKind, text: str, rank: int, node: str, line: str) -> LogFact:
-    value = float(text)
-    if not math.isfinite(value):
-        return LogFact(JobLineKind.NAN, rank, node, text=_short(line))
-    return LogFact(kind, rank, node, value)
+def _number(text: str) -> Optional[float]:
+    """What is no number is no fact: `0.5.2`."""
+    try:
+        return float(text)
+    except ValueError:
+        return None
+
+
+def rank_in(digits: Optional[str]) -> int:
+    """The rank that digits say; -1 where there are none, or more than any job has."""
+    return int(digits) if digits and len(digits) < 8 and int(digits) < RANKS else -1
 
 
 def whose(line: str) -> Tuple[int, str]:
     """The rank and the node that a line is of, -1 and "" where it does not say."""
     match = _RANK.search(line)
-    rank = next((int(group) for group in match.groups() if group), -1) if match else -1
+    rank = rank_in(next(filter(None, match.groups()), "")) if match else -1
     if rank < 0:
         task = _TASK.match(line)
-        rank = int(task[1] or task[2]) if task else -1
+        rank = rank_in(task[1] or task[2]) if task else -1
     host = _HOST.match(line)
     return rank, (host["b"] if host else "")
 
@@ -137,11 +150,11 @@ def whose(line: str) -> Tuple[int, str]:
 def _mapped(line: str, node: str) -> Optional[LogFact]:
     """A line that says on which node a rank is."""
     test = _NCCL_TESTS.search(line)
-    if test:
-        return LogFact(JobLineKind.MAP, int(test[1]), test[2])
+    if test and rank_in(test[1]) >= 0:
+        return LogFact(JobLineKind.MAP, rank_in(test[1]), test[2])
     init = _INIT.search(line)
-    if init and node:
-        return LogFact(JobLineKind.MAP, int(init[1]), node, float(init[2]))
+    if init and node and rank_in(init[1]) >= 0:
+        return LogFact(JobLineKind.MAP, rank_in(init[1]), node, float(rank_in(init[2])))
     return None
 
 

@@ -7,7 +7,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional
 
 from nhc.jobs.log_catalogue import ADVICE, CASCADE, INITIATING, TEARDOWN, UNKNOWN
 from nhc.jobs.log_events import JobLogReader, LogEvent, survived
-from nhc.jobs.watch_log import JobLineKind, named_host
+from nhc.jobs.watch_log import LONGEST, JobLineKind, named_host, rank_in
 from nhc.jobs.why import LOG, Clue
 
 MOST = 200
@@ -47,9 +47,9 @@ class JobLogs:
             event = reader.line(line)
             if not line:
                 continue
-            host = named_host(line) or host
+            host = named_host(line[:LONGEST]) or host
             if " rank" in line or "Rank " in line:
-                self._place(line, host)
+                self._place(line[:LONGEST], host)
             for fact in reader.facts:
                 if fact.kind is JobLineKind.MAP and fact.node:
                     self._put(fact.rank, fact.node, -1)
@@ -65,17 +65,19 @@ class JobLogs:
     def _place(self, line: str, host: str) -> None:
         table = _TABLE.match(line)
         if table:
-            self._put(int(table[1]), host, int(table[2]))
+            self._put(rank_in(table[1]), host, rank_in(table[2]))
             return
         device = _NCCL_DEVICE.search(line)
         if device:
-            self._put(int(device[1]), "", int(device[2]))
+            self._put(rank_in(device[1]), "", rank_in(device[2]))
             return
         megatron = _MEGATRON.search(line)
         if megatron:
-            self._put(int(megatron[1]), megatron[2], int(megatron[3]))
+            self._put(rank_in(megatron[1]), megatron[2], rank_in(megatron[3]))
 
     def _put(self, rank: int, node: str, gpu: int) -> None:
+        if rank < 0:
+            return
         before = self.places.get(rank, RankPlace())
         self.places[rank] = RankPlace(self.node(node) or before.node, gpu if gpu >= 0 else before.gpu)
 

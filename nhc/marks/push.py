@@ -25,7 +25,7 @@ import zlib
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Report
-from nhc.core.render.json import from_dict, from_result, to_dict, to_result
+from nhc.core.render.json import from_dict, from_result, loads, to_dict, to_result
 
 if TYPE_CHECKING:
     from typing import Mapping, Sequence, Tuple
@@ -125,7 +125,7 @@ def parse(body: bytes) -> Push:
     if body.count(b",") + body.count(b"[") + body.count(b"{") > VALUES:  # counted in texts too: a bound, in no time
         raise TooLarge(f"more than {VALUES} values")
     try:
-        value = json.loads(body.decode())
+        value = loads(body.decode())
     except RecursionError:
         raise ValueError("nested too deep") from None
     except UnicodeDecodeError:

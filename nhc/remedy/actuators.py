@@ -11,7 +11,6 @@ from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTup
 
 from nhc.core.model import Action, DeviceId, printable
 from nhc.marks.ports.adapter import (
-    AdapterError,
     Applied,
     DeviceState,
     Effect,
@@ -31,6 +30,7 @@ from nhc.remedy.cases import EpisodeCase, seen_before
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.store.attempts import AttemptStatus
+from nhc.store.rounds.one_item import failure
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -130,7 +130,12 @@ class Actuators:
     def show(self, steps: Sequence[NodeStep]) -> List[str]:
         """Show steps on their nodes, where the cluster can; one line for each failure."""
         marker: object = self.marker
-        return marker.show_steps(steps) if steps and isinstance(marker, ShowsSteps) else []
+        if not steps or not isinstance(marker, ShowsSteps):
+            return []
+        try:
+            return marker.show_steps(steps)
+        except Exception as error:
+            return [f"steps cannot be shown on their nodes: {failure(error)}"]
 
     def move_work(self, nodes: Sequence[str]) -> Dict[str, Applied]:
         """Let work leave silent nodes whose machines are proved to be dead, where the adapter can; by node."""
@@ -147,8 +152,8 @@ class Actuators:
             return []
         try:
             done = marker.tidy()
-        except AdapterError as error:
-            return [f"what is left of our marks cannot be taken off: {printable(str(error))}"]
+        except Exception as error:
+            return [f"what is left of our marks cannot be taken off: {failure(error)}"]
         return [f"{result.node}: what is left of our mark stays: {result.message}" for result in done
                 if result.effect is Effect.FAILED]  # fmt: skip
 
@@ -159,8 +164,8 @@ class Actuators:
             return {}
         try:
             return marker.evict(nodes)
-        except AdapterError as error:
-            return {node: printable(str(error)) for node in nodes}
+        except Exception as error:
+            return {node: failure(error) for node in nodes}
 
     def answer(self, answered: Sequence[Answered]) -> List[str]:
         """Answer those who asked for a repair. Returns one line for each answer that failed."""
@@ -190,8 +195,8 @@ class Actuators:
             return Looked(None, "", claims)
         try:
             return Looked(entry.repairer.look(self.repairers.machine(node)), "", "")
-        except AdapterError as error:
-            return Looked(None, printable(str(error)), "")
+        except Exception as error:
+            return Looked(None, failure(error), "")
 
     def order(self, case: EpisodeCase) -> Optional[Tuple[RepairerEntry, Order]]:
         """The order of the newest attempt, and whose it is; None where the settings no longer have that repairer."""
@@ -240,8 +245,8 @@ class Actuators:
         entry, order = ordered
         try:
             return Watched(entry.repairer.progress(order, answer_of(case), seen_before(case.attempts[-1])))
-        except AdapterError as error:
-            return Watched(None, printable(str(error)))
+        except Exception as error:
+            return Watched(None, failure(error))
 
     def complete(self, case: EpisodeCase) -> Sent:
         """Send the call that follows the first of a repair of several calls, after it was written down."""
@@ -263,8 +268,8 @@ def applied(nodes: Collection[str], work: Callable[[], List[Applied]]) -> Dict[s
         return {}
     try:
         results = {result.node: result for result in work()}
-    except AdapterError as error:
-        return {node: Applied(node, Effect.FAILED, printable(str(error))) for node in nodes}
+    except Exception as error:
+        return {node: Applied(node, Effect.FAILED, failure(error)) for node in nodes}
     nothing = "the adapter did not say what became of it"
     return {node: results.get(node, Applied(node, Effect.FAILED, nothing)) for node in nodes}
 

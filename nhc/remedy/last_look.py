@@ -10,14 +10,15 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.core.model import DeviceId, printable
+from nhc.core.model import DeviceId
 from nhc.marks.policy.bounds import Bounds, never_now
-from nhc.marks.ports.adapter import OWNER, AdapterError, NodeState
+from nhc.marks.ports.adapter import OWNER, NodeState
 from nhc.remedy import of_device
 from nhc.remedy.actuators import Actuators
 from nhc.store import episodes
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode
+from nhc.store.rounds.one_item import failure
 
 HeldNow = Callable[[Connection, Sequence[Tuple[str, int]], float], List[str]]
 """Why nothing may be sent to each of some nodes at this moment: a hold, other than the one of the number that is asked
@@ -87,8 +88,8 @@ def held_back(
         alone = [order.node for order in orders if order.about.known]
         devices = actuators.device_states(alone) if alone else []
         blind = ""
-    except AdapterError as error:
-        states, devices, blind = {}, [], f"the cluster cannot be asked about its nodes: {printable(str(error))}"
+    except Exception as error:
+        states, devices, blind = {}, [], f"the cluster cannot be asked about its nodes: {failure(error)}"
     reasons: Dict[str, str] = {}
     beside = of_device.by_node(devices)
     with store.write(fence) as connection:  # under the fence: only the leader sends

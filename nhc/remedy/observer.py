@@ -12,12 +12,13 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.limits import Mode
 from nhc.core.matching.node_names import Names
-from nhc.core.model import Verdict, printable
+from nhc.core.model import Verdict
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.policy.bounds import MARK
 from nhc.marks.policy.breaker import NAME, blind
 from nhc.marks.policy.devices import DEVICE
-from nhc.marks.ports.adapter import AdapterError, ConditionReport, DeviceState, NodeState
+from nhc.marks.ports.adapter import ConditionReport, DeviceState, NodeState
+from nhc.marks.ports.repair import Request
 from nhc.marks.ports.suites import PROOF
 from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
@@ -36,6 +37,7 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.store import episodes, holds, nodes
 from nhc.store.database import Store
+from nhc.store.rounds.one_item import failure, one_item
 
 GROUPS_EVERY = 600.0
 """Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""
@@ -89,7 +91,8 @@ class Observer:
         """Read what a round needs. Raises StoreError."""
         self._forget()
         states = self.states(None)
-        self.actuators.repairers.learn_machines()
+        with one_item("the machines behind the nodes cannot be read", self.problems):
+            self.actuators.repairers.learn_machines()
         reported = self.reported()
         with self.store.read() as connection:
             if states is not None and not 0 <= now - self._read < GROUPS_EVERY:
@@ -115,7 +118,7 @@ class Observer:
             lost = health.lost_marks(connection, states or (), self.fleet.names, taken | {f.node for f in marked})
             faults += self._marks(marked, connection)
             free = sorted(state.name for state in states or () if _free(state))
-            asked, wrong = self.actuators.repairers.requests(free)
+            asked, wrong = self._requests(free)
             boot = self.actuators.repairers.boot
             faults = [fault if fault.boot else fault._replace(boot=boot(fault.node)) for fault in faults]
             wanted = {fault.node for fault in faults} - {row.node for row in rows} | set(asked)
@@ -137,6 +140,13 @@ class Observer:
         ]  # fmt: skip
         admissions += [Admission(name, (), refused=LOST_MARK) for name in lost]
         return Base(now, states, own, admissions, counted, requests, common, devices=devices)
+
+    def _requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
+        """What persons ask for on nodes; a cluster or a repairer that cannot say it is a problem, and no request."""
+        try:
+            return self.actuators.repairers.requests(nodes)
+        except Exception as error:
+            return {}, [f"requests for repairs cannot be read: {failure(error)}"]
 
     def _count(
         self, connection: Connection, cases: Sequence[EpisodeCase], states: Optional[Sequence[NodeState]],
@@ -209,15 +219,15 @@ class Observer:
         """The nodes' states, None where the cluster cannot be asked."""
         try:
             return self.actuators.states(names)
-        except AdapterError as error:
-            self.problems.append(f"nodes cannot be read: {printable(str(error))}")
+        except Exception as error:
+            self.problems.append(f"nodes cannot be read: {failure(error)}")
             return None
 
     def reported(self) -> List[ConditionReport]:
         try:
             return list(self.reports())
-        except AdapterError as error:
-            self.problems.append(f"reports cannot be read: {printable(str(error))}")
+        except Exception as error:
+            self.problems.append(f"reports cannot be read: {failure(error)}")
             return []
 
     def devices(self, cases: Sequence[EpisodeCase], admitting: bool = False) -> Optional[List[DeviceState]]:
@@ -230,8 +240,8 @@ class Observer:
             return []
         try:
             return self.actuators.device_states()
-        except AdapterError as error:
-            self.problems.append(f"devices cannot be read: {printable(str(error))}")
+        except Exception as error:
+            self.problems.append(f"devices cannot be read: {failure(error)}")
             return None
 
     def look(
@@ -288,12 +298,15 @@ class Observer:
             detail = detail._replace(faults=silence.current(detail.faults, by_name.get(node)))
             seen = watched.get(case.episode.id, Watched(None))
             by = held.why(node, detail.hold)
+            collected, proved = False, None
+            if apply:
+                with one_item(f"episode {case.episode.id}", self.problems):
+                    collected = not by and states is not None and self._collected(case)
+                    proved = self.proved(case, time)
             views[case.episode.id] = case.view()._replace(
                 detail=detail, node=state, nodes_known=known, health=judged,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
-                consent=consents.get(case.episode.id, Consent()),
-                collected=apply and not by and states is not None and self._collected(case),
-                proved=self.proved(case, time) if apply else None,
+                consent=consents.get(case.episode.id, Consent()), collected=collected, proved=proved,
                 hold_stands=not detail.hold or detail.hold in numbers,
                 repairing=base.repairing.get(node, 0),
                 taken_back=base.states is not None and taken_back(detail.faults, base.requests.standing, case.state),

@@ -22,6 +22,7 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store import holds
 from nhc.store.clocks import KeptClock
+from nhc.store.rounds.one_item import failure
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""
@@ -155,7 +156,10 @@ class Passes:
         self._decisions += 1
         if case.state is EpisodeState.ACTING and self.performer.is_fresh(case):
             return Move(None, case.detail)
-        move = self.decide(view, scene)
+        try:
+            move = self.decide(view, scene)
+        except Exception as error:  # one episode that nobody foresaw must not hold up the others
+            return Move(None, case.detail, f"cannot be decided: {failure(error)}")
         if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
             scene.usage.count_out(view.name)
             scene.usage.begin(BegunAction(scene.now, view.name, MARK))

@@ -26,6 +26,7 @@ from nhc.marks.ports.repair import (
 from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
 from nhc.store.nodes import StoredNode
+from nhc.store.rounds.one_item import failure, one_item
 
 ASK_AGAIN = 30.0
 """Seconds after which a repairer is asked again that could not be asked and does not say when it can."""
@@ -58,8 +59,8 @@ class RepairerEntry(NamedTuple):
             return Ability(printable(str(error)), right=error.right)
         except AskLater as error:
             return Ability(printable(str(error)), again=max(error.retry_after, 1.0))
-        except AdapterError as error:
-            return Ability(printable(str(error)), again=ASK_AGAIN)
+        except Exception as error:
+            return Ability(failure(error), again=ASK_AGAIN)
 
 
 class Repairers:
@@ -148,8 +149,12 @@ class Repairers:
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
         """Write the outcome of a request to the cluster. Returns "", or why that failed."""
-        replies = [cluster.answer(node, request, text, returned) for cluster in self._asked]
-        return "; ".join(answer for answer in replies if answer)
+        problems: List[str] = []
+        replies = []
+        for cluster in self._asked:
+            with one_item("the cluster", problems):
+                replies.append(cluster.answer(node, request, text, returned))
+        return "; ".join(answer for answer in (*replies, *problems) if answer)
 
     def entry(self, name: str) -> Optional[RepairerEntry]:
         """The repairer of that name, None where the settings have none any more."""
@@ -189,8 +194,8 @@ class Repairers:
                 continue
             try:
                 claims: Sequence[Claim] = other.claims(machine)
-            except AdapterError as error:
-                return f"{name} cannot say who else repairs this node: {error}"
+            except Exception as error:
+                return f"{name} cannot say who else repairs this node: {failure(error)}"
             lines += [f"{claim.actor}: {claim.doing} ({claim.source})" for claim in claims]
         return "; ".join(dict.fromkeys(lines))
 

@@ -11,7 +11,7 @@ import os
 import shutil
 import sqlite3
 import time
-from typing import TYPE_CHECKING, Iterator, NamedTuple, Optional
+from typing import TYPE_CHECKING, Any, Iterator, NamedTuple, Optional
 
 import sqlalchemy as sa
 from sqlalchemy import event
@@ -29,6 +29,12 @@ if TYPE_CHECKING:
 
 BUSY = 10.0
 """Seconds that a statement waits for another's lock."""
+PATIENCE = 30.0
+"""Seconds that a statement may take. PostgreSQL ends it a little before; where it is frozen, we end the connection."""
+PING = 5.0
+"""Seconds for the look whether a connection that was put back is still good."""
+LONG = 3600.0
+"""The same for what goes through whole tables: migrations, pruning."""
 RETRY = 0.02
 """Seconds between two tries of what SQLite does not wait for."""
 VERSION_TABLE = "nhc_schema"
@@ -70,17 +76,17 @@ class Store:
         return self.engine.dialect.name == "sqlite"
 
     @contextlib.contextmanager
-    def read(self) -> Iterator[Connection]:
-        """A transaction that only reads. Raises StoreError."""
+    def read(self, patience: float = PATIENCE) -> Iterator[Connection]:
+        """A transaction that only reads; `patience`: seconds that a statement of it may take. Raises StoreError."""
         try:
-            with self.engine.connect() as connection, connection.begin():
+            with self.engine.connect() as connection, connection.begin(), _patient(connection, patience):
                 yield connection
         except sa.exc.SQLAlchemyError as error:
             raise StoreError(f"{self.name}: {problem_of(error)}") from None
 
     @contextlib.contextmanager
-    def write(self, fence: Optional[Fence] = None) -> Iterator[Connection]:
-        """A transaction: committed at the end of the `with`, rolled back where its body raises.
+    def write(self, fence: Optional[Fence] = None, patience: float = PATIENCE) -> Iterator[Connection]:
+        """A transaction: committed at the end of the `with`, rolled back where its body raises. `patience`: see `read`.
 
         Raises StoreError; LeadershipLost where `fence` is no longer the leader's number, before the body runs.
         """
@@ -89,7 +95,7 @@ class Store:
             with self.engine.connect() as plain:
                 connection = plain.execution_options(**{_WRITE: True})
                 connection.info.pop(HEAD, None)
-                with connection.begin() as transaction:
+                with connection.begin() as transaction, _patient(connection, patience):
                     if fence is not None:
                         _hold(connection, fence)
                     yield connection
@@ -106,7 +112,10 @@ class Store:
             lost = committing and getattr(error, "connection_invalidated", False)
             unknown = " (whether it was written is not known)" if lost else ""
             refused = isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError))
-            raise StoreError(f"{self.name}: {problem_of(error)}{unknown}", ambiguous=lost, refused=refused) from None
+            held = getattr(getattr(error, "orig", None), "sqlstate", None) in _HELD
+            raise StoreError(
+                f"{self.name}: {problem_of(error)}{unknown}", ambiguous=lost, refused=refused, held=held
+            ) from None
         if head is not None:
             self.anchor.add(head)
 
@@ -132,7 +141,15 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
             event.listen(engine, "begin", _begin)
             anchor = anchor or f"{path}.anchor"
         else:
+            from nhc.store.bounded_connection import BoundedConnection
+
+            def bounded(_dialect: object, _record: object, words: Any, named: Any) -> BoundedConnection:
+                return BoundedConnection.connect(*words, **named)
+
             engine = sa.create_engine(parsed, pool_size=pool, pool_pre_ping=True, connect_args=_PSYCOPG)
+            event.listen(engine, "do_connect", bounded)
+            event.listen(engine, "checkin", _expect_a_ping)
+            event.listen(engine, "checkout", _expect_statements)
             anchor = anchor or f"{where.DIRECTORY}/{parsed.database or 'nhc'}.anchor"
     except ModuleNotFoundError as error:
         from nhc.core.extras import how_to_install
@@ -199,9 +216,37 @@ _PSYCOPG = {
     "keepalives_count": 3,
     # The server's side has to see a machine that is cut off as well: by itself it waits for two hours.
     "options": f"-c lock_timeout={int(BUSY * 1000)} -c idle_in_transaction_session_timeout=60000"
-    " -c statement_timeout=300000 -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=5 -c tcp_keepalives_count=3"
-    " -c tcp_user_timeout=15000",
+    f" -c statement_timeout={int(PATIENCE * 900)} -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=5"
+    " -c tcp_keepalives_count=3 -c tcp_user_timeout=15000",
 }
+
+
+_HELD = ("55P03", "40P01", "40001")
+"""PostgreSQL's codes for a lock that is not to be had, and for two transactions that wait for one another."""
+
+
+def _expect_a_ping(connection: Any, _record: ConnectionPoolEntry) -> None:
+    if connection is not None:
+        connection.patience = PING
+
+
+def _expect_statements(connection: Any, _record: ConnectionPoolEntry, _proxy: object) -> None:
+    connection.patience = PATIENCE
+
+
+@contextlib.contextmanager
+def _patient(connection: Connection, patience: float) -> Iterator[None]:
+    """Statements of a transaction may take longer than others."""
+    if patience == PATIENCE or connection.dialect.name != "postgresql":
+        yield
+        return
+    bounded: Any = connection.connection.dbapi_connection
+    connection.execute(sa.text(f"SET LOCAL statement_timeout = {int(patience * 900)}"))
+    bounded.patience = patience
+    try:
+        yield
+    finally:
+        bounded.patience = PATIENCE
 
 
 def _parsed(url: str) -> URL:

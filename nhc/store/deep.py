@@ -105,10 +105,14 @@ class SweepTest(NamedTuple):
 
 def add(connection: Connection, rows: Iterable[DeepResult]) -> int:
     """Keep results; how many."""
-    values = [row._replace(message=printable(row.message, MESSAGE_LIMIT))._asdict() for row in rows]
+    values = [{name: _text(value) for name, value in row._asdict().items()} for row in rows]
     if values:
         connection.execute(sa.insert(deep_results), values)
     return len(values)
+
+
+def _text(value: object) -> object:
+    return printable(value, MESSAGE_LIMIT) if isinstance(value, str) else value
 
 
 def add_report(connection: Connection, report: Report, suite: str) -> int:
@@ -127,7 +131,7 @@ def add_report(connection: Connection, report: Report, suite: str) -> int:
         if outcome.verdict is Verdict.SKIP:
             continue
         about = {"nhc": report.version, "kind": report.labels.get("kind", ""), "reason": outcome.reason}
-        versions = json.dumps({name: value for name, value in about.items() if value})
+        versions = json.dumps({name: printable(value, 100) for name, value in about.items() if value})
         for name, value, unit in outcome.metrics or (("", None, ""),):
             test = f"{result.check}:{name}" if name else result.check
             rows.append(DeepResult(

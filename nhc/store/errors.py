@@ -9,12 +9,13 @@ class StoreError(ExpectedError):
     """The store cannot be used, or not now: not there, another schema, locked, full, its server away.
 
     Nothing of the transaction was written, or (where a connection was lost in its commit) nobody knows: `ambiguous`.
-    `refused` says that the database does not take this data, now or ever.
+    `refused` says that the database does not take this data, now or ever; `held` that another transaction holds a row
+    that this one needed, and the store answers others.
     """
 
-    def __init__(self, message: str, ambiguous: bool = False, refused: bool = False) -> None:
+    def __init__(self, message: str, ambiguous: bool = False, refused: bool = False, held: bool = False) -> None:
         super().__init__(message)
-        self.ambiguous, self.refused = ambiguous, refused
+        self.ambiguous, self.refused, self.held = ambiguous, refused, held
 
 
 class NoStore(StoreError):

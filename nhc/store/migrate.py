@@ -15,7 +15,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.system.foreign_module import one_line
 from nhc.store import deep_tables, job_tables, maintenance_tables, notice_tables, schema
-from nhc.store.database import VERSION_TABLE, Store, revision
+from nhc.store.database import LONG, VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError
 from nhc.store.guards import POSTGRESQL_GUARDS, POSTGRESQL_STORAGE, SQLITE_GUARDS
 
@@ -35,7 +35,7 @@ def upgrade(store: Store, now: float) -> List[str]:
     """Make the tables, or carry out the migrations that are missing, in one transaction. Returns the numbers of the
     schemas that the database has gone through. Raises StoreError.
     """
-    with store.write() as connection:
+    with store.write(patience=LONG) as connection:
         if not store.sqlite:  # several servers may start at once
             connection.execute(sa.select(sa.func.pg_advisory_xact_lock(_LOCK)))
         before = revision(connection, store.name)
@@ -71,7 +71,7 @@ def differences(store: Store) -> List[str]:
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 
-    with store.read() as connection:
+    with store.read(LONG) as connection:
         context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE, "compare_type": True})
         return [_difference(difference) for difference in compare_metadata(context, METADATA)]
 

@@ -82,10 +82,12 @@ def end(connection: Connection, number: int, outcome: str, error: str, now: floa
     connection.execute(sa.update(outbox).where(outbox.c.id == number, outbox.c.ended.is_(None)).values(values))
 
 
-def postpone_channel(connection: Connection, message: Message, due: float, error: str) -> None:
-    """A message is tried again later, and what waits behind it for the same channel not before."""
+def postpone(connection: Connection, message: Message, due: float, error: str, alone: bool = False) -> None:
+    """A message is tried again later; unless it is `alone`, what waits behind it for the same channel not before."""
     mine = sa.update(outbox).where(outbox.c.id == message.id)
     connection.execute(mine.values(due=due, error=printable(error, ERROR_LIMIT), tries=outbox.c.tries + 1))
+    if alone:
+        return
     rest = sa.update(outbox).where(outbox.c.channel == message.channel, outbox.c.ended.is_(None), outbox.c.due < due)
     connection.execute(rest.values(due=due))
 

@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.system import kept_owner
 from nhc.store import audit, evidence, where
-from nhc.store.database import Store
+from nhc.store.database import LONG, Store
 from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
 from nhc.store.job_tables import jobs
@@ -97,7 +97,7 @@ def _crowded(connection: Connection, crowd: _Crowd) -> List[sa.ColumnElement[boo
 
 
 def _thin(store: Store, crowd: _Crowd) -> int:
-    with store.read() as connection:
+    with store.read(LONG) as connection:
         crowded = _crowded(connection, crowd)
     return sum(_some(store, crowd.table, which) for which in crowded)
 
@@ -119,7 +119,7 @@ def prune(
         rows["evidence"], files = evidence.forget_expired(store, now)
     done = {name: count for name, count in rows.items() if count}
     if done:
-        with store.write() as connection:
+        with store.write(patience=LONG) as connection:
             audit.append(connection, now, by, "store.pruned", detail=dict(done))
     return Pruned(rows, files, archive(store, now - keep.audit, now, segments=segments, by=by))
 
@@ -133,7 +133,7 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         evidence_table: evidence_table.c.expires <= now,
         audit_table: audit_table.c.seq < sa.func.coalesce(young, newest),
     }
-    with store.read() as connection:
+    with store.read(LONG) as connection:
         counts = {table.name: count(connection, table, which) for table, which in old.items()}
         for crowd in _CROWDS:
             others = sa.not_(old[crowd.table])
@@ -171,7 +171,7 @@ def archive(store: Store, before: float, now: float, *, segments: str, by: str) 
     The newest row stays always: the next one is hashed with it. The file is on the disk before a row is deleted.
     Raises StoreError.
     """
-    with store.read() as connection:
+    with store.read(LONG) as connection:
         newest = audit.head(connection)
         first = connection.scalar(sa.select(sa.func.min(audit_table.c.seq)))
         young = connection.scalar(sa.select(sa.func.min(audit_table.c.seq)).where(audit_table.c.at >= before))
@@ -186,7 +186,7 @@ def archive(store: Store, before: float, now: float, *, segments: str, by: str) 
         except OSError as error:
             raise StoreError(f"{path}: {error.strerror or error}: no row was archived") from None
     row = {"last": last, "first": first, "hash": end, "path": path, "sha256": digest, "archived": now}
-    with store.write() as connection:
+    with store.write(patience=LONG) as connection:
         audit.lock(connection)
         if connection.scalar(sa.select(sa.func.min(audit_table.c.seq))) != first:
             raise StoreError(f"{store.name}: another archived rows of the audit log at this moment")
@@ -255,7 +255,7 @@ def _some(store: Store, table: sa.Table, which: sa.ColumnElement[bool]) -> int:
     total = 0
     while True:
         some = sa.select(*keys).where(which).limit(CHUNK)
-        with store.write() as connection:
+        with store.write(patience=LONG) as connection:
             here = keys[0].in_(some) if len(keys) == 1 else sa.tuple_(*keys).in_(some)
             count = connection.execute(sa.delete(table).where(here)).rowcount
         total += count

@@ -10,9 +10,10 @@ import pytest
 from nhc.core.timestamps import utc
 from nhc.jobs import metrics
 from nhc.jobs.owner_mail import address, is_due
+from nhc.jobs.run_ends import run_end
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
-from nhc.marks.ports.jobs import LossCause, Phase
+from nhc.marks.ports.jobs import JobName, LossCause, Phase
 from nhc.store import jobs, outbox
 from tests.support.job_world import SETTINGS, World
 
@@ -241,13 +242,96 @@ def test_a_record_that_could_not_be_read_is_asked_for_again_one_a_round(recorded
 
 
 def test_a_log_file_is_read_only_if_it_is_the_users_own(tmp_path):
-    from nhc.jobs.run_ends import _lines
-
     path = tmp_path / "train.log"
-    path.write_text("one\n")
+    path.write_text(TRACEBACK)
     mine = pwd.getpwuid(os.geteuid()).pw_name
+    name = JobName("", "", "1", "")
 
-    assert _lines(JobLogText("", str(path)), mine) == ["one"]
-    assert _lines(JobLogText("", str(path)), "nobody") == []
-    assert _lines(JobLogText("", str(path)), "") == []
-    assert _lines(JobLogText("", str(tmp_path / "none")), mine) == []
+    for owner, where, cause in ((mine, path, "program"), ("nobody", path, "unknown"), ("", path, "unknown"),
+                                (mine, tmp_path / "none", "unknown")):  # fmt: skip
+        record = JobEndRecord(name, "FAILED", ("n1",), logs=(JobLogText("", str(where)),), user=owner)
+        assert run_end(record, [])[0].cause == cause
+
+
+UNFORESEEN = [
+    "iteration 10 step time: 0.5.2 s loss: 1.0",
+    f"iteration {'9' * 5000} loss: 1.0",
+    f"[rank{'7' * 5000}]: loss: nan",
+    f"iteration {'9' * 400} loss: 1.0",
+    f"Watchdog caught collective operation timeout: WorkNCCL(SeqNum={'1' * 5000}, OpType=ALLREDUCE",
+    f"  rank      : {'8' * 5000} (local_rank: {'8' * 5000})",
+    f"n1:1:1 [0] NCCL INFO comm 0x1 rank {'6' * 5000} nranks 8 cudaDev {'6' * 5000}",
+    f"Rank {'3' * 5000}, node a, device 1",
+    "2026-02-30T25:61:61 loss: 1e999 grad_norm: 1.",
+]
+
+
+@pytest.mark.parametrize("line", UNFORESEEN, ids=range(len(UNFORESEEN)))
+def test_a_line_of_a_users_log_ends_no_round_and_hides_no_cause(recorded, line):
+    recorded.logs = {"n1": f"{line}\n{TRACEBACK}"}
+    body = recorded.submit()
+    recorded.rounds(1)
+    recorded.fail(body, LossCause.EXIT, "n1", "exit status 1")
+    recorded.rounds(12)
+    [end] = ends(recorded)
+    assert end.cause == "program"
+
+
+def test_another_prefix_on_every_line_costs_no_more_than_one(recorded):
+    many = "".join(f"p{number} Traceback (most recent call last):\n" for number in range(100_000))
+    recorded.logs = {"n1": many + TRACEBACK}
+    body = recorded.submit()
+    recorded.rounds(1)
+    recorded.fail(body, LossCause.EXIT, "n1", "exit status 1")
+    recorded.rounds(12)
+    [end] = ends(recorded)
+    assert end.cause == "program"
+
+
+class BrokenRecord(Recorded):
+    """A scheduler of a site's own whose record of one job has a number where the user's name belongs."""
+
+    def end(self, job):
+        record = super().end(job)
+        broken = self.bodies[job].name == "broken"
+        return record._replace(user=5, logs=(JobLogText("x.log", "", "loss: 1"),)) if broken else record
+
+
+def test_a_reading_that_fails_is_kept_counted_and_stops_no_other_job(store):
+    world = BrokenRecord(store)
+    world.logs = {"n1": TRACEBACK}
+    bodies = [world.submit(name, wants=1) for name in ("broken", "sound")]
+    world.rounds(1)
+    for body in bodies:
+        world.fail(body, LossCause.EXIT, "n1", "exit status 1")
+    problems = []
+    for _ in range(12):
+        problems += world.round().problems
+        world.let_pass(15)
+    assert [problem.partition(":")[0] for problem in problems] == ["batch/broken"]
+    assert sorted(end.cause for end in ends(world)) == ["program", "unknown"]
+    world.begin()
+    asked = world.asked
+    assert world.round().problems == ()
+    assert world.asked == asked, "it is not read again"
+
+
+class BrokenController(World):
+    """A controller of a site's own: one job's look raises what its contract forbids."""
+
+    def look(self, job):
+        if job.name == "broken":
+            raise KeyError("metadata")
+        return super().look(job)
+
+
+def test_one_jobs_failure_of_whatever_type_does_not_stop_the_others(store):
+    world = BrokenController(store)
+    for name in ("broken", "sound"):
+        world.submit(name)
+    world.rounds(1)
+    world.bodies.clear()  # both are gone from the list: each is looked for
+    done = world.round()
+    assert [problem.partition(":")[0] for problem in done.problems] == ["batch/broken"]
+    with world.plain.read() as connection:
+        assert [row.name for row in jobs.list_jobs(connection)] == ["broken"]

@@ -1,6 +1,7 @@
 """A PostgreSQL server of the tests' own, under a user who is nobody, on a loopback port."""
 
 import atexit
+import contextlib
 import functools
 import glob
 import os
@@ -93,6 +94,18 @@ class Cluster:
         while time.monotonic() < until and self._children():
             time.sleep(0.02)
         (self.data / "postmaster.pid").unlink(missing_ok=True)
+
+    @contextlib.contextmanager
+    def frozen(self):
+        """Stopped as by SIGSTOP or a hung disk: connections stay, and nothing answers."""
+        inside = lambda: [int(path.split("/")[2]) for path in glob.glob("/proc/[0-9]*/cwd") if self._inside(path)]  # noqa: E731
+        for pid in (self.process.pid, *inside()):
+            os.kill(pid, signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            for pid in inside():
+                os.kill(pid, signal.SIGCONT)
 
     def _children(self):
         """Whether anything of its session is still there: a backend notices the postmaster's death."""

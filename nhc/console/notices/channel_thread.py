@@ -12,6 +12,7 @@ from nhc.console.notices.settings import NoticeChannel
 from nhc.core.system.exchange import Exchange
 from nhc.store import outbox
 from nhc.store.database import Fence, Store
+from nhc.store.rounds.one_item import failure
 
 DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 """Seconds until the next try; the last goes on until `give-up`."""
@@ -110,6 +111,11 @@ class ChannelThread:
                 problem = str(error)
                 lost += self._later(message, error, fence)
                 break  # the channel is away or has had enough: the others wait as well
+            except Exception as error:  # one that nobody foresaw: this message waits, the others go on
+                problem = failure(error)
+                held.add(message.key)
+                lost += self._later(message, SendLater(problem), fence, alone=True)
+                continue
             self._end(message.id, outbox.SENT, "", fence)
             sent += 1
         return ChannelRound(sent, lost, problem)
@@ -128,13 +134,15 @@ class ChannelThread:
         with self.store.write(fence) as connection:
             outbox.end(connection, number, outcome, why, self.clock())
 
-    def _later(self, message: outbox.Message, error: SendLater, fence: Optional[Fence]) -> int:
-        """Put a message off, or give it up; how many are given up."""
+    def _later(
+        self, message: outbox.Message, error: SendLater, fence: Optional[Fence], alone: bool = False
+    ) -> int:  # fmt: skip
+        """Put a message off, with what waits behind it unless `alone`, or give it up; how many are given up."""
         now = self.clock()
         if now - message.made >= self.give_up:
             self._end(message.id, outbox.DROPPED, str(error), fence)
             return 1
         delay = DELAYS[min(message.tries, len(DELAYS) - 1)] * (0.8 + 0.4 * self.jitter())
         with self.store.write(fence) as connection:
-            outbox.postpone_channel(connection, message, now + max(delay, error.after), str(error))
+            outbox.postpone(connection, message, now + max(delay, error.after), str(error), alone)
         return 0

@@ -18,7 +18,9 @@ from nhc.console.notices.notice import OPEN, REFRESH, RESOLVED
 from nhc.console.notices.settings import NoticeChannel, NoticesSettings
 from nhc.store import nodes, outbox, problems
 from nhc.store.database import Fence, Store
+from nhc.store.errors import StoreError
 from nhc.store.problem_groups import RANK
+from nhc.store.rounds.one_item import failure
 
 MOST = 1000
 """Messages that wait for one channel, beyond which only what opens and resolves is added."""
@@ -68,7 +70,16 @@ class NoticeService:
         for thread in self._threads.values():
             thread.begin(fence)
         until = None if patience is None else time.monotonic() + patience
-        return NoticeRound(queued, withheld, {name: thread.ended(until) for name, thread in self._threads.items()})
+        return NoticeRound(queued, withheld, {name: self._ended(name, until) for name in self._threads})
+
+    def _ended(self, name: str, until: Optional[float]) -> ChannelRound:
+        """What a channel's turn came to; one that nobody foresaw is its problem alone."""
+        try:
+            return self._threads[name].ended(until)
+        except StoreError:
+            raise
+        except Exception as error:
+            return ChannelRound(problem=failure(error))
 
     def close(self) -> None:
         """Let the channels end what they send, for a short time, and then break it off: it is sent again one day."""

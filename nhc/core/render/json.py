@@ -120,10 +120,20 @@ def _metric(metric: Metric) -> Dict[str, Any]:
 def parse(text: str) -> Report:
     """The report in a JSON document. Raises ValueError saying what is wrong with it."""
     try:
-        value = json.loads(text)
+        value = loads(text)
     except RecursionError:
         raise ValueError("not a report: nested too deep") from None
     return from_dict(value)
+
+
+def loads(text: str) -> Any:
+    r"""The JSON value, with a question mark for each half of a character: JSON can say one (`"\ud800"`), and nothing
+    that stores or sends text takes it. Raises ValueError, RecursionError.
+    """
+    value = json.loads(text)
+    if "\\ud" not in text and "\\uD" not in text:
+        return value
+    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
 
 
 def from_dict(value: object) -> Report:
@@ -252,7 +262,7 @@ def _read_metric(value: object) -> Metric:
     name, number, unit = value.get("name"), value.get("value"), value.get("unit")
     if type(name) is type(unit) is str and type(number) is float and -_ENDLESS < number < _ENDLESS:
         return Metric(name, number, unit)
-    return Metric(_get(value, "name", str), _get(value, "value", (int, float)), _get(value, "unit", str, ""))
+    return Metric(_get(value, "name", str), float(_get(value, "value", (int, float))), _get(value, "unit", str, ""))
 
 
 _REQUIRED = object()

@@ -54,11 +54,12 @@ def fork(child: Callable[..., object], pipes: int = 1) -> Tuple[int, List[Pipe]]
     return pid, opened
 
 
-def ask_child(answer: Callable[[], object], timeout: float) -> object:
+def ask_child(answer: Callable[[], object], timeout: float, memory: int = 0) -> object:
     """What `answer` returns, called in a child that is killed after so many seconds; None if there is no whole answer.
 
-    The child holds nothing that anybody waits for: a call into a driver can hang so that nothing ends it. Raises
-    OSError where no process can be started.
+    The child holds nothing that anybody waits for: a call into a driver can hang so that nothing ends it. It may have
+    `memory` bytes more than this process; 0 is no bound, for drivers, which reserve more address space than they use.
+    Raises OSError where no process can be started.
     """
     import pickle
     import select
@@ -68,6 +69,10 @@ def ask_child(answer: Callable[[], object], timeout: float) -> object:
         for stream in (0, 1, 2):
             os.dup2(null, stream)
         close_all_but((pipe[1],))
+        if memory:
+            from nhc.core.system.address_space import allow_only
+
+            allow_only(memory)
         view = memoryview(pickle.dumps(answer()))
         while view:
             view = view[os.write(pipe[1], view) :]
@@ -92,7 +97,7 @@ def ask_child(answer: Callable[[], object], timeout: float) -> object:
             leave_to_end(pid)
     try:
         value: object = pickle.loads(b"".join(parts))  # noqa: S301 (from our own fork)
-    except (EOFError, pickle.UnpicklingError):  # it ended, or was ended, before its answer was whole
+    except Exception:  # it ended, or was ended, before its answer was whole
         return None
     return value
 

@@ -6,7 +6,6 @@ import errno
 import os
 import re
 import stat
-import sys
 import time
 from contextlib import closing
 from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
@@ -19,8 +18,10 @@ from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.system.bounded_read import cause, open_file
+from nhc.core.system.foreign_text import Unreadable
 from nhc.jobs import why_nodes
 from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
+from nhc.jobs.read_logs import HEAD, TAIL, LogSource, input_text, read_logs
 from nhc.jobs.why import RECORD, Clue, dated, decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
@@ -28,8 +29,6 @@ from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
 from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
 from nhc.node.commands.named_nodes import named_nodes
 
-HEAD, TAIL = 1 << 20, 8 << 20
-"""Bytes of a larger log that are read: its begin says where each rank runs, its end why the job ended."""
 PIECE = 1 << 20
 """Characters of one line that are read."""
 _FILE = re.compile(r"^[./~]|\.(?:log|out|err|txt)$")
@@ -106,8 +105,7 @@ def ask(options: Dict[str, Any]) -> JobWhy:
     if record is None and not job:
         witnesses.append(Witness("scheduler", "no job was named"))
     nodes = tuple(named_nodes(options["node_set"])) or (record.nodes if record else ())
-    logs = JobLogs(nodes, places(record) if record else None)
-    _read_logs(logs, files, record, witnesses)
+    logs = _read_logs(files, record, nodes, witnesses)
     ended = record.ended if record else None
     clues = logs.clues() + (record_clues(record) if record else [])
     clues += _kernel(options["kernel_logs"], nodes, witnesses)
@@ -157,19 +155,30 @@ def _record(job: str, options: Dict[str, Any], witnesses: List[Witness]) -> Opti
     return record
 
 
-def _read_logs(logs: JobLogs, files: Sequence[str], record: Optional[JobEndRecord], witnesses: List[Witness]) -> None:
-    for file in files:
-        logs.read(_short(file), _lines(file), _year(file))
+def _read_logs(
+    files: Sequence[str], record: Optional[JobEndRecord], nodes: Sequence[str], witnesses: List[Witness]
+) -> JobLogs:
+    """What the named files say, and the logs of the record. Raises CommandError where a named file cannot be read."""
+    sources = [LogSource(_short(file), "" if file == "-" else file, input_text() if file == "-" else "",
+                         year=_year(file)) for file in files]  # fmt: skip
+    named = set(map(os.path.abspath, files))
     for log in record.logs if record else ():
-        if log.path and os.path.abspath(log.path) in map(os.path.abspath, files):
-            continue
-        try:
-            lines = _lines(log.path) if log.path else iter(log.text.splitlines())
-            logs.read(_short(log.path) if log.path else log.name, lines, _year(log.path), log.rank)
-        except CommandError as error:
-            witnesses.append(Witness("log", str(error)))
+        if not log.path or os.path.abspath(log.path) not in named:
+            name = _short(log.path) if log.path else log.name
+            sources.append(LogSource(name, log.path, log.text, log.rank, _year(log.path)))
+    places_known = places(record) if record else {}
+    try:
+        logs, unread = read_logs(sources, nodes, places_known)
+    except (Unreadable, OSError) as error:
+        witnesses.append(Witness("log", str(error)))
+        return JobLogs(nodes, places_known)
+    for number, why in unread.items():
+        if number < len(files):
+            raise CommandError(f"{files[number]}: {why}", EXIT_USAGE)
+        witnesses.append(Witness("log", f"{sources[number].path or sources[number].name}: {why}"))
     if not logs.lines and not any(witness.name == "log" for witness in witnesses):
         witnesses.append(Witness("log", "it is empty" if files or (record and record.logs) else "none was named"))
+    return logs
 
 
 def _short(path: str) -> str:
@@ -189,9 +198,9 @@ def _year(path: str) -> int:
 
 
 def _lines(path: str) -> Iterator[str]:
-    """The lines of a log, of a large one those of its begin and end. Raises CommandError."""
+    """The lines of a kernel log, of a large one those of its begin and end. Raises CommandError."""
     if path == "-":
-        return iter(lambda: sys.stdin.readline(PIECE), "")
+        return iter(input_text().split("\n"))
     try:
         with os.fdopen(open_file(path), "rb") as file:  # a job's user says where its log is: a FIFO must hold nobody up
             size = os.fstat(file.fileno()).st_size

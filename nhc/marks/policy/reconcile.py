@@ -13,7 +13,7 @@ from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, Named
 
 from nhc.core.matching.node_names import Names
 from nhc.core.model import Report
-from nhc.core.render.json import from_dict
+from nhc.core.render.json import from_dict, loads
 from nhc.core.system.bounded_read import cause
 from nhc.marks.policy.decide import Decision, Policy, decide, history_needed, unmatched
 from nhc.marks.policy.ledger import Ledger
@@ -73,9 +73,9 @@ def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> List[Repor
 
 def _documents(text: str) -> Iterator[Any]:
     try:
-        values = [json.loads(text)]
+        values = [loads(text)]
     except ValueError:
-        values = [json.loads(line) for line in text.splitlines() if line.strip()]
+        values = [loads(line) for line in text.splitlines() if line.strip()]
         if not values:
             raise ValueError("no report in it") from None
     for value in values:

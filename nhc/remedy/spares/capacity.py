@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from typing import Optional, Tuple
 
-from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
+from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool
 from nhc.remedy import counting
 from nhc.remedy.held import StandingHolds
@@ -19,7 +19,8 @@ from nhc.remedy.spares.decide import SpareStep, added_name
 from nhc.remedy.spares.settings import PoolSettings
 from nhc.store import holds, spares
 from nhc.store.database import Fence
-from nhc.store.errors import Conflict
+from nhc.store.errors import Conflict, StoreError
+from nhc.store.rounds.one_item import failure
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, LOST, SpareInUse
 
 MARGIN = 3600.0
@@ -164,5 +165,7 @@ def carry_out(
         return under_way.enter(first) if step.action == "swap-in" else under_way.leave(step.why)
     except Conflict as error:
         return Applied(step.spare, Effect.REFUSED, str(error))
-    except AdapterError as error:
-        return Applied(step.spare, Effect.FAILED, str(error))
+    except StoreError:
+        raise
+    except Exception as error:
+        return Applied(step.spare, Effect.FAILED, failure(error))

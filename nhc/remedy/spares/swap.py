@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.marks import plugins
-from nhc.marks.ports.adapter import AdapterError, Applied, Effect
+from nhc.marks.ports.adapter import Applied, Effect
 from nhc.marks.ports.spares import CapacityPool, SpareSource
 from nhc.remedy import counting, health
 from nhc.remedy import detail as details
@@ -18,6 +18,7 @@ from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode
 from nhc.store.errors import Conflict
+from nhc.store.rounds.one_item import one_item
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING
 
 ACTOR = "nhc spares"
@@ -92,17 +93,19 @@ def round_of(
     """Go over all pools once. Raises StoreError."""
     rounds = []
     for pool, source in pools:
-        try:
+        problems: List[str] = []
+        with one_item(pool.name, problems):
             view = look(site, pool, source, now, apply)
-        except AdapterError as error:
-            rounds.append(PoolRound(pool, None, SpareDecision((), ()), (), str(error)))
+            decision = decide(view)
+        if problems:
+            rounds.append(PoolRound(pool, None, SpareDecision((), ()), (), problems[0].partition(": ")[2]))
             continue
-        decision = decide(view)
         done: List[SpareDone] = []
         for step in decision.steps if apply else ():
-            done.append(SpareDone(step, _carry_out(site, pool, source, step, now, fence)))
-            publish(done[-1])
-        rounds.append(PoolRound(pool, view, decision, tuple(done)))
+            with one_item(step.spare, problems):
+                done.append(SpareDone(step, _carry_out(site, pool, source, step, now, fence)))
+                publish(done[-1])
+        rounds.append(PoolRound(pool, view, decision, tuple(done), "; ".join(problems)))
     return rounds
 
 

@@ -13,13 +13,11 @@ from typing import Callable, List, Optional, Sequence
 
 import sqlalchemy as sa
 
-from nhc.core.model import printable
 from nhc.core.prometheus_family import Family, counter, gauge
-from nhc.marks.ports.adapter import AdapterError
 from nhc.store.database import Store
-from nhc.store.errors import StoreError
 from nhc.store.retention import PruneSettings, prune
 from nhc.store.rounds.leader import Leader
+from nhc.store.rounds.one_item import failure
 from nhc.store.schema import leader
 
 LOCK = "prune"
@@ -71,11 +69,11 @@ class Pruner:
         """Prune if it is time; whether it was done now. A failure is logged, counted, and tried again later."""
         try:
             done = self._due() and self._prune()
-        except (StoreError, AdapterError, OSError) as error:
+        except Exception as error:
             self.failed += 1
-            if self.problem != str(error):
-                self.problem = str(error)
-                self._log(f"pruning failed: {printable(str(error), 300)}")
+            if self.problem != failure(error):
+                self.problem = failure(error)
+                self._log(f"pruning failed: {self.problem}")
             return False
         self.problem = ""
         return done

@@ -20,6 +20,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.rounds.leader import Leader
+from nhc.store.rounds.one_item import failure
 
 
 class RoundEnd(NamedTuple):
@@ -127,9 +128,14 @@ class RoundService:
             self._stand_by(str(error))
             return None
         except (StoreError, AdapterError) as error:
-            self.pages.update("", printable(str(error)), self._page_name)
-            self._tell([str(error)])
-            return number
+            return self._failed_round(str(error), number)
+        except Exception as error:  # one that nobody foresaw is tried again as well: it may be of what a round found
+            return self._failed_round(failure(error), number)
+
+    def _failed_round(self, why: str, number: Optional[int]) -> Optional[int]:
+        self.pages.update("", printable(why), self._page_name)
+        self._tell([why])
+        return number
 
     def _stand_by(self, why: str) -> None:
         """/healthz is 200: that another leads is no reason to start this one anew."""

@@ -230,6 +230,8 @@ class Intake:
         except StoreError as error:
             if error.refused:
                 raise RefusedPush(422, "store", f"the store does not take it: {error}") from None
+            if error.held:
+                raise RefusedPush(503, "held", "somebody else changes this node's row in the store", 10.0) from None
             self.store_said(str(error))
             raise RefusedPush(503, "store", "the store does not answer", 10.0) from None
 

@@ -13,9 +13,9 @@ from nhc.core.system.stop_signals import StopSignals
 from nhc.core.system.web_listener import OpenConnections, WebBounds, listening
 from nhc.core.system.web_server import BoundedServer
 from nhc.store.database import Store
-from nhc.store.errors import StoreError
 from nhc.store.intake import IntakeSettings
 from nhc.store.retention import PruneSettings
+from nhc.store.rounds.one_item import failure
 from nhc.store.rounds.pruner import Pruner
 from nhc.store.server.access import KnownTokens
 from nhc.store.server.app import Intake
@@ -25,6 +25,8 @@ from nhc.store.server.writer import Writer
 
 LOOK = 2.0
 """Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
+SILENT = 5.0
+"""Seconds without an answer after which the store counts as one that does not answer: /healthz says so."""
 ENDING = 10.0
 """Seconds in which what has come in is written after the signal to end."""
 FEWEST = 8
@@ -164,10 +166,12 @@ async def _watch(intake: Intake, tokens: KnownTokens) -> None:
     while True:
         problem = ""
         try:
-            await loop.run_in_executor(None, tokens.refresh)
-            await intake.writer.probe()
-        except (StoreError, RuntimeError) as error:  # RuntimeError: no thread can be started now
-            problem = str(error)
+            await asyncio.wait_for(loop.run_in_executor(None, tokens.refresh), SILENT)
+            await asyncio.wait_for(intake.writer.probe(), SILENT)
+        except asyncio.TimeoutError:
+            problem = f"nothing came for {SILENT:g} s"
+        except Exception as error:  # whatever it is, the next look may tell
+            problem = failure(error)
         problem = problem or intake.writer.problem  # what can be read may still not be written: a full disk
         intake.store_said(problem)
         await asyncio.sleep(LOOK)

@@ -5,16 +5,25 @@ from __future__ import annotations
 import asyncio
 import contextlib
 from concurrent.futures import ThreadPoolExecutor
-from typing import List, NamedTuple, Sequence
+from typing import List, NamedTuple, Optional, Sequence
+
+import sqlalchemy as sa
 
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, IntakeSettings
 from nhc.store.reports import Received, receive
+from nhc.store.rounds.one_item import failure
 from nhc.store.server.counters import ServerCounters
 
 BATCH = 500
 """Reports in one transaction, unless one push has more."""
+ANSWER = 20.0
+"""Seconds that a push waits until it is written: a database may be frozen, or a disk may hang."""
+HELD = 1.0
+"""Seconds that a batch waits for a row that somebody else holds."""
+IN_A_ROW = 3
+"""Pushes of a batch that failed each alone, one after another, after which the store is what fails."""
 GATHER = 0.02
 """Seconds that the first report of a batch waits for others."""
 
@@ -47,7 +56,11 @@ class Writer:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def put(self, reports: Sequence[Incoming]) -> List[Received]:
-        """What became of the reports, once that is on the disk. Raises Busy, StoreError."""
+        """What became of the reports, once that is on the disk. Raises Busy, StoreError.
+
+        Where the store has not answered within ANSWER seconds they may be written all the same: they are sent again,
+        which changes nothing.
+        """
         if self._counters.waiting + len(reports) > max(self._most, len(reports)) or self._ending:
             raise Busy
         done: asyncio.Future[List[Received]] = asyncio.get_running_loop().create_future()
@@ -55,7 +68,9 @@ class Writer:
         self._queue.append(_Waiting(reports, done))
         self._wake.set()
         try:
-            return await done
+            return await asyncio.wait_for(done, ANSWER)
+        except asyncio.TimeoutError:
+            raise StoreError(f"nothing was written for {ANSWER:g} s") from None
         finally:
             self._counters.count_waiting(-len(reports))
 
@@ -72,9 +87,11 @@ class Writer:
         try:
             self._save(reports)
         except StoreError as error:
-            if not error.refused:
+            if not error.refused and not error.held:
                 self.problem = str(error)
                 return
+        except Exception as error:  # of these reports, not of the store
+            self._counters.note(f"reports cannot be written: {failure(error)}")
         self.problem, self._unwritten = "", ()
 
     async def close(self, within: float) -> None:
@@ -109,30 +126,48 @@ class Writer:
         return batch
 
     async def _write(self, batch: Sequence[_Waiting]) -> None:
+        """Write a batch, and where that fails each of its pushes alone: one must not hold up the others."""
         if not batch:
             return
+        error = await self._try(batch)
+        if error is None:
+            return
+        if len(batch) == 1:
+            self._failed(batch, error)
+            return
+        failed = 0
+        for number, push in enumerate(batch):
+            error = await self._try([push])
+            failed = failed + 1 if error is not None and not error.refused and not error.held else 0
+            if error is not None and failed >= min(IN_A_ROW, len(batch)):
+                self._failed(batch[number:], error)
+                return
+            if error is not None:
+                self._fail([push], error)
+
+    def _failed(self, batch: Sequence[_Waiting], error: StoreError) -> None:
+        """What is left of a batch cannot be written: of one push, or of the store."""
+        if not error.refused and not error.held:
+            self.problem, self._unwritten = str(error), batch[0].reports
+        self._fail(batch, error)
+
+    async def _try(self, batch: Sequence[_Waiting]) -> Optional[StoreError]:
+        """Write pushes in one transaction, and answer them; else why they cannot be written."""
         loop = asyncio.get_running_loop()
         try:
             received = await loop.run_in_executor(self._thread, self._save, [r for push in batch for r in push.reports])
         except StoreError as error:
-            if error.refused and len(batch) > 1:  # a push that the database does not take must not hold up the others
-                for push in batch:
-                    await self._write([push])
-                return
-            if not error.refused:
-                self.problem, self._unwritten = str(error), batch[0].reports
-            self._fail(batch, error)
-            return
+            return error
         except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
-            self._counters.note(f"internal error: {type(error).__name__}: {error}")
-            self._fail(batch, StoreError(f"{type(error).__name__}", refused=len(batch) == 1))
-            return
+            self._counters.note(f"{'a push' if len(batch) == 1 else 'a batch'} cannot be written: {failure(error)}")
+            return StoreError(failure(error), refused=len(batch) == 1)
         self.problem, self._unwritten = "", ()
         at = 0
         for push in batch:
             if not push.done.done():
                 push.done.set_result(received[at : at + len(push.reports)])
             at += len(push.reports)
+        return None
 
     @staticmethod
     def _fail(batch: Sequence[_Waiting], error: StoreError) -> None:
@@ -142,4 +177,6 @@ class Writer:
 
     def _save(self, incoming: Sequence[Incoming]) -> List[Received]:
         with self._store.write() as connection:
+            if not self._store.sqlite:
+                connection.execute(sa.text(f"SET LOCAL lock_timeout = {int(HELD * 1000)}"))
             return receive(connection, incoming, self._pace)

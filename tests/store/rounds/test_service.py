@@ -5,6 +5,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 import urllib.error
 import urllib.request
 
@@ -12,10 +13,12 @@ import pytest
 
 from nhc.core.system.stop_signals import ENDING
 from nhc.marks.ports.adapter import AdapterError
+from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundEnd, RoundService
 from tests.support.new_store import new_store
+from tests.support.ports import free_port
 from tests.support.run import nhc
 from tests.support.waiting import until
 
@@ -101,6 +104,70 @@ def test_the_pages_say_how_the_last_round_ended(store, capsys):
     ]
     assert work.numbers == [1, 1]  # what was built for the lead that was lost is built anew
     assert lines(capsys)[3:6] == ["the store is away", "no lease", "n2 leads"]
+
+
+def test_a_round_that_raises_what_nobody_foresaw_is_said_and_the_next_one_comes(store, capsys):
+    ends = (ValueError("0.5.2"), KeyError("metadata"), RecursionError(), UnicodeEncodeError("utf-8", "x", 0, 1, "half"))
+    work, service = service_of(store, *ends, RoundEnd(), RoundEnd(), listen="127.0.0.1:0")
+    assert service.run(once=False) == 0
+    assert [seen[0][0] for seen in work.seen] == [503] * 5 + [200]
+    kinds = [line.split(": ")[1] for line in lines(capsys) if line.startswith("internal error")]
+    assert kinds == ["ValueError", "KeyError", "RecursionError", "UnicodeEncodeError"]
+
+
+@pytest.mark.postgresql
+@pytest.mark.slow
+def test_a_frozen_postgresql_ends_every_wait_of_a_service(postgresql, tmp_path):
+    url = postgresql.database()
+    store = open_store(url, anchor=str(tmp_path / "anchor"))
+    try:
+        with postgresql.frozen():
+            for wait in (store.read, store.write):
+                began = time.monotonic()
+                with pytest.raises(StoreError, match=r"has not answered|timeout"), wait():
+                    pass
+                assert time.monotonic() - began < 30
+        with store.read() as connection:
+            assert connection.exec_driver_sql("SELECT 1").scalar() == 1
+        # Frozen in the middle of a transaction.
+        began = time.monotonic()
+        with pytest.raises(StoreError, match="has not answered"), store.read() as connection, postgresql.frozen():
+            connection.exec_driver_sql("SELECT 1")
+        assert time.monotonic() - began < 60
+    finally:
+        store.close()
+
+
+@pytest.mark.postgresql
+@pytest.mark.slow
+def test_notices_over_a_frozen_postgresql_are_unhealthy_until_it_answers(postgresql, tmp_path):
+    port, file = free_port(), tmp_path / "notices.toml"
+    file.write_text(
+        f'store = "{postgresql.database()}"\nevery = "1s"\n[channels.x]\nkind = "alertmanager"\nurl = "http://127.0.0.1:9"\n'
+    )
+
+    def healthy():
+        try:
+            with urllib.request.urlopen(f"http://127.0.0.1:{port}/healthz", timeout=10) as answer:
+                return answer.status
+        except urllib.error.HTTPError as error:
+            return error.code
+        except OSError:
+            return 0
+
+    process = subprocess.Popen(
+        [sys.executable, "-m", "nhc", "notices", "run", "-s", str(file), "--listen", f"127.0.0.1:{port}"],
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "NHC_STORE": ""},
+    )  # fmt: skip
+    try:
+        until(lambda: healthy() == 200)
+        with postgresql.frozen():
+            until(lambda: healthy() == 503)
+        until(lambda: healthy() == 200, 90)
+    finally:
+        process.terminate()
+        _, said = process.communicate(timeout=60)
+    assert "Traceback" not in said
 
 
 def test_a_file_of_metrics_that_cannot_be_written_is_said_and_the_rounds_go_on(store, tmp_path, capsys):

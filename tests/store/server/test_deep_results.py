@@ -1,18 +1,21 @@
 """`nhc deep run` brings its results into the store: straight, and through a real server as the agent pushes."""
 
+import asyncio
 import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from nhc.agent.deep_spool import deep_spool
 from nhc.agent.server_push import PushSettings
 from nhc.agent.server_sink import ServerSink
-from nhc.core.model import Verdict
+from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Scope, Verdict
 from nhc.core.render.json import to_dict
 from nhc.core.settings import settings_file
 from nhc.core.state import kept_suite
@@ -21,7 +24,11 @@ from nhc.deep.commands.deep_delivery import push_settings, to_server
 from nhc.marks import push
 from nhc.marks.ports.sinks import Delivery
 from nhc.store import deep, nodes
-from tests.support.intake import OK, XID, Server, report
+from nhc.store.intake import Incoming, IntakeSettings, Receipt
+from nhc.store.server.counters import ServerCounters
+from nhc.store.server.writer import Writer
+from tests.support.intake import OK, XID, Server, packed, report
+from tests.support.new_store import new_store
 from tests.support.waiting import until
 
 
@@ -50,6 +57,70 @@ def settings(place, server, token):
         f'[sinks.server]\nurl = "{server.url}"\ntoken-file = "{place}/token"\nspool = "{place}/spool"\n'
     )
     return str(place / "agent.toml")
+
+
+HALF = "\ud800"
+HOSTILE = {"half": "\\ud800", "nul": "a\\u0000b"}
+"""What a hostile node writes, which nhc's own agent makes printable: as it stands in JSON, by a word in its place."""
+
+
+def hostile_results():
+    """Deep results that a database cannot take as they are: half a character, NUL, a number beyond its integers."""
+    metric = Metric("gflops", 1.0, "")
+    sound = Outcome(Verdict.OK, metrics=(metric,))
+    for place in ("reason", "message", "target"):
+        for text in HOSTILE:
+            yield CheckResult("check_deep", sound._replace(**{place: text}))
+    for text in HOSTILE:
+        yield CheckResult(text, sound)
+        yield CheckResult("check_deep", sound._replace(metrics=(Metric(text, 1.0, ""),)))
+        yield CheckResult("check_deep", sound._replace(metrics=(Metric("gflops", 1.0, text),)))
+        yield CheckResult("check_deep", sound._replace(scope=Scope.DEVICE, device=DeviceId(serial=text)))
+    yield CheckResult("check_deep", sound._replace(metrics=(Metric("gflops", 1 << 64, ""),)))
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "postgresql"])
+def test_what_no_database_takes_is_made_printable_or_refused_and_holds_up_no_other_push(kind, tmp_path, request):
+    url = f"sqlite:///{tmp_path}/store.db" if kind == "sqlite" else request.getfixturevalue("postgresql").database()
+    server = Server(tmp_path, url, "[limits]\npushes-a-node-and-minute = 60000\n", nodes=["n1", "n2"])
+    try:
+        hostile, good = server.token("n1"), server.token("n2")
+        with ThreadPoolExecutor(8) as pool:
+            pushes = []
+            for number, result in enumerate(hostile_results()):
+                for labels, suite in (({}, "gate"), ({"kind": "half"}, "gate"), ({"half": "a"}, "gate"), ({}, "")):
+                    one = report("n1", at=time.time() - number - 1, results=(result,))._replace(labels=labels)
+                    text = push.to_text(push.Pushed(one, True, one.started, suite=suite))
+                    for word, said in HOSTILE.items():
+                        text = text.replace(f'"{word}"', f'"{said}"')
+                    pushes.append(pool.submit(server.push, push.pack("n1", [text]), hostile))
+                assert server.push(packed(report("n2", results=(XID,)), node="n2"), good)[0] == 200
+                assert server.get("/healthz")[0] == 200
+        assert {one.result()[0] for one in pushes} <= {200, 429}
+    finally:
+        server.stop()
+
+
+def test_a_push_that_fails_by_an_exception_that_nobody_foresaw_is_refused_alone(tmp_path):
+    async def both():
+        store, counters = new_store(tmp_path), ServerCounters()
+        writer = Writer(store, IntakeSettings(), counters, 100)
+        writer.start()
+        now = time.time()
+        made = [
+            Incoming(report(node, at=now), "agent", now, suite=suite)
+            for node, suite in (("n1", ""), ("n2", HALF), ("n3", ""), ("n4", HALF))
+        ]
+        answers = await asyncio.gather(*(writer.put([one]) for one in made), return_exceptions=True)
+        await writer.close(10)
+        store.close()
+        return answers, writer.problem
+
+    answers, problem = asyncio.run(both())
+    assert [getattr(one, "refused", one) if isinstance(one, Exception) else one[0].receipt for one in answers] == [
+        Receipt.CHANGED, True, Receipt.CHANGED, True
+    ]  # fmt: skip
+    assert problem == ""
 
 
 def test_results_are_pushed_to_the_server_and_kept_once(tmp_path, intake):

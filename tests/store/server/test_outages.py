@@ -58,6 +58,47 @@ class Client(threading.Thread):
         assert not self.is_alive()
 
 
+def test_a_frozen_postgresql_is_said_and_no_push_waits_for_ever(postgresql, tmp_path):
+    server = Server(tmp_path, postgresql.database(), SETTINGS)
+    try:
+        token = server.token()
+        assert server.push(packed(report()), token)[0] == 200
+        with postgresql.frozen():
+            began = time.monotonic()
+            status, _answer, again = server.push(packed(report(boot="b2")), token)
+            assert (status, again is not None) == (503, True)
+            assert time.monotonic() - began < 45
+            until(lambda: server.get("/healthz")[0] == 503)
+        until(lambda: server.get("/healthz")[0] == 200, 90)
+        until(lambda: server.push(packed(report(boot="b3")), token)[0] == 200, 90)
+        assert "Traceback" not in server.said()
+    finally:
+        server.stop()
+
+
+def test_one_locked_row_holds_up_no_other_nodes_push(postgresql, tmp_path):
+    import psycopg
+
+    url = postgresql.database()
+    server = Server(tmp_path, url, SETTINGS, nodes=["n1", "n2"])
+    try:
+        for node in ("n1", "n2"):
+            assert server.push(packed(report(node), node=node), server.token(node))[0] == 200
+        with psycopg.connect(url) as somebody, ThreadPoolExecutor(2) as both:
+            somebody.execute("SELECT * FROM nodes WHERE node = 'n1' FOR UPDATE")
+            pushes = [both.submit(server.push, packed(report(node, boot="b2"), node=node), server.token(node))
+                      for node in ("n1", "n2")]  # fmt: skip
+            began = time.monotonic()
+            assert pushes[1].result()[0] == 200
+            assert time.monotonic() - began < 8
+            assert pushes[0].result()[0] == 503
+            assert server.get("/healthz")[0] == 200
+            somebody.rollback()
+        assert server.push(packed(report("n1", boot="b3")), server.token("n1"))[0] == 200
+    finally:
+        server.stop()
+
+
 def test_postgresql_is_killed_in_the_middle(postgresql, tmp_path):
     server = Server(tmp_path, postgresql.database(), SETTINGS)
     try:
