@@ -23,6 +23,7 @@ from aiohttp.typedefs import Handler, Middleware
 from nhc.console.access import Grant, Person
 from nhc.console.settings import ConsoleSettings
 from nhc.console.this_machine import by_a_person, is_forwarded
+from nhc.console.wrong_logins import WrongLogins
 from nhc.core.system.bounded_read import read_text
 from nhc.core.system.loopback import is_loopback
 from nhc.core.system.peer import peer_user
@@ -44,6 +45,8 @@ LIFETIME = 12 * 3600.0
 SESSIONS = 10_000
 """Sessions at most: each costs some hundred bytes, and only who has a token makes one."""
 SAFE = ("GET", "HEAD")
+ATTENDED = "X-Nhc-Attended"
+"""The header by which the page says that somebody has used it within the last minute."""
 
 PERSON: Any = web.RequestKey("person", Person) if hasattr(web, "RequestKey") else "person"
 """Where a request keeps who sent it; aiohttp for Python 3.9 takes texts alone."""
@@ -80,7 +83,7 @@ class Doors:
             return "" if site in ("same-origin", "none") else "sent by another page"
         origin = request.headers.get("Origin")
         if origin is not None:
-            return "" if urlsplit(origin).netloc.lower() in self.hosts else "sent by another page"
+            return "" if _host_of(origin) in self.hosts else "sent by another page"
         if "Authorization" in request.headers or self._over_socket(request) or self._certificate(request):
             return ""
         return "neither a browser's page nor a bearer token"
@@ -93,7 +96,8 @@ class Doors:
             return register.by_token(bearer[7:].strip(), self.clock()) or _nobody("token")
         session = self._session(request)
         if session is not None:
-            self.sessions[self._cookie_value(request)] = session._replace(used=self.clock())
+            if _by_a_hand(request):
+                self.sessions[self._cookie_value(request)] = session._replace(used=self.clock())
             return session.person
         proxied = self._proxied(request)
         if proxied is not None:
@@ -190,7 +194,7 @@ class Doors:
         return self.settings.register.by_proxy(name, [group for group in groups if group])
 
 
-def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Grant]) -> Middleware:
+def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Grant], wrong: WrongLogins) -> Middleware:
     """The middleware. `scopes` gives what each route needs, by method and path; a route that is not in it is denied."""
 
     @web.middleware
@@ -200,6 +204,8 @@ def guard(doors: Doors, scopes: Mapping[Tuple[str, str], Grant]) -> Middleware:
             return _denied(403, refused)
         person = doors.person(request)
         request[PERSON] = person
+        if not person.name and person.door.partition(":")[0] in ("token", "certificate", "proxy"):
+            wrong.note(request, person.door)
         if request.match_info.http_exception is not None:
             return _denied(request.match_info.http_exception.status, "there is no such page")
         resource = request.match_info.route.resource
@@ -227,6 +233,20 @@ def _denied(status: int, why: str) -> web.Response:
 
 def _nobody(door: str) -> Person:
     return Person("", frozenset(), door, ())
+
+
+def _host_of(origin: str) -> str:
+    """The host and port of an origin, "" where it is none (`http://[::1`)."""
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""
+
+
+def _by_a_hand(request: web.Request) -> bool:
+    """Whether a person is there: the page asks by itself as well, and must not keep its own session alive."""
+    by_navigation = request.headers.get("Sec-Fetch-Mode") == "navigate"
+    return request.method not in SAFE or by_navigation or request.headers.get(ATTENDED) == "yes"
 
 
 def _hosts(settings: ConsoleSettings) -> set[str]:

@@ -35,6 +35,7 @@ async def log_in(console: Console, request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     value = console.doors.log_in(form.get("token", ""))
     if value is None:
+        console.wrong.note(request, "login")
         return web.json_response({"error": "that token is not known, or has ended"}, status=401)
     response = answer_json({"ok": True})
     response.set_cookie(

@@ -15,6 +15,7 @@ from nhc.console.scheduler import Scheduler
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource
+from nhc.console.wrong_logins import WrongLogins
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused
 
@@ -28,6 +29,7 @@ class Console(Protocol):
     scheduler: Scheduler | None
     hub: Hub
     doors: Doors
+    wrong: WrongLogins
     clock: Callable[[], float]
     started: float
 

@@ -21,6 +21,7 @@ from nhc.console.scheduler import Scheduler
 from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
+from nhc.console.wrong_logins import WrongLogins
 from nhc.core.system.host_port import host_and_port
 from nhc.core.system.web_listener import OpenConnections, listening, listening_at
 from nhc.core.system.web_refusals import WebRefusals
@@ -46,6 +47,8 @@ class Server:
         self.scheduler = scheduler
         self.hub = Hub(source, settings.refresh, clock)
         self.doors = Doors(settings, clock)
+        self.refusals = WebRefusals("nhc console")
+        self.wrong = WrongLogins(self.refusals, store)
         self.deep = DeepReader(store, clock) if store is not None else None
         self.started = clock()
 
@@ -71,7 +74,9 @@ class Server:
     def app(self) -> web.Application:
         """The application with its guard, its routes and the reader of the source."""
         scopes: Dict[Tuple[str, str], Grant] = {}
-        app = web.Application(middlewares=[guard(self.doors, scopes), plain_errors], client_max_size=BODY_LIMIT)
+        app = web.Application(
+            middlewares=[guard(self.doors, scopes, self.wrong), plain_errors], client_max_size=BODY_LIMIT
+        )
         for route in ROUTES:
             added = app.router.add_route(route.method, route.path, partial(route.answer, self))
             if added.resource is not None:
@@ -121,7 +126,7 @@ def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
 async def serve(console: Server, ready: Callable[[str], None]) -> None:
     """Until it is cancelled. `ready` gets the address. Raises OSError where it cannot listen."""
     listen, bounds = console.settings.listen, console.settings.bounds
-    refusals = WebRefusals("nhc console")
+    refusals = console.refusals
     connections = OpenConnections(bounds, refusals)
     server = BoundedServer(console.app(), bounds, refusals, connections)
     try:

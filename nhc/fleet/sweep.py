@@ -15,6 +15,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set, Tuple
 
+from nhc.core.system.address_space import allow_only
 from nhc.core.system.children import fork
 from nhc.fleet import worker
 from nhc.fleet.result_frame import Arrived, Returned, Scarce, arrival, failed, unpack
@@ -60,6 +61,8 @@ def sweep(
 
 _WANTING = "this machine gave no process, thread or descriptor to reach it with"
 _LIMITS = "see ulimit -u, ulimit -n and pids.max"
+MEMORY = 8 << 30
+"""Bytes of address space that a shard may take for what nodes answer."""
 
 
 class _Round:
@@ -121,6 +124,7 @@ class _Round:
             os.close(pipe[0])
             for other in self._pipes:
                 os.close(other)
+            allow_only(MEMORY)
             worker.carry_out(self.nodes, self.order, self.settings, counter, pipe[1], count)
 
         pid, ((read, write),) = fork(child)

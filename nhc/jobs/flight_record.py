@@ -3,9 +3,10 @@
 Each rank leaves a file whose name ends in its number. PyTorch writes a pickle; JSON is read as well. A pickle can run
 any program while it is read, so this reader refuses every name in it: dicts, lists, texts and numbers are all that a
 record consists of (Python's documentation of pickle, "Restricting Globals"). A pickle of some hundred bytes can hold a
-list whose text, or a key whose hash, has more parts than can ever be counted: nothing but texts and numbers is made a
-text, and a record is read in a child process with a deadline. Fields: torch/csrc/distributed/c10d/FlightRecorder.hpp,
-version 2.
+list whose text, or a key whose hash, has more parts than can ever be counted, and one of nine bytes asks for 32 GB
+(LONG_BINPUT with the index 0x7fffffff): its opcodes are checked before any of it is loaded, nothing but texts and
+numbers is made a text, and a record is read in a child process with a deadline and a bound of memory. Fields:
+torch/csrc/distributed/c10d/FlightRecorder.hpp, version 2.
 """
 
 from __future__ import annotations
@@ -13,20 +14,33 @@ from __future__ import annotations
 import io
 import json
 import pickle
+import pickletools
 import re
-from collections import Counter
-from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Tuple
+from collections import Counter, deque
+from typing import Any, Deque, Dict, Iterable, List, Mapping, NamedTuple, Tuple
 
-from nhc.core.system.children import ask_child
+from nhc.core.system.foreign_text import Unreadable, read_apart
 
 LIMIT = 256 << 20
 """Bytes of one record that are read: 2000 entries with their stacks are some megabytes."""
 SECONDS = 60.0
 """For reading one record: a whole one of LIMIT takes a few."""
+MEMORY = 4 << 30
+"""Bytes that reading one may take: the values of a record of LIMIT have some ten times its size."""
 LONGEST_NAME = 200
+_PLAIN = frozenset({
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "POP_MARK", "DUP", "PUT", "BINPUT", "LONG_BINPUT", "MEMOIZE", "GET",
+    "BINGET", "LONG_BINGET", "NONE", "NEWTRUE", "NEWFALSE", "INT", "BININT", "BININT1", "BININT2", "LONG", "LONG1",
+    "LONG4", "FLOAT", "BINFLOAT", "STRING", "BINSTRING", "SHORT_BINSTRING", "UNICODE", "SHORT_BINUNICODE",
+    "BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8", "EMPTY_LIST", "APPEND", "APPENDS", "LIST",
+    "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "EMPTY_DICT", "DICT", "SETITEM", "SETITEMS", "EMPTY_SET",
+    "ADDITEMS", "FROZENSET",
+})  # fmt: skip
+"""The opcodes that make containers, texts and numbers. All others make, call or fetch something."""
+_PUTS = ("PUT", "BINPUT", "LONG_BINPUT")
 
 
-class BadFlightRecord(ValueError):
+class BadFlightRecord(Unreadable):
     """A file that is no flight record: one line."""
 
 
@@ -73,31 +87,43 @@ def rank_of(path: str) -> int:
 
 def read(content: bytes, rank: int, seconds: float = SECONDS) -> FlightRecord:
     """One record, read in a child process. Raises BadFlightRecord, OSError where no process can be started."""
-    answer = ask_child(lambda: _outcome(content, rank), seconds)
-    if isinstance(answer, FlightRecord):
-        return answer
-    raise BadFlightRecord(str(answer) if isinstance(answer, str) else f"cannot be read within {seconds:g} s: not read")
-
-
-def _outcome(content: bytes, rank: int) -> object:
-    """The record, or why there is none."""
     try:
-        return _read(content, rank)
-    except BadFlightRecord as error:
-        return str(error)
+        return read_apart(lambda: _read(content, rank), seconds, MEMORY)
+    except Unreadable as error:
+        raise BadFlightRecord(f"{error}: not read" if "within" in str(error) else str(error)) from None
+
+
+def _check_opcodes(content: bytes) -> None:
+    """Look through a pickle without loading it. Raises BadFlightRecord, ValueError where it is none.
+
+    A place in the memory of the unpickler is a number in the stream, and it makes room up to that: it counts what it
+    puts there from 0, so no number is larger than the count of opcodes before it.
+    """
+    texts: Deque[str] = deque(("", ""), maxlen=2)
+    for number, (opcode, argument, _at) in enumerate(pickletools.genops(content)):
+        if opcode.name not in _PLAIN:
+            named = argument.replace(" ", ".") if isinstance(argument, str) else ".".join(texts)
+            what = f"it names {named}" if "GLOBAL" in opcode.name or opcode.name == "INST" else f"it has {opcode.name}"
+            raise BadFlightRecord(f"{what[:200]}, which no flight record needs: not read")
+        if isinstance(argument, str):
+            texts.append(argument)
+        if opcode.name in _PUTS and argument > number:
+            raise BadFlightRecord(f"it asks for room for {argument} values after {number}: not read")
 
 
 def _read(content: bytes, rank: int) -> FlightRecord:
     try:
         is_json = content.lstrip()[:1] in (b"{", b"[")
+        if not is_json:
+            _check_opcodes(content)
         value = json.loads(content) if is_json else _Plain(io.BytesIO(content)).load()
-    except BadFlightRecord:
+    except (BadFlightRecord, MemoryError):
         raise
     except Exception as error:  # the unpickler raises whatever a broken stream leads it to
         raise BadFlightRecord(f"cannot be read: {type(error).__name__}: {str(error)[:120]}") from None
     try:
         return _record(value, rank)
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, OverflowError, RecursionError) as error:
         raise BadFlightRecord(f"is not a flight record: {type(error).__name__}: {str(error)[:120]}") from None
 
 
@@ -144,6 +170,8 @@ def _members(config: Mapping[str, Any]) -> Dict[str, Tuple[int, ...]]:
 
 def _text(value: Any, most: int = LONGEST_NAME) -> str:
     """A name as text. Raises BadFlightRecord for what holds other values."""
+    if isinstance(value, int) and value.bit_length() > 64:
+        raise BadFlightRecord(f"is not a flight record: a number of {value.bit_length()} bits")
     if value is not None and not isinstance(value, (str, int, float)):
         raise BadFlightRecord(f"is not a flight record: a {type(value).__name__} where a name or a number stands")
     return str(value)[:most]

@@ -459,6 +459,40 @@ def log_in(browser, running):
     browsers.until_script(browser, "return document.getElementById('who').textContent.includes('olga')", "the login")
 
 
+ELSEWHERE = [
+    "/\t/evil.example/", "//evil.example", "/\\evil.example", "/\n/evil.example", "https://evil.example/", "",
+    "\t//evil.example", "/..//evil.example", "javascript:alert(1)", "/\r\\evil.example", "http://[::1", "//[::1",
+    "\x01//evil.example",
+]  # fmt: skip
+
+
+def test_an_address_after_the_login_is_this_servers_own(at, browser, running):
+    at("login")
+    names = browser.execute_async_script(
+        "const done = arguments[arguments.length - 1];"
+        "import('/static/app.js').then(({ ours }) => done(arguments[0].map((path) => new URL(ours(path)).host)));",
+        [*ELSEWHERE, "/view/nodes?text=a//b"],
+    )
+    assert set(names) == {running.address}
+    kept = browser.execute_async_script(
+        "import('/static/app.js').then(({ ours }) => arguments[0](ours('/view/nodes?text=a//b')))"
+    )
+    assert kept == f"http://{running.address}/view/nodes?text=a//b"
+
+
+def test_the_login_leads_to_no_other_host(browser, running):
+    browser.get(f"http://{running.address}/view/login?then=%2F%09%2Fevil.example%2F")
+    browsers.until_script(browser, "return document.body.dataset.ready", "the page")
+    browser.execute_async_script(
+        "fetch('/logout', {method: 'POST', headers: {'Content-Type': 'application/json'}, body: '{}'})"
+        ".then(() => arguments[0]())"
+    )
+    browser.find_element("name", "token").send_keys(TOKENS["olga"])
+    browser.find_element("css selector", "main form button").click()
+    browsers.until_script(browser, "return document.getElementById('who').textContent.includes('olga')", "the login")
+    assert browser.current_url.startswith(f"http://{running.address}/")
+
+
 def test_a_repair_is_agreed_to_on_the_page(at, browser, running):
     from selenium.webdriver.common.keys import Keys
 

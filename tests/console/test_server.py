@@ -16,7 +16,7 @@ import pytest
 
 from nhc.console import screens
 from nhc.console.access import GRANTS, Grant, Role
-from nhc.console.doors import HEADERS
+from nhc.console.doors import HEADERS, IDLE
 from nhc.console.hub import Hub
 from nhc.console.routes import ROUTES
 from nhc.console.scheduler import Scheduler
@@ -199,6 +199,43 @@ def test_a_stream_ends_with_what_let_it_in(console, site, end):
     site.hear(report("a2", Verdict.CRIT, "GpuFallenOffBus", started=site.now + 1))
     assert b"letters" not in stream.read(), "nothing more is sent, and it ends"
     stream.close()
+
+
+@pytest.mark.parametrize("origin", ["http://[::1", "http://[", "//[", "http://a]", "http://[::1]:x", "http://\xbd"])
+def test_an_origin_that_is_none_is_another_pages(console, origin):
+    cookie = log_in(console, "olga")
+    assert console.ask("POST", "/api/hold", hold("b1"), Cookie=cookie, Origin=origin)[0] == 403
+
+
+def test_a_page_that_nobody_uses_does_not_keep_its_own_session(console):
+    cookie, now = log_in(console, "olga"), console.server.clock()
+
+    def name(at, **headers):
+        console.server.doors.clock = lambda: now + at
+        return console.ask("GET", "/api/me", Cookie=cookie, **headers)[1]["name"]
+
+    assert [name(at) for at in (0, IDLE / 2, IDLE - 1)] == ["olga"] * 3
+    assert name(IDLE - 1, X_Nhc_Attended="yes") == "olga"
+    assert name(2 * IDLE - 60, Sec_Fetch_Mode="navigate") == "olga"
+    assert name(3 * IDLE - 120) == "olga"
+    assert [name(3 * IDLE - 100 + at) for at in range(0, 200, 20)][-1] == ""
+
+
+def test_wrong_tokens_and_logins_are_in_the_log_and_in_the_audit_log(console, site, capfd):
+    def rows():
+        with site.store.read() as connection:
+            return [row for row in audit.entries(connection, limit=1000) if row.what == "console.login-refused"]
+
+    assert console.ask("POST", "/login", {"token": "guess"}, Sec_Fetch_Site="same-origin")[0] == 401
+    assert console.ask("GET", "/api/fleet", Authorization="Bearer guess")[0] == 401
+    until(lambda: len(rows()) == 2)
+    assert sorted(json.loads(row.detail)["door"] for row in rows()) == ["login", "token"]
+    assert "guess" not in str(rows())
+    assert capfd.readouterr().err.count("127.0.0.1: an unknown ") == 1, "one line of an address and minute"
+    for _ in range(200):
+        console.ask("GET", "/api/fleet", Authorization="Bearer guess")
+    until(lambda: len(rows()) >= 10)
+    assert len(rows()) == 10, "whoever guesses does not fill the audit log"
 
 
 def test_a_wrong_token_is_nobody(console):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import pickle
 import re
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -17,6 +18,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from nhc.core.system.foreign_text import Unreadable, read_apart
 from nhc.jobs import flight_record
 from nhc.jobs.flight_record import BadFlightRecord, lags
 from nhc.jobs.watch_judge import JobWatch
@@ -190,6 +192,42 @@ def test_a_pickle_that_would_run_something_is_refused(protocol):
     with pytest.raises(BadFlightRecord, match="system"):
         flight_record.read(pickle.dumps({"entries": [Evil()]}, protocol), 0)
     assert not Path("/tmp/nhc-flight-record-was-run").exists()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        b"\x80\x02Nr\xff\xff\xff\x7f.",  # LONG_BINPUT
+        b"Np2147483647\n.",
+        b"\x80\x02]Nr\xff\xff\xff\x7f.",
+        b"\x80\x04\x8d\xff\xff\xff\xff\x07\x00\x00\x00x.",  # BINUNICODE8 of 32 GB
+        b"\x80\x04\x96\xff\xff\xff\xff\x07\x00\x00\x00x.",  # BYTEARRAY8
+        b"\x80\x05\x97.",  # NEXT_BUFFER
+        b"\x82\x01.",  # EXT1
+        b"P1\n.",
+    ],
+)
+def test_a_pickle_that_asks_for_memory_or_for_more_than_values_is_refused_before_it_is_loaded(content):
+    before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+    with pytest.raises(BadFlightRecord, match=r"not read|cannot be read"):
+        flight_record.read(content, 0)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss - before < 512 << 10
+
+
+def test_a_number_of_a_million_digits_is_refused():
+    content = pickle.dumps({"entries": [{"collective_seq_id": 1 << 4_000_000}]})
+    with pytest.raises(BadFlightRecord, match="bits"):
+        flight_record.read(content, 0)
+
+
+def test_a_reading_is_bounded_in_memory_and_says_so():
+    with pytest.raises(Unreadable, match="more than 256 MiB"):
+        read_apart(lambda: len(b"x" * (1 << 30)), 20.0, 256 << 20)
+    assert read_apart(lambda: len(b"x" * (16 << 20)), 20.0, 256 << 20) == 16 << 20
+    with pytest.raises(Unreadable, match="within 1 s"):
+        read_apart(lambda: signal.pause(), 1.0)
+    with pytest.raises(Unreadable, match="KeyError"):
+        read_apart(lambda: {}["x"], 20.0)
 
 
 @pytest.mark.thorough

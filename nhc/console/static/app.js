@@ -8,8 +8,21 @@ const main = document.getElementById("main");
 const state = document.getElementById("state");
 export const page = { me: null, layout: null, fleet: null, missed: false, screen: null, shown: 0 };
 
+// When somebody last used the page: what it asks by itself does not keep a session alive.
+let usedAt = 0;
+for (const kind of ["pointerdown", "keydown", "wheel"]) addEventListener(kind, () => { usedAt = Date.now(); }, { capture: true, passive: true });
+
+// An address of this page's own server, else its first page. Compared as the browser reads it: "/\t/host" is another's.
+export function ours(path) {
+  try {
+    const address = new URL(path, location.origin);
+    if (path.startsWith("/") && address.origin === location.origin) return address.href;
+  } catch { /* no address at all */ }
+  return `${location.origin}/`;
+}
+
 export async function ask(path, body) {
-  const options = body === undefined ? {} : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
+  const options = body === undefined ? { headers: Date.now() - usedAt < 60000 ? { "X-Nhc-Attended": "yes" } : {} } : { method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify(body) };
   const answer = await fetch(path, { credentials: "same-origin", ...options });
   const value = await answer.json().catch(() => ({ error: `the server answered ${answer.status}` }));
   if (!answer.ok) throw Object.assign(new Error(value.error || String(answer.status)), { status: answer.status });
@@ -142,7 +155,7 @@ function login() {
     try {
       await ask("/login", { token: new FormData(form).get("token") });
       const then = new URLSearchParams(location.search).get("then") ?? "";
-      if (wanted().name === "login") location.assign(/^\/(?![/\\])/.test(then) ? then : "/"); // an address of ours alone
+      if (wanted().name === "login") location.assign(ours(then));
       else location.reload();
     } catch (error) { note.textContent = error.message; }
   } }, el("input", { name: "username", autocomplete: "username", hidden: true, value: "token" }), el("label", {}, "Token ", el("input", { name: "token", type: "password", autocomplete: "current-password", required: true })),

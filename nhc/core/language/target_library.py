@@ -148,12 +148,9 @@ def _serve(asked: int, answers: int) -> NoReturn:
 
 def _bound_memory() -> None:
     try:
-        from resource import RLIMIT_AS, getrlimit, setrlimit
+        from nhc.core.system.address_space import allow_only
 
-        statm = os.open("/proc/self/statm", os.O_RDONLY)
-        has = int(os.read(statm, 256).split()[0]) * os.sysconf("SC_PAGE_SIZE")
-        os.close(statm)
-        setrlimit(RLIMIT_AS, (has + MEMORY, getrlimit(RLIMIT_AS)[1]))
+        allow_only(MEMORY)
     except (ImportError, OSError, ValueError):
         pass
 
