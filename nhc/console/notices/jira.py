@@ -12,7 +12,7 @@ import urllib.parse
 from typing import Dict, NamedTuple
 
 from nhc.console.notices.notice import OPEN, TEST, Notice, cut
-from nhc.console.notices.sender import Sender, SendRefused, basic_auth
+from nhc.console.notices.sender import Sender, SendLater, basic_auth
 from nhc.core.system.exchange import Exchange
 
 
@@ -61,8 +61,10 @@ class JiraChannel(NamedTuple):
         answer = self.sender.get(exchange, root + query(notice, self.project), headers, (self.token,))
         try:
             issues = json.loads(answer)["issues"]
-        except (ValueError, KeyError, TypeError):
-            raise SendRefused("the search's answer is no list of issues") from None
+        except (ValueError, KeyError, TypeError, RecursionError):
+            issues = None
+        if not isinstance(issues, list):
+            raise SendLater("the search's answer is no list of issues")
         if not issues:
             issue = payload(notice, self.project, self.kind)
             self.sender.post(exchange, f"{root}/rest/api/2/issue", issue, headers, (self.token,))

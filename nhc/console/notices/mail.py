@@ -48,9 +48,14 @@ class MailChannel(NamedTuple):
     to: Tuple[str, ...]
 
     def deliver(self, notice: Notice, exchange: Exchange) -> None:
-        """Raises SendLater, SendRefused."""
+        """Raises SendLater, SendRefused.
+
+        Refused is what the server says of this message or this login. Whatever else is wrong with a server passes: its
+        greeting, an answer without an end, one that is none.
+        """
         to = (notice.to,) if notice.to else self.to
         message = payload(notice, self.sender, to)
+        message.as_bytes()  # what is wrong with the message itself is no fault of the server
         try:
             with _MailServer(self, exchange) as server:
                 if self.tls == "starttls":
@@ -60,17 +65,18 @@ class MailChannel(NamedTuple):
                 server.send_message(message, self.sender, list(to))
         except smtplib.SMTPRecipientsRefused as error:
             codes = [code for code, _ in error.recipients.values()]
-            if all(code >= 500 for code in codes):
+            if codes and all(code in _FOR_GOOD for code in codes):
                 raise SendRefused(f"every recipient is refused: {codes[0]}") from None
-            raise SendLater(f"recipients are refused for now: {codes[0]}") from None
+            raise SendLater(f"recipients are refused for now: {codes[:1]}") from None
         except smtplib.SMTPResponseException as error:
             raw = error.smtp_error
             text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
             answer = f"{error.smtp_code} {cleaned(text, (self.user, self.password, self._plain()))}".rstrip()
-            if error.smtp_code >= 500:
+            about_us = (smtplib.SMTPSenderRefused, smtplib.SMTPDataError, smtplib.SMTPAuthenticationError)
+            if error.smtp_code in _FOR_GOOD and isinstance(error, about_us):
                 raise SendRefused(answer) from None
             raise SendLater(answer) from None
-        except (OSError, smtplib.SMTPException) as error:
+        except (OSError, smtplib.SMTPException, ValueError) as error:
             raise SendLater(f"no answer: {problem(error, exchange)}") from None
 
     def _plain(self) -> str:
@@ -78,8 +84,44 @@ class MailChannel(NamedTuple):
         return f"\0{self.user}\0{self.password}"
 
 
+_FOR_GOOD = range(500, 600)
+"""RFC 5321, 4.2.1: what is refused with such a code is not to be sent again as it is."""
+_LINES = 100
+"""Lines of one answer: EHLO's are some twenty."""
+
+
+class _FewLines:
+    """What a server sends, of which one answer has so many lines at most."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.left = file, _LINES
+
+    def readline(self, size: int) -> bytes:
+        """See io. Raises SMTPServerDisconnected."""
+        self.left -= 1
+        if self.left < 0:
+            raise smtplib.SMTPServerDisconnected("an answer has no end")
+        line: bytes = self._file.readline(size)
+        return line
+
+    def close(self) -> None:
+        """See io."""
+        self._file.close()
+
+
 class _MailServer(smtplib.SMTP):
     """A connection to the server within an exchange."""
+
+    def getreply(self) -> Tuple[int, bytes]:
+        """See smtplib, which says 500 by itself of a line that is too long. Raises SMTPServerDisconnected, OSError."""
+        if self.file is None:
+            self.file = _FewLines(self.sock.makefile("rb"))
+        self.file.left = _LINES
+        try:
+            return super().getreply()
+        except smtplib.SMTPResponseException as error:
+            self.close()
+            raise smtplib.SMTPServerDisconnected(f"an answer that is none: {error.smtp_error!r}") from None
 
     def __init__(self, channel: MailChannel, exchange: Exchange) -> None:
         self._exchange, self._tls = exchange, channel.tls == "tls"

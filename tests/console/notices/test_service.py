@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import json
 import os
 import re
@@ -422,6 +423,55 @@ def test_a_real_alertmanager_has_one_alert_keeps_it_and_ends_it(store, alertmana
     assert again["endsAt"] > ends, "it is said again before it would end"
     fleet.recover("n1", "n2")
     assert alerts(alertmanager) == []
+
+
+BROKEN_SERVERS = {
+    "a banner of one endless line": b"220 " + b"x" * 100_000,
+    "a banner of endless lines": b"220-x\r\n" * 50_000,
+    "no service": b"554 no service here\r\n",
+    "no number": b"hello\r\n" * 10,
+    "a number of another kind": b"999 x\r\n" * 10,
+    "no EHLO and no HELO": b"220 x\r\n" + b"502 no\r\n" * 10,
+    "an endless answer to EHLO": b"220 x\r\n" + b"250-x\r\n" * 50_000,
+    "an endless line as answer to MAIL": b"220 x\r\n250 x\r\n" + b"250 " + b"y" * 100_000,
+    "an endless line as answer to DATA": b"220 x\r\n250 x\r\n250 x\r\n250 x\r\n354 " + b"y" * 100_000,
+    "nothing": b"",
+    "binary": bytes(range(256)) * 100,
+}
+
+
+@pytest.mark.parametrize("what", BROKEN_SERVERS)
+def test_what_a_mail_server_does_wrong_is_tried_again(tmp_path, what):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+
+        def answer():
+            with server.accept()[0] as connection, contextlib.suppress(OSError):
+                connection.settimeout(10)
+                connection.sendall(BROKEN_SERVERS[what])
+                connection.shutdown(socket.SHUT_WR)
+                while connection.recv(65536):
+                    pass
+
+        thread = threading.Thread(target=answer)
+        thread.start()
+        text = f'[channels.m]\nkind = "mail"\nhost = "127.0.0.1"\nport = {server.getsockname()[1]}\ntls = "none"\n'
+        text += 'from = "nhc@example.org"\nto = ["ops@example.org"]\n'
+        settings = notices_settings.parse('cluster = "c1"\n' + text, "notices.toml")
+        with pytest.raises(SendLater), Exchange(DEADLINE) as exchange:
+            settings.channels["m"].way.deliver(trial(settings, time.time()), exchange)
+        thread.join(30)
+
+
+def test_a_wrong_answer_of_jiras_search_is_tried_again(receiver, tmp_path):
+    key = tmp_path / "token"
+    key.write_text("t")
+    key.chmod(0o600)
+    text = f'[channels.j]\nkind = "jira"\nurl = "{receiver.url}"\nproject = "OPS"\ntoken-file = "{key}"\n'
+    settings = notices_settings.parse('cluster = "c1"\n' + text, "notices.toml")
+    for body in (b"", b"{}", b"[]", b'{"issues": 5}', b'{"issues": "x"}', b'{"issues": null}', b"[" * 100_000):
+        receiver.answers.append((200, {}, body))
+        with pytest.raises(SendLater), Exchange(DEADLINE) as exchange:
+            settings.channels["j"].way.deliver(trial(settings, time.time()), exchange)
 
 
 @pytest.mark.thorough
