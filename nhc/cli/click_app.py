@@ -14,7 +14,7 @@ from nhc import __version__
 from nhc.cli.command_table import COMMANDS
 from nhc.core.command_line.command_error import refusal
 from nhc.core.command_line.option_groups import GroupedCommand, HeadedOption, OfferedChoice
-from nhc.core.command_line.options import CHECK_LOCAL, Option, UsageError, check_local_options
+from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, Option, UsageError, check_local_options
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.system.address_space import has_room
@@ -140,6 +140,9 @@ def _check_local(**values: Any) -> None:
     named = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     try:
         raise SystemExit(module.run(check_local_options(named)))
+    except LostOutput as error:
+        click.echo(f"nhc check local: {error}", err=True)
+        raise SystemExit(EXIT_UNKNOWN) from None
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 

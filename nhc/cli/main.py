@@ -34,6 +34,9 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     module = run if isinstance(run, str) else run.__module__
     if one_shot(module, sys.argv[1:]):
         gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
+    mask = os.umask(0o022)
+    if mask & 0o002:  # a mask that keeps others out stays as it is; with one of 0 everybody could write our files
+        os.umask(mask)
     try:
         status = _status(module, run)
     except KeyboardInterrupt:
@@ -45,11 +48,11 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     except BrokenPipeError:
         status = status or EXIT_UNHEALTHY
     except (OSError, ValueError):
-        status = status or EXIT_USAGE  # what was to be written is not
+        status = status or EXIT_UNKNOWN  # what was to be written is not
     failure = getattr(sys.stdout, "failure", None)
     if failure is not None and module not in HOOKS:  # a hook's status is its scheduler's, whoever reads what it prints
         gone = isinstance(failure, BrokenPipeError)
-        status = status or (EXIT_UNHEALTHY if gone else EXIT_USAGE)
+        status = status or (EXIT_UNHEALTHY if gone else EXIT_UNKNOWN)
         if not gone:
             why = getattr(failure, "strerror", None) or failure
             print(f"nhc: standard output: {why}: not everything could be printed", file=sys.stderr)

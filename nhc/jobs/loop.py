@@ -54,7 +54,7 @@ class JobLoop:
         for name, controller in self.controllers.items():
             with one_item(name, one_round.problems):
                 one_round.controller(name, controller)
-        one_round.problems += self._ends.problems
+        one_round.problems.extend(self._ends.problems)
         return one_round.result()
 
     def _waits(self, now: SteadyTime) -> str:

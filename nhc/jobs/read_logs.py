@@ -18,7 +18,7 @@ LINES = 1 << 16
 """Lines of standard input's end that are kept."""
 
 
-class LogSource(NamedTuple):
+class JobLogSource(NamedTuple):
     """One log: the file at `path`, else its `text`. `owner`: the uid that a file must be of, None for anybody's.
 
     `year` is for times that lack one, 0 for this year; `rank` is whose it is, -1 where that is not known.
@@ -39,7 +39,7 @@ class LogsRead(NamedTuple):
     unread: Dict[int, str]
 
 
-def read_logs(sources: Sequence[LogSource], nodes: Sequence[str], places: Dict[int, RankPlace]) -> LogsRead:
+def read_logs(sources: Sequence[JobLogSource], nodes: Sequence[str], places: Dict[int, RankPlace]) -> LogsRead:
     """The logs of a job that ran on `nodes`. One that cannot be read does not stop the others.
 
     Raises Unreadable: all of them together take too long, or too much memory. Raises OSError where no process can be
@@ -48,7 +48,7 @@ def read_logs(sources: Sequence[LogSource], nodes: Sequence[str], places: Dict[i
     return read_apart(lambda: _read_all(sources, nodes, places)) if sources else LogsRead(JobLogs(nodes, places), {})
 
 
-def _read_all(sources: Sequence[LogSource], nodes: Sequence[str], places: Dict[int, RankPlace]) -> LogsRead:
+def _read_all(sources: Sequence[JobLogSource], nodes: Sequence[str], places: Dict[int, RankPlace]) -> LogsRead:
     logs, unread = JobLogs(nodes, places), {}
     for number, source in enumerate(sources):
         try:
@@ -63,7 +63,7 @@ def _read_all(sources: Sequence[LogSource], nodes: Sequence[str], places: Dict[i
     return LogsRead(logs, unread)
 
 
-def _file_lines(source: LogSource) -> Iterator[str]:
+def _file_lines(source: JobLogSource) -> Iterator[str]:
     """The lines of a file, of a large one those of its begin and end. Raises OSError.
 
     A job's user says where its log is: it may be a FIFO, or a file that the user may not read.

@@ -16,7 +16,7 @@ from nhc.jobs.acting import JobActuators
 from nhc.jobs.judge import JobNodeFault, RunFinding, RunJudgement
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.owner_mail import OwnerMail
-from nhc.jobs.read_logs import LogSource, read_logs
+from nhc.jobs.read_logs import JobLogSource, read_logs
 from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict, dated, decide
 from nhc.jobs.why_record import places, record_clues
 from nhc.jobs.why_report import JobWhy, summary
@@ -132,7 +132,7 @@ def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> Tuple[JobEn
     OSError: the logs cannot be read.
     """
     owner = _owner(record.user)
-    sources = [LogSource(log.name or log.path, log.path, log.text, log.rank, owner=owner) for log in record.logs]
+    sources = [JobLogSource(log.name or log.path, log.path, log.text, log.rank, owner=owner) for log in record.logs]
     logs = read_logs(sources, record.nodes, places(record)).logs
     nodes = {log.name or log.path: log.node for log in record.logs}
     clues = dated([*logs.clues(), *record_clues(record)], record.ended or logs.last)

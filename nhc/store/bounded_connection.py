@@ -11,8 +11,6 @@ from typing import Any, Generator, TypeVar
 
 import psycopg
 
-from nhc.store.database import PATIENCE
-
 RV = TypeVar("RV")
 
 
@@ -23,7 +21,11 @@ class _Late(Exception):
 class BoundedConnection(psycopg.Connection[Any]):
     """`patience`: seconds for one exchange with the server, after which the connection is closed."""
 
-    patience = PATIENCE
+    patience = 10.0
+
+    def wait_at_most(self, seconds: float) -> None:
+        """The patience from now on."""
+        self.patience = seconds
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
         """See psycopg. Raises psycopg.OperationalError where the server does not answer in time."""

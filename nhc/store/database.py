@@ -22,6 +22,7 @@ from nhc.core.system import kept_owner
 from nhc.store import schema, where
 from nhc.store.anchor import Anchor, Head
 from nhc.store.errors import LeadershipLost, NoStore, StoreError
+from nhc.store.file_identity import FileIdentity
 
 if TYPE_CHECKING:
     from sqlalchemy.engine.interfaces import DBAPIConnection, DBAPICursor
@@ -58,12 +59,15 @@ class Store:
     def __init__(self, engine: Engine, name: str, anchor: Anchor) -> None:
         self.engine, self.name, self.anchor = engine, name, anchor
         self.id = ""
+        self._file: Optional[FileIdentity] = None
         self.stands_in: Optional[str] = None
         """Where it is kept, if it is an empty store in place of one that is not there yet; deleted by `close`."""
 
     def identify(self, store: str) -> None:
         """Its own name for itself, which the anchor of its audit log bears as well."""
         self.id = store
+        if self.sqlite and store:
+            self._file = FileIdentity(str(self.engine.url.database), self.name, store)
         self.anchor.belong_to(store)
 
     def stand_in_for(self, name: str, place: str) -> None:
@@ -78,6 +82,7 @@ class Store:
     @contextlib.contextmanager
     def read(self, patience: float = PATIENCE) -> Iterator[Connection]:
         """A transaction that only reads; `patience`: seconds that a statement of it may take. Raises StoreError."""
+        self._check_file()
         try:
             with self.engine.connect() as connection, connection.begin(), _patient(connection, patience):
                 yield connection
@@ -91,6 +96,7 @@ class Store:
         Raises StoreError; LeadershipLost where `fence` is no longer the leader's number, before the body runs.
         """
         committing = False
+        self._check_file()
         try:
             with self.engine.connect() as plain:
                 connection = plain.execution_options(**{_WRITE: True})
@@ -118,6 +124,10 @@ class Store:
             ) from None
         if head is not None:
             self.anchor.add(head)
+
+    def _check_file(self) -> None:
+        if self._file is not None:
+            self._file.check()
 
     def close(self) -> None:
         """End its connections."""
@@ -227,11 +237,11 @@ _HELD = ("55P03", "40P01", "40001")
 
 def _expect_a_ping(connection: Any, _record: ConnectionPoolEntry) -> None:
     if connection is not None:
-        connection.patience = PING
+        connection.wait_at_most(PING)
 
 
 def _expect_statements(connection: Any, _record: ConnectionPoolEntry, _proxy: object) -> None:
-    connection.patience = PATIENCE
+    connection.wait_at_most(PATIENCE)
 
 
 @contextlib.contextmanager
@@ -242,11 +252,11 @@ def _patient(connection: Connection, patience: float) -> Iterator[None]:
         return
     bounded: Any = connection.connection.dbapi_connection
     connection.execute(sa.text(f"SET LOCAL statement_timeout = {int(patience * 900)}"))
-    bounded.patience = patience
+    bounded.wait_at_most(patience)
     try:
         yield
     finally:
-        bounded.patience = PATIENCE
+        bounded.wait_at_most(PATIENCE)
 
 
 def _parsed(url: str) -> URL:

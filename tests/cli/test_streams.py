@@ -45,10 +45,18 @@ def test_a_reader_that_has_gone_does_not_make_the_node_unhealthy(shell):
 
 
 @pytest.mark.thorough
-def test_a_report_that_cannot_be_printed_is_one_line_and_status_2(shell):
+def test_a_report_that_cannot_be_printed_is_one_line_and_status_3(shell):
     done = shell("$NHC > /dev/full")
-    assert done.returncode == 2
+    assert done.returncode == 3
     assert done.stderr.startswith("nhc check local: standard output: No space left on device")
+
+
+@pytest.mark.parametrize(("mask", "mode"), [("0", 0o644), ("002", 0o664), ("022", 0o644), ("077", 0o600)])
+def test_whatever_the_umask_others_cannot_write_what_is_written(shell, tmp_path, mask, mode):
+    assert shell(f"umask {mask}; $NHC -o report; {sys.executable} -m nhc genconf -c made.conf").stderr
+    assert oct((tmp_path / "report").stat().st_mode & 0o777) == oct(mode)
+    loose = [path for path in tmp_path.rglob("*") if path.is_file() and path.stat().st_mode & 0o002]
+    assert loose == []
 
 
 def test_a_small_character_set_is_no_obstacle(shell, tmp_path):

@@ -39,6 +39,10 @@ class UsageError(Exception):
     """The command line cannot be understood. The message is for the user."""
 
 
+class LostOutput(UsageError):
+    """What was to be printed could not be written: nobody knows how the node is by it (EXIT_UNKNOWN)."""
+
+
 class Option(NamedTuple):
     """An option. One without `metavar` is a switch; `many` collects its values, or counts a switch.
 

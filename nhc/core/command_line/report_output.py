@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.core.command_line.options import CHECK_LOCAL, UsageError, read
+from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, UsageError, read
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report, Verdict
@@ -93,7 +93,7 @@ def _print(text: str) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # else Python complains once more when it ends
     except OSError as error:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # what is left of it: said once
-        raise UsageError(f"standard output: {error.strerror}: the report could not be written") from None
+        raise LostOutput(f"standard output: {error.strerror}: the report could not be written") from None
 
 
 def write_atomically(path: str, text: str) -> None:

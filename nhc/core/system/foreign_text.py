@@ -23,7 +23,7 @@ class Unreadable(ValueError):
     """What others wrote cannot be read: one line that says why."""
 
 
-class _Failure(NamedTuple):
+class _Unread(NamedTuple):
     why: str
 
 
@@ -38,14 +38,14 @@ def read_apart(read: Callable[[], T], seconds: float = SECONDS, memory: int = ME
         try:
             return (read(),)
         except Unreadable as error:
-            return _Failure(printable(str(error), 300))
+            return _Unread(printable(str(error), 300))
         except MemoryError:
-            return _Failure(f"it takes more than {memory >> 20} MiB to read")
+            return _Unread(f"it takes more than {memory >> 20} MiB to read")
         except Exception as error:
-            return _Failure(printable(f"cannot be read: {type(error).__name__}: {error}", 300))
+            return _Unread(printable(f"cannot be read: {type(error).__name__}: {error}", 300))
 
     answered = ask_child(answer, seconds, memory)
-    if isinstance(answered, tuple) and not isinstance(answered, _Failure):
+    if isinstance(answered, tuple) and not isinstance(answered, _Unread):
         value: T = answered[0]
         return value
-    raise Unreadable(answered.why if isinstance(answered, _Failure) else f"cannot be read within {seconds:g} s")
+    raise Unreadable(answered.why if isinstance(answered, _Unread) else f"cannot be read within {seconds:g} s")

@@ -14,11 +14,11 @@ import click
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.option_groups import GroupedCommand, OfferedChoice, under
-from nhc.core.command_line.options import FORMATS, UsageError
+from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.command_line.printing import show
 from nhc.core.command_line.report_output import emit, write_atomically
-from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.host import Host
 from nhc.core.language.site_settings import site_settings
 from nhc.core.light import TYPE_CHECKING
@@ -187,7 +187,7 @@ def _show(
     try:
         status = emit(report, {"format": options["form"], **shown})
     except UsageError as error:
-        raise CommandError(str(error), EXIT_USAGE) from None
+        raise CommandError(str(error), EXIT_UNKNOWN if isinstance(error, LostOutput) else EXIT_USAGE) from None
     if options["on_unknown"] != "tell" and not ran.signal:
         status = on_unknown(report, status, options["on_unknown"], "nhc deep run")
     if ran.signal == signal.SIGINT:

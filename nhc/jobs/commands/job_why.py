@@ -21,7 +21,7 @@ from nhc.core.system.bounded_read import cause, open_file
 from nhc.core.system.foreign_text import Unreadable
 from nhc.jobs import why_nodes
 from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
-from nhc.jobs.read_logs import HEAD, TAIL, LogSource, input_text, read_logs
+from nhc.jobs.read_logs import HEAD, TAIL, JobLogSource, input_text, read_logs
 from nhc.jobs.why import RECORD, Clue, dated, decide
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
@@ -159,13 +159,13 @@ def _read_logs(
     files: Sequence[str], record: Optional[JobEndRecord], nodes: Sequence[str], witnesses: List[Witness]
 ) -> JobLogs:
     """What the named files say, and the logs of the record. Raises CommandError where a named file cannot be read."""
-    sources = [LogSource(_short(file), "" if file == "-" else file, input_text() if file == "-" else "",
+    sources = [JobLogSource(_short(file), "" if file == "-" else file, input_text() if file == "-" else "",
                          year=_year(file)) for file in files]  # fmt: skip
     named = set(map(os.path.abspath, files))
     for log in record.logs if record else ():
         if not log.path or os.path.abspath(log.path) not in named:
             name = _short(log.path) if log.path else log.name
-            sources.append(LogSource(name, log.path, log.text, log.rank, _year(log.path)))
+            sources.append(JobLogSource(name, log.path, log.text, log.rank, _year(log.path)))
     places_known = places(record) if record else {}
     try:
         logs, unread = read_logs(sources, nodes, places_known)

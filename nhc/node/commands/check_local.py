@@ -8,7 +8,8 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.core.command_line.options import CHECK_LOCAL, FORMATS, UsageError, check_local_options, read
+from nhc.core.command_line.options import CHECK_LOCAL, FORMATS, LostOutput, UsageError, check_local_options, read
+from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -27,6 +28,9 @@ def main(argv: Sequence[str]) -> int:
     """Read the command line and run. Returns the exit status."""
     try:
         return run(check_local_options(read(CHECK_LOCAL, argv)))
+    except LostOutput as error:
+        print(f"nhc check local: {error}", file=sys.stderr)
+        return EXIT_UNKNOWN
     except UsageError as error:
         print(f"nhc check local: {error}\nTry 'nhc check local --help'.", file=sys.stderr)
         from nhc.core.command_line import unusable

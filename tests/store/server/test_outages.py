@@ -76,6 +76,40 @@ def test_a_frozen_postgresql_is_said_and_no_push_waits_for_ever(postgresql, tmp_
         server.stop()
 
 
+def other_store(tmp_path):
+    (tmp_path / "other").mkdir()
+    store = open_store(f"sqlite:///{tmp_path}/other/store.db", anchor=str(tmp_path / "other/anchor"))
+    with store.read() as connection:
+        connection.exec_driver_sql("PRAGMA wal_checkpoint(TRUNCATE)")
+    store.close()
+    return (tmp_path / "other/store.db").read_bytes()
+
+
+OVERWRITES = {
+    "replaced": lambda path, other: (path.with_name("new").write_bytes(other), path.with_name("new").rename(path)),
+    "deleted": lambda path, other: path.unlink(),
+    "overwritten by another store": lambda path, other: path.write_bytes(other),
+    "overwritten with nothing": lambda path, other: path.write_bytes(b""),
+    "overwritten with rubbish": lambda path, other: path.write_bytes(bytes(1 << 20)),
+}
+
+
+@pytest.mark.parametrize("how", OVERWRITES)
+def test_a_file_that_is_overwritten_below_a_running_server_is_noticed(tmp_path, how):
+    other = other_store(tmp_path)
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", SETTINGS)
+    try:
+        token = server.token()
+        assert server.push(packed(report()), token)[0] == 200
+        OVERWRITES[how](tmp_path / "store.db", other)
+        until(lambda: server.get("/healthz")[0] == 503, said=server.said)
+        assert server.push(packed(report(boot="b2")), token)[0] == 503
+        assert "the file" in server.said()
+        assert "Traceback" not in server.said()
+    finally:
+        server.stop()
+
+
 def test_one_locked_row_holds_up_no_other_nodes_push(postgresql, tmp_path):
     import psycopg
 
