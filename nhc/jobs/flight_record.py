@@ -107,7 +107,7 @@ def _check_opcodes(content: bytes) -> None:
             raise BadFlightRecord(f"{what[:200]}, which no flight record needs: not read")
         if isinstance(argument, str):
             texts.append(argument)
-        if opcode.name in _PUTS and argument > number:
+        if opcode.name in _PUTS and (argument is None or argument > number):
             raise BadFlightRecord(f"it asks for room for {argument} values after {number}: not read")
 
 

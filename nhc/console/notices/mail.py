@@ -114,6 +114,8 @@ class _MailServer(smtplib.SMTP):
 
     def getreply(self) -> Tuple[int, bytes]:
         """See smtplib, which says 500 by itself of a line that is too long. Raises SMTPServerDisconnected, OSError."""
+        if self.sock is None:
+            raise smtplib.SMTPServerDisconnected("the connection is closed")
         if self.file is None:
             self.file = _FewLines(self.sock.makefile("rb"))
         self.file.left = _LINES
