@@ -12,7 +12,7 @@ from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.core.units import seconds, show_seconds, size_bytes, text
 from nhc.node.facts import mounts as table
 from nhc.node.facts import write_probe
-from nhc.node.facts.fstab import NETWORK
+from nhc.node.facts.fstab import may_hang
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Sequence
@@ -55,9 +55,10 @@ def check_fs_write(
     reads them back past the page cache (O_DIRECT, or after dropping them), compares and removes it. Full, over
     quota, read-only and stale are distinguished; each is CRIT, as is other data than was written, and a step that
     does not end by the line's `timeout`. Slower than 5 s altogether is WARN. A directory on this node's own disk
-    is CRIT unless -l is given: then the file system is not mounted. A file that a killed probe left is removed by
-    the next. UNKNOWN where root may not write there, as the server maps it to nobody (root_squash): name a
-    directory that nobody may write in. Give each file system a line of its own. GPUd probes NFS in the same way.
+    is CRIT unless -l is given: then the file system is not mounted. A mount of a type that nhc does not
+    know is tried. A file that a killed probe left is removed by the next. UNKNOWN where root may not write there, as
+    the server maps it to nobody (root_squash): name a directory that nobody may write in. Give each file system a
+    line of its own. GPUd probes NFS in the same way.
 
     Example: * |every 5m, timeout 15s| check_fs_write /scratch/.nhc
     """
@@ -73,7 +74,7 @@ def _probe(host: Host, directory: str, size: int, slow: float, local: bool) -> O
     if not local:
         real = host.realpath(directory)
         mount = table.under(table.mounts(host), real)
-        if mount is None or (mount.type not in NETWORK and mount.type != "autofs"):
+        if mount is None or not (may_hang(mount) or mount.type == "autofs"):
             kind = f" ({mount.type} at {mount.point})" if mount else ""
             return crit("NotMounted", f"{directory} lies on no network file system{kind}", target=directory)
     name = f".nhc-write-{host.system.hostname()}-{os.getpid()}-{int(host.monotonic() * 1000):x}"

@@ -9,6 +9,7 @@ from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, war
 from nhc.core.units import percent, text
 from nhc.node.facts import limits
 from nhc.node.facts import mounts as table
+from nhc.node.facts.fstab import LOCAL, UNKNOWN, place
 from nhc.node.facts.loadavg import loadavg
 
 if TYPE_CHECKING:
@@ -84,10 +85,6 @@ def check_limits_pids(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) 
     return judge_share("process_ids", "ProcessIdsLow", threads, min(most), (warn_at, crit_at))
 
 
-_LOCAL = frozenset(("tmpfs", "ext2", "ext3", "ext4", "xfs", "jfs", "f2fs", "ufs", "overlay", "zfs", "bcachefs"))
-"""Types on this node's own disks or memory that count inodes. btrfs makes them as needed and shows 0."""
-
-
 @check(
     "check_limits_inodes",
     WARN,
@@ -108,7 +105,9 @@ def check_limits_inodes(host: Host, warn_at: float = 80.0, crit_at: float = 95.0
     outcomes: List[Outcome] = []
     seen = set()
     for mount in table.mounts(host):
-        if mount.type not in _LOCAL or mount.read_only or mount.point.startswith("/run/user/"):
+        lies = place(mount)
+        ours = lies == LOCAL or (lies == UNKNOWN and mount.source.startswith("/dev/"))
+        if not ours or mount.read_only or mount.point.startswith("/run/user/"):
             continue
         if any(fnmatchcase(mount.point, each) for each in ignore):
             continue

@@ -10,7 +10,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, warn
 from nhc.core.units import seconds, show_number, show_seconds, text
 from nhc.node.facts import mounts as table
-from nhc.node.facts.fstab import NETWORK, fstab, holds_data
+from nhc.node.facts.fstab import fstab, holds_data, is_users_own, may_hang
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence
@@ -29,16 +29,18 @@ def check_mount_responds(host: Host, slow: float = 2.0, types: Sequence[str] = (
 
     Asks each mount for its figures (statvfs) and for one name in its top directory, which NFS, Lustre,
     GPFS, BeeGFS, Ceph and FUSE answer from their servers. A mount that does not answer is CRIT: the hang is
-    the fault. The line's `timeout` is the deadline (10 s); the message of a timeout names the line, so give
-    each file system that matters a line of its own. A stale handle, an I/O error, a disconnected
-    transport or a path where nothing is mounted is CRIT too. Slower than 2 s is WARN. Without a path, what a user
-    has mounted for himself (sshfs) is left out. SKIP where no path is given and there is no network mount.
+    the fault. What FUSE mounts is asked too, unless it is known to be local (lxcfs, squashfuse, a desktop's), and
+    so is a mount of a type that nhc does not know. The line's `timeout` is the deadline (10 s); the message of a
+    timeout names the line, so give each file system that matters a line of its own. A stale handle, an I/O error, a
+    disconnected transport or a path where nothing is mounted is CRIT too. Slower than 2 s is WARN. Without a path,
+    what a user has mounted for himself (sshfs) is left out. SKIP where no path is given and there is no network
+    mount.
 
     Example: * |timeout 5s| check_mount_responds /scratch
     """
     if not paths:
-        kinds = frozenset(types) or NETWORK
-        points = list(dict.fromkeys(m.point for m in table.mounts(host) if m.type in kinds and not _users_own(m)))
+        asked = [m for m in table.mounts(host) if (m.type in types if types else may_hang(m))]
+        points = list(dict.fromkeys(mount.point for mount in asked if not is_users_own(mount)))
         if not points:
             return skip("NoNetworkMount", "no network file system is mounted on this node")
     else:
@@ -49,11 +51,6 @@ def check_mount_responds(host: Host, slow: float = 2.0, types: Sequence[str] = (
         return bad
     metrics = outcomes[0].metrics if len(outcomes) == 1 else ()
     return ok(f"{', '.join(points)} answer{'s' * (len(points) == 1)}", metrics=metrics)
-
-
-def _users_own(mount: table.Mount) -> bool:
-    """Whether a user mounted this with fusermount (fuse(4), user_id): root may not even look."""
-    return any(option.startswith("user_id=") and option != "user_id=0" for option in mount.options.split(","))
 
 
 def _probe(host: Host, point: str, slow: float) -> Outcome:

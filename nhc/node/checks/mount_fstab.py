@@ -9,7 +9,7 @@ from nhc.core.model import Action, Outcome, crit, ok, skip, warn
 from nhc.core.units import show_number, text
 from nhc.node.facts import mounts as table
 from nhc.node.facts import swaps
-from nhc.node.facts.fstab import NETWORK, FstabEntry, fstab
+from nhc.node.facts.fstab import REMOTE, FstabEntry, fstab, place
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence
@@ -66,7 +66,10 @@ def _judge(host: Host, entry: FstabEntry, mounted: Sequence[table.Mount]) -> Opt
         say, optional = (warn, ", though it may be missing (nofail)") if "nofail" in entry.options else (crit, "")
         message = f"{entry.point} ({entry.source}) is in /etc/fstab and not mounted{optional}"
         return say("NotMounted", message, target=entry.point, action=Action.INSPECT, evidence=evidence)
-    if mount.type == "autofs" or entry.type not in NETWORK or "bind" in entry.options:
+    # A FUSE program calls its source what it likes, and a device may be named by its label.
+    labels = ("/dev/", "UUID=", "LABEL=", "PARTUUID=", "PARTLABEL=")
+    other = mount.type.startswith("fuse") or entry.source.startswith(labels)
+    if place(mount) != REMOTE or other or "bind" in entry.options:
         return None
     if mount.source.rstrip("/") != entry.source.rstrip("/"):
         message = f"{entry.point} is mounted from {mount.source}, /etc/fstab says {entry.source}"

@@ -9,14 +9,64 @@ from nhc.node.facts.mounts import Mount, unescape
 if TYPE_CHECKING:
     from typing import List, Tuple
 
-NETWORK = frozenset(
+_REMOTE = frozenset(
     (
-        "nfs", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "cifs", "smb3", "wekafs", "panfs", "pvfs2",
-        "afs", "9p", "glusterfs", "fuse.glusterfs", "fuse.ceph", "fuse.sshfs", "fuse.juicefs", "fuse.s3fs", "virtiofs",
-        "daos", "fuse.daos", "fuse.gcsfuse", "fuse.blobfuse2", "quobyte", "fuse.quobyte", "moosefs", "fuse.mfs",
+        "nfs", "nfs3", "nfs4", "lustre", "gpfs", "beegfs", "beegfs_nodev", "ceph", "cifs", "smb2", "smb3", "smbfs",
+        "wekafs", "panfs", "pvfs2", "orangefs", "afs", "auristorfs", "coda", "9p", "glusterfs", "virtiofs", "vboxsf",
+        "daos", "quobyte", "moosefs", "dvs", "cvfs", "snfs", "ocfs2", "gfs2", "acfs", "scoutfs", "yrfs",
     )
 )  # fmt: skip
-"""Types whose data lies on another machine, so that they can stop answering while this one is well."""
+"""Types whose data lies on another machine or is shared with one (as by the locks of gfs2 and ocfs2)."""
+_OF_KERNEL = frozenset(
+    (
+        "autofs", "bdev", "binder", "binfmt_misc", "bpf", "cgroup", "cgroup2", "configfs", "cpuset", "debugfs",
+        "devpts", "devtmpfs", "efivarfs", "functionfs", "fusectl", "hugetlbfs", "mqueue", "nfsd", "nsfs", "proc",
+        "pstore", "resctrl", "rpc_pipefs", "secretmem", "securityfs", "selinuxfs", "smackfs", "sysfs", "tracefs",
+        "usbfs", "xenfs",
+    )
+)  # fmt: skip
+"""Types in which the kernel shows itself: no data. autofs among them: who looks into it mounts something."""
+_LOCAL = frozenset(
+    (
+        "tmpfs", "ramfs", "rootfs", "overlay", "overlayfs", "aufs", "squashfs", "erofs", "cramfs", "romfs", "iso9660",
+        "udf", "ecryptfs", "fuseblk", "zfs", "bcachefs", "ext2", "ext3", "ext4", "xfs", "jfs", "btrfs", "f2fs", "ufs",
+        "vfat", "msdos", "exfat", "ntfs3", "nilfs2", "ubifs", "jffs2", "reiserfs",
+    )
+)  # fmt: skip
+"""Types on this node's own disks or in its memory."""
+_LOCAL_PROGRAMS = ("lxcfs", "portal", "snapfuse", "squashfuse", "gvfsd", "gvfs", "fuse-overlayfs", "unionfs",
+                   "mergerfs", "bindfs", "vmware-vmblock", "fuse2fs", "ntfs-3g", "archivemount", "encfs", "gocryptfs",
+                   "rofiles-fuse", "dwarfs", "appimage", "revokefs", "kio-fuse", "fuseiso", "fuse-zip")  # fmt: skip
+"""What the names of FUSE's programs begin with or end in that serve this node's own data. All others reach another
+machine."""
+REMOTE, LOCAL, OF_KERNEL, UNKNOWN = "remote", "local", "kernel", "unknown"
+
+
+def place(mount: Mount) -> str:
+    """Where the data of a mount lies: REMOTE, LOCAL, OF_KERNEL, or UNKNOWN for a type that nobody here knows.
+
+    No list of types is complete: whoever asks decides what an unknown one is, and never takes it for absent.
+    """
+    if mount.type in _REMOTE:
+        return REMOTE
+    if mount.type == "fuse" or mount.type.startswith("fuse."):
+        # Programs without a subtype give themselves as the source (fuse(8), fsname and subtype).
+        program = (mount.type[5:] or mount.source.rsplit("/", 1)[-1]).lower()
+        return LOCAL if program.startswith(_LOCAL_PROGRAMS) or program.endswith(_LOCAL_PROGRAMS) else REMOTE
+    if mount.type in _OF_KERNEL:
+        return OF_KERNEL
+    return LOCAL if mount.type in _LOCAL else UNKNOWN
+
+
+def may_hang(mount: Mount) -> bool:
+    """Whether a mount may wait for another machine: REMOTE, or UNKNOWN with a mount point of its own."""
+    where = place(mount)
+    return where == REMOTE or (where == UNKNOWN and mount.point != "/")
+
+
+def is_users_own(mount: Mount) -> bool:
+    """Whether a user mounted this with fusermount (fuse(4), user_id): root may not even look."""
+    return any(option.startswith("user_id=") and option != "user_id=0" for option in mount.options.split(","))
 
 
 class FstabEntry(NamedTuple):
@@ -55,5 +105,5 @@ def fstab(host: Host) -> Tuple[FstabEntry, ...]:
 
 
 def holds_data(mount: Mount) -> bool:
-    """Whether a mount is a file system on a disk or a server, rather than one of the kernel's own."""
-    return mount.source.startswith("/dev/") or mount.type in NETWORK or mount.type in ("zfs", "bcachefs")
+    """Whether a mount is a file system on a disk or a server, rather than in memory or one of the kernel's own."""
+    return mount.source.startswith("/dev/") or may_hang(mount) or mount.type in ("zfs", "bcachefs")

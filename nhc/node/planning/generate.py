@@ -18,7 +18,7 @@ from nhc.core.resource_manager import MANAGERS
 from nhc.node.facts import ethernet, mounts
 from nhc.node.facts.cpuinfo import topology
 from nhc.node.facts.dmi import DmiUnreadable, NoDmi, structures
-from nhc.node.facts.fstab import NETWORK, holds_data
+from nhc.node.facts.fstab import holds_data, is_users_own, may_hang
 from nhc.node.facts.ib_counters import EFA_LAYER
 from nhc.node.facts.infiniband import Port, ports
 from nhc.node.facts.meminfo import memory
@@ -99,7 +99,8 @@ def _kept(host: Host) -> List[Mount]:
         mount
         for mount in last.values()
         if (holds_data(mount) or mount.point == "/" or (mount.type == "tmpfs" and mount.point in ("/tmp", "/scratch")))  # noqa: S108
-        and mount.type != "squashfs" and not _below(mount.point, _HIDDEN) and not _below(mount.point, automounted)
+        and mount.type != "squashfs" and not is_users_own(mount)
+        and not _below(mount.point, _HIDDEN) and not _below(mount.point, automounted)
         and host.isdir(mount.point)
     ]  # fmt: skip
 
@@ -115,7 +116,7 @@ def _filesystems(host: Host) -> LineGroup:
         if literal(mount.source) and not re.search(r"://[^/]*@", mount.source) and mount.source not in ("", "none"):
             arguments += ["-s", quote([mount.source])]
         lines.append(" ".join([*arguments, "-f", quote([mount.point])]))
-        if mount.type in NETWORK:
+        if may_hang(mount):
             lines.append(f"check_mount_responds {quote([mount.point])}")
             continue
         if not mount.read_only:

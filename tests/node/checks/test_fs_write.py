@@ -43,6 +43,17 @@ def test_a_directory_on_the_nodes_own_disk_is_not_the_file_system_that_was_meant
     assert judge(node, "check_fs_write /scratch/missing").reason == "NotMounted"
 
 
+@pytest.mark.parametrize("kind", ["fuse.rclone", "fuse", "fuse.goofys", "dvs", "gfs2", "cvfs", "hyperfs2031"])
+def test_a_mount_point_of_its_own_is_tried_unless_its_type_is_known_to_be_local(tmp_path, kind):
+    host = Node(tmp_path, f"data /scratch {kind} rw 0 0\n")
+    assert judge(host, "check_fs_write /scratch").verdict is Verdict.OK
+
+
+@pytest.mark.parametrize("kind", ["ext4", "tmpfs", "fuseblk", "fuse.lxcfs", "overlay"])
+def test_a_disk_mounted_in_its_place_is_still_not_the_file_system_that_was_meant(tmp_path, kind):
+    assert judge(Node(tmp_path, f"data /scratch {kind} rw 0 0\n"), "check_fs_write /scratch").reason == "NotMounted"
+
+
 def test_what_a_killed_probe_left_is_removed_and_nothing_else(node, tmp_path):
     left = tmp_path / "scratch/.nhc-write-node-71-2"
     other = tmp_path / "scratch/.nhc-write-node-71-3"

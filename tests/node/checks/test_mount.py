@@ -2,6 +2,8 @@
 
 import errno
 
+import pytest
+
 from nhc.core.host import Filesystem
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
@@ -55,6 +57,34 @@ def test_what_a_user_mounted_for_himself_is_his_affair():
     assert judge(host, "check_mount_responds /home/me/there").verdict is Verdict.CRIT
     host = failing(node(sshfs.format(0)), "/home/me/there", errno.ENOTCONN)
     assert judge(host, "check_mount_responds").verdict is Verdict.CRIT
+
+
+@pytest.mark.parametrize("line", [
+    "cvmfs2 /cvmfs/atlas.cern.ch fuse ro,nosuid,nodev,user_id=0,group_id=0,allow_other",
+    "remote: /cloud fuse.rclone rw,user_id=0,group_id=0",
+    "mountpoint-s3 /bucket fuse rw,user_id=0,group_id=0",
+    "/dvs /dvs dvs rw,path=/dvs",
+    "stornext /stornext cvfs rw",
+    "/dev/sdc1 /shared ocfs2 rw,_netdev",
+    "//srv/share /share smb2 rw",
+    "cluster:/vol /vol hyperfs2031 rw",
+])  # fmt: skip
+def test_a_mount_of_another_machine_is_asked_whatever_its_type_is_called(line):
+    """No list of file systems is complete: what FUSE mounts, and a type that nobody knows, is asked."""
+    point = line.split()[1]
+    assert judge(node(ROOT, line), "check_mount_responds").message == f"{point} answers"
+    found = judge(failing(node(ROOT, line), point, errno.ENOTCONN), "check_mount_responds")
+    assert (found.verdict, found.reason, found.target) == (Verdict.CRIT, "MountFails", point)
+
+
+@pytest.mark.parametrize("line", [
+    "/dev/sdb1 /data fuseblk rw,user_id=0", "lxcfs /var/lib/lxcfs fuse.lxcfs rw,user_id=0",
+    "portal /run/doc fuse.portal rw,user_id=0", "squashfuse /img fuse.squashfuse_ll ro,user_id=0",
+    "gvfsd-fuse /run/gvfs fuse.gvfsd-fuse rw,user_id=0", "Tool.AppImage /tmp/.mount fuse.Tool.AppImage ro,user_id=0",
+    "/etc/auto.cvmfs /cvmfs autofs rw", "tmpfs /tmp tmpfs rw", "none /sys/fs/bpf bpf rw", "hyper / hyperfs2031 rw",
+])  # fmt: skip
+def test_what_lies_on_this_node_is_not_asked(line):
+    assert judge(node(line), "check_mount_responds").verdict is Verdict.SKIP
 
 
 def test_faults_of_a_mount():

@@ -11,6 +11,8 @@ MOUNTS = (
     "server:/export /scratch nfs4 rw,addr=10.0.0.9 0 0\n"
     "systemd-1 /data autofs rw,direct 0 0\n"
     "/dev/sdb1 /my\\040disk xfs rw 0 0\n"
+    "s3fs /s3 fuse.s3fs rw,user_id=0 0 0\n"
+    "/dev/mapper/shared /shared gfs2 rw 0 0\n"
 )
 
 
@@ -24,6 +26,8 @@ def node(fstab, mounts=MOUNTS, swaps="Filename Type Size Used Priority\n", **fil
         ("UUID=1 / ext4 defaults 0 1", None),
         ("server:/export/ /scratch nfs defaults 0 0", None),
         ("other:/export /scratch nfs defaults 0 0", (Verdict.WARN, "MountedElsewhere")),
+        ("bucket /s3 fuse.s3fs _netdev 0 0", None),
+        ("UUID=7 /shared gfs2 _netdev 0 0", None),
         ("/dev/sdc1 /local xfs defaults 0 0", (Verdict.CRIT, "NotMounted")),
         ("/dev/sdc1 /local xfs nofail 0 0", (Verdict.WARN, "NotMounted")),
         ("/dev/sdc1 /local xfs noauto 0 0", (Verdict.SKIP, "NothingExpected")),

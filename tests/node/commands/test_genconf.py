@@ -113,10 +113,12 @@ overlay /var/lib/docker/overlay2/x/merged overlay rw 0 0
 /dev/loop3 /snap/core/1 squashfs ro 0 0
 tmpfs /run tmpfs rw 0 0
 /dev/sdb1 /odd*name ext4 rw 0 0
+cvmfs2 /cvmfs/atlas.cern.ch fuse ro,user_id=0,allow_other 0 0
+pool /new hyperfs2031 rw 0 0
+me@there: /me fuse.sshfs rw,user_id=1001 0 0
 """
-    host = FakeHost(
-        {**BASE, "/proc/mounts": table, **{f"{p}/": "" for p in ("/boot", "/data", "/s3", "/odd*name", "/home/bob")}}
-    )
+    places = ("/boot", "/data", "/s3", "/odd*name", "/home/bob", "/cvmfs/atlas.cern.ch", "/new", "/me")
+    host = FakeHost({**BASE, "/proc/mounts": table, **{f"{p}/": "" for p in places}})
     for path in ("/", "/boot", "/odd*name"):
         host.system.filesystems[path] = Filesystem(100 << 30, 50 << 30, 50 << 30, 1000, 900, 900, False)
 
@@ -125,7 +127,8 @@ tmpfs /run tmpfs rw 0 0
     assert "check_fs_mount_rw -t ext4 -s /dev/sda1 -f /" in lines
     assert "check_fs_mount_ro -t xfs -s /dev/sda2 -f /boot" in lines
     assert "check_fs_mount_rw -t nfs4 -s 'server:/export/my data' -f /data" in lines
-    assert "check_mount_responds /data" in lines
+    assert {f"check_mount_responds {at}" for at in ("/data", "/cvmfs/atlas.cern.ch", "/new")} <= set(lines)
+    assert not [line for line in lines if line.endswith(" /me")]
     assert "check_fs_used / 95%" in lines
     assert not [line for line in lines if "SECRET" in line or "/home" in line or "docker" in line or "/snap" in line]
     assert not [line for line in lines if line.startswith("check_fs_used /data")]
