@@ -11,7 +11,7 @@ from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.core.system import plain_http
 from nhc.core.system.plain_http import NoHttpResponse
 from nhc.core.units import seconds, text
-from nhc.node.checks.runtime import KUBELET_TRACES
+from nhc.node.facts.kubelet import is_set_up
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Tuple
@@ -42,7 +42,7 @@ def check_kubelet_healthz(host: Host, url: str = HEALTHZ, deadline: float = 5.0)
     metrics = (Metric("response_time", took, "s"),)
     if status == 200:
         return ok(f"the kubelet is healthy ({body[:40]})", metrics=metrics)
-    if not status and not any(host.exists(path) for path in KUBELET_TRACES):
+    if not status and not is_set_up(host):
         return skip("NoKubelet", "no kubelet runs on this node")
     if status == -1:
         return unknown("NotPermitted", f"{url}: {body}")

@@ -8,22 +8,20 @@ import time
 from nhc.core.check import Judged, check, flag, opt, rest
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.core.model import Action, Metric, Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.core.system import plain_http
 from nhc.core.system.plain_http import NoHttpResponse
 from nhc.core.units import seconds, text
-from nhc.node.facts import cri
+from nhc.node.facts import cri, kubelet
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, Optional, Sequence
+    from typing import Any, Dict, List, Optional, Sequence
 
 SOCKETS = ("/run/containerd/containerd.sock", "/run/crio/crio.sock", "/run/cri-dockerd.sock",
-           "/run/k3s/containerd/containerd.sock", "/run/docker.sock")  # fmt: skip
-"""Where runtimes listen by default (the kubelet's and docker's documentation)."""
-
-
-KUBELET_TRACES = ("/var/lib/kubelet/config.yaml", "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf")
-"""What shows that a kubelet was set up on this node."""
+           "/run/k3s/containerd/containerd.sock", "/run/k0s/containerd.sock",
+           "/var/snap/microk8s/common/run/containerd.sock", "/run/docker.sock")  # fmt: skip
+"""Where runtimes listen by default (the documentation of the kubelet, of distributions and of docker). The kubelet's
+own is asked wherever it is."""
 
 
 @check(
@@ -42,27 +40,50 @@ def check_runtime_ready(
     socket, without crictl), and docker for /_ping. CRIT where nothing listens, the answer does not come in time,
     or the runtime calls itself not ready. A pod network that is not ready (no CNI configuration) is WARN on a
     node that a kubelet was set up on, CRIT with -n, and of no matter elsewhere. A containerd that serves no CRI,
-    as docker brings it along, need only answer. A named socket must be there. SKIP where none is named and none
-    is found; UNKNOWN where the socket may not be used, as without root. GPUd watches the same sockets.
+    as docker brings it along, need only answer. A named socket must be there. Where none is named, the runtime that
+    the kubelet uses must answer (its --container-runtime-endpoint or containerRuntimeEndpoint), and where that is
+    not known, one of those whose sockets are there; another that does not, as a socket that docker left behind, is
+    WARN. SKIP where none is named and none is found; UNKNOWN where the socket may not be used, as without root. GPUd
+    watches the same sockets.
 
     Example: * || check_runtime_ready -n /run/containerd/containerd.sock
     """
-    there = list(sockets) or [path for path in SOCKETS if _is_socket(host, path)]
-    if not there:
-        return skip("NoRuntime", "no container runtime listens on this node")
-    outcomes = []
-    for path in dict.fromkeys(map(_path, there)):
-        if not _is_socket(host, path):
-            outcomes.append(crit("RuntimeDown", f"there is no socket {path}", target=path, action=Action.RESTART_APP))
-        else:
-            outcomes.append(probe(host, path, deadline, network))
+    if sockets:
+        outcomes = [_judge(host, path, deadline, network) for path in dict.fromkeys(map(_path, sockets))]
+    else:
+        used = kubelet.runtime_endpoint(host) if kubelet.is_set_up(host) else ""
+        there = {host.realpath(path): path for path in (*SOCKETS, used) if path and _is_socket(host, path)}
+        if used:
+            there[host.realpath(used)] = used
+        if not there:
+            return skip("NoRuntime", "no container runtime listens on this node")
+        outcomes = _all_but_one_spare(used, [_judge(host, path, deadline, network) for path in there.values()])
     bad = [outcome for outcome in outcomes if outcome.reason]
     return bad or ok(", ".join(outcome.message for outcome in outcomes), metrics=outcomes[0].metrics)
 
 
+def _all_but_one_spare(used: str, outcomes: List[Outcome]) -> List[Outcome]:
+    """The outcomes as they matter to the node: CRIT for the runtime that is used, and where none answers at all."""
+    if not used and not any(outcome.verdict in (Verdict.OK, Verdict.WARN) for outcome in outcomes):
+        return outcomes
+    why = f"; the kubelet uses {used}" if used else "; another runtime answers"
+    return [
+        outcome._replace(verdict=Verdict.WARN, message=outcome.message + why)
+        if outcome.verdict is Verdict.CRIT and outcome.target != used
+        else outcome
+        for outcome in outcomes
+    ]
+
+
 def _path(socket: str) -> str:
-    """A socket's path, with which `unix://` may stand as in the kubelet's options."""
-    return socket[len("unix://") :] if socket.startswith("unix://") else socket
+    """A socket's path, before which `unix://` may stand as in the kubelet's options."""
+    return kubelet.socket_path(socket) or socket
+
+
+def _judge(host: Host, path: str, deadline: float, network: bool) -> Outcome:
+    if not _is_socket(host, path):
+        return crit("RuntimeDown", f"there is no socket {path}", target=path, action=Action.RESTART_APP)
+    return probe(host, path, deadline, network)
 
 
 def _is_socket(host: Host, path: str) -> bool:
@@ -106,7 +127,7 @@ def probe(host: Host, path: str, deadline: float, network: bool = False) -> Outc
             text += f": {message or why}" if message or why else ""
             if kind == "RuntimeReady":
                 return crit("RuntimeNotReady", text, target=path, metrics=took, action=Action.RESTART_APP)
-            if not network and not any(host.exists(trace) for trace in KUBELET_TRACES):
+            if not network and not kubelet.is_set_up(host):
                 return ok(f"{name} on {path} is ready, without a pod network", target=path, metrics=took)
             return (crit if network else warn)("NetworkNotReady", text, target=path, metrics=took)
     return ok(f"{name} on {path} is ready", target=path, metrics=took)
@@ -123,7 +144,6 @@ def _ping_docker(path: str, deadline: float) -> Dict[str, Any]:
 
 
 def component_socket(host: Host, wanted: Optional[str]) -> str:
-    """The CRI socket of this node: the one asked for, else the first that is there, else containerd's."""
-    if wanted:
-        return _path(wanted)
-    return next((path for path in SOCKETS[:-1] if _is_socket(host, path)), SOCKETS[0])
+    """The CRI socket of this node: the one asked for, else the kubelet's, else the first there, else containerd's."""
+    named = _path(wanted) if wanted else kubelet.runtime_endpoint(host)
+    return named or next((path for path in SOCKETS[:-1] if _is_socket(host, path)), SOCKETS[0])

@@ -219,6 +219,62 @@ def test_no_runtime_a_missing_one_and_a_dead_socket(tmp_path):
     assert judge(Host(), f"check_runtime_ready {tmp_path}/dead.sock").reason == "RuntimeDown"
 
 
+def stale(path):
+    """A socket whose daemon has ended without removing it, as docker.socket's RemoveOnStop=no leaves it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(str(path))
+
+
+KUBELET = {
+    "option": {"proc/70/cmdline": "/usr/bin/kubelet\0--v=2\0--container-runtime-endpoint\0unix:///run/{}\0"},
+    "config": {"var/lib/kubelet/config.yaml": "kind: KubeletConfiguration\ncontainerRuntimeEndpoint: 'unix:///run/{}'\n"},
+    "json of EKS": {"proc/70/cmdline": "/usr/bin/kubelet\0--config\0/etc/kubernetes/kubelet/config.json\0",
+                    "etc/kubernetes/kubelet/config.json": '{{\n  "containerRuntimeEndpoint": "unix:///run/{}",\n}}'},
+    "drop-in": {"proc/70/cmdline": "kubelet\0--config-dir=/etc/kubelet.d\0",
+                "var/lib/kubelet/config.yaml": "containerRuntimeEndpoint: unix:///run/other.sock\n",
+                "etc/kubelet.d/10-run.conf": "containerRuntimeEndpoint: unix:///run/{}\n"},
+    "kubeadm": {"var/lib/kubelet/kubeadm-flags.env":
+                'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/{} --pod-infra-container-image=p:1"\n'},
+}  # fmt: skip
+
+
+def kubelet_node(root, told, name):
+    (root / "var/lib/kubelet/pki").mkdir(parents=True)
+    for path, content in told.items():
+        at = root / path
+        at.parent.mkdir(parents=True, exist_ok=True)
+        at.write_text(content.format(name))
+    return Host(str(root))
+
+
+@pytest.mark.parametrize("told", KUBELET.values(), ids=KUBELET)
+def test_the_runtime_that_the_kubelet_uses_is_the_one_that_must_answer(tmp_path, told):
+    host = kubelet_node(tmp_path, told, "own/r.sock")
+    stale(tmp_path / "run/docker.sock")
+    (tmp_path / "run/own").mkdir()
+    with Serve(tmp_path / "run/own/r.sock", answering([READY, NETWORK])):
+        (found,) = judge_all(host, "check_runtime_ready -t 60")
+        assert (found.verdict, found.reason, found.target) == (Verdict.WARN, "RuntimeDown", "/run/docker.sock")
+    found = {each.target: each.verdict for each in judge_all(host, "check_runtime_ready")}
+    assert found == {"/run/own/r.sock": Verdict.CRIT, "/run/docker.sock": Verdict.WARN}
+    (tmp_path / "run/own/r.sock").unlink()
+    (tmp_path / "run/docker.sock").unlink()
+    found = judge(host, "check_runtime_ready")
+    assert (found.verdict, found.reason, found.target) == (Verdict.CRIT, "RuntimeDown", "/run/own/r.sock")
+
+
+def test_without_a_word_of_the_kubelets_one_runtime_must_answer(tmp_path):
+    stale(tmp_path / "run/docker.sock")
+    stale(tmp_path / "run/containerd/containerd.sock")
+    assert {o.verdict for o in judge_all(Host(str(tmp_path)), "check_runtime_ready")} == {Verdict.CRIT}
+    (tmp_path / "run/crio").mkdir()
+    with Serve(tmp_path / "run/crio/crio.sock", answering([READY, NETWORK])):
+        found = judge_all(Host(str(tmp_path)), "check_runtime_ready -t 60")
+    assert {(o.verdict, o.target) for o in found} == {
+        (Verdict.WARN, "/run/docker.sock"), (Verdict.WARN, "/run/containerd/containerd.sock")}  # fmt: skip
+
+
 @pytest.mark.parametrize("data", [b"\x0a", b"\x0a\x05ab", b"\xff" * 12, b"\x0b"])
 def test_bytes_that_are_no_message(data):
     with pytest.raises(ValueError, match="not a protobuf"):

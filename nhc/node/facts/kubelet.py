@@ -1,0 +1,69 @@
+"""What the kubelet of this node was told: which container runtime it uses.
+
+Its options win over its configuration's drop-ins, and these over its configuration (kubernetes.io, "Set Kubelet
+Parameters Via A Configuration File"). kubeadm keeps the options in a file of its own.
+"""
+
+from __future__ import annotations
+
+from nhc.core.host import Host
+from nhc.core.light import TYPE_CHECKING, regex
+
+if TYPE_CHECKING:
+    from typing import Dict, List
+
+CONFIG = "/var/lib/kubelet/config.yaml"
+TRACES = (CONFIG, "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf")
+"""What shows that a kubelet was set up on this node."""
+_KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
+_ENDPOINT = regex(r"""(?m)^\s*"?containerRuntimeEndpoint"?\s*:\s*["']?([^"',\s#]+)""")
+"""The line of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), in YAML or JSON."""
+
+
+def is_set_up(host: Host) -> bool:
+    """Whether a kubelet was set up on this node."""
+    return any(host.exists(trace) for trace in TRACES)
+
+
+def _options(words: List[str]) -> Dict[str, str]:
+    """`--name=value` and `--name value` of a command line."""
+    found: Dict[str, str] = {}
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name.startswith("-"):
+            found[name.lstrip("-")] = value if equals else " ".join(words[at + 1 : at + 2])
+    return found
+
+
+def _running(host: Host) -> Dict[str, str]:
+    """The options of the kubelet that runs; none where none does or /proc is hidden."""
+    from nhc.node.facts.processes import raw_command_lines
+
+    try:
+        lines = host.fact(raw_command_lines)
+    except OSError:
+        return {}
+    for line in lines.values():
+        words = (line or "").split("\0")
+        if words[0].rsplit("/", 1)[-1] == "kubelet":
+            return _options(words)
+    return {}
+
+
+def runtime_endpoint(host: Host) -> str:
+    """The path of the socket of the runtime that the kubelet uses; "" where nothing says which, or it is no socket."""
+    options = _running(host) or _options(host.read_or(_KUBEADM).replace('"', " ").split())
+    endpoint = options.get("container-runtime-endpoint", "")
+    if not endpoint:
+        folder = options.get("config-dir", "")
+        drop_ins = [f"{folder}/{name}" for name in host.names(folder) if name.endswith(".conf")] if folder else []
+        for path in (options.get("config") or CONFIG, *drop_ins):
+            found = _ENDPOINT.search(host.read_or(path))
+            endpoint = found[1] if found else endpoint
+    return socket_path(endpoint)
+
+
+def socket_path(endpoint: str) -> str:
+    """The path of `unix:///run/x.sock`, `unix:/run/x.sock` or `/run/x.sock`; "" for what is no Unix socket."""
+    path = endpoint[5:] if endpoint.startswith("unix:") else endpoint
+    return "/" + path.lstrip("/") if path.startswith("/") else ""
