@@ -6,6 +6,7 @@ that a recorded machine (`nhc.lab.testing`) replays exactly, and a test writes o
 
 from __future__ import annotations
 
+import errno
 import os
 
 from nhc.core.light import TYPE_CHECKING
@@ -114,6 +115,20 @@ class Host:
             return self.read(path).strip()
         except OSError:
             return default
+
+    def why_unread(self, path: str) -> str:
+        """Why a file that is there cannot be read: `Input/output error (EIO)`. "" where it can be, where there is none,
+        and where its driver says that the device has no such thing (EOPNOTSUPP).
+
+        For who found no value with `read_or` or `number`: nothing that was asked for vanishes.
+        """
+        try:
+            self.read_bytes(path, 1)
+        except OSError as error:
+            absent = error.errno in (errno.ENOENT, errno.ENOTDIR, errno.EOPNOTSUPP)
+            name = errno.errorcode.get(error.errno or 0, str(error.errno))
+            return "" if absent else f"{error.strerror or 'unreadable'} ({name})"
+        return ""
 
     def boot_id(self) -> str:
         """The kernel's own name for this boot, "" where it has none."""

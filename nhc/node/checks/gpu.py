@@ -166,6 +166,11 @@ def not_reported(device: Device, area: str, what: str) -> Outcome:
     return skip("NotSupported", f"{device.name or device.vendor} does not tell {what}", target=device.label)
 
 
+def partly_unread(device: Device, area: str, what: str) -> List[Outcome]:
+    """UNKNOWN where a part of what a check judges could not be read, though another part of it could."""
+    return [not_reported(device, area, what)] if area in device.unread else []
+
+
 def checked_vendor(value: str) -> str:
     """The second argument of Azure's check_gpu_count: `rocm` for AMD, or a vendor's name."""
     vendor = {"rocm": "amd", "cuda": "nvidia", "": ""}.get(value.lower(), value.lower())

@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, known, ok, warn
 from nhc.core.units import number, whole
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported
+from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread
 from nhc.node.facts.accelerator_values import HARDWARE_REASONS, Device
 
 if TYPE_CHECKING:
@@ -70,6 +70,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
     if heat.gpu is None and heat.memory is None and heat.margin is None:
         yield not_reported(device, "thermal", "its temperature")
         return
+    yield from partly_unread(device, "thermal", "a temperature of it")
     metrics = known("Cel", gpu_temperature=heat.gpu, gpu_memory_temperature=heat.memory)
     # What is judged, its value, the limit, and whether reaching the limit is CRIT or WARN.
     limits: List[Tuple[str, Optional[int], Optional[int], bool]] = [

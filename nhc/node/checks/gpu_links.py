@@ -12,7 +12,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import count, whole
-from nhc.node.checks.gpu import COMING_UP, DEVICES, SOURCE, each, not_reported, pick
+from nhc.node.checks.gpu import COMING_UP, DEVICES, SOURCE, each, not_reported, partly_unread, pick
 from nhc.node.facts.accelerator_values import Device
 from nhc.node.facts.history import Growth, amount, growth
 
@@ -209,6 +209,8 @@ def check_gpu_xgmi(host: Host, corrected: int = 0, devices: str = "") -> Judged:
 
     def judge(device: Device) -> Iterable[Outcome]:
         yield from _down(device, None)
+        if device.links is not None:
+            yield from partly_unread(device, "links", "errors of its XGMI links")
         for link in device.links or ():
             uncorrected = link.errors.get("uncorrected", 0)
             seen = link.errors.get("corrected", 0)

@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, known, ok, warn
 from nhc.core.units import count, whole
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, pick
+from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread, pick
 from nhc.node.facts.accelerator_values import Device
 from nhc.node.facts.history import Growth, amount, growth
 
@@ -20,7 +20,7 @@ def _link(device: Device, generation: Optional[int], width: Optional[int]) -> Li
     if link.width is None and link.generation is None:
         return [not_reported(device, "pcie", "its PCIe link")]
     metrics = known(gpu_pcie_generation=link.generation, gpu_pcie_width=link.width)
-    faults = []
+    faults = partly_unread(device, "pcie", "a part of its PCIe link")
     least_width = width or link.max_width
     if least_width and link.width is not None and link.width < least_width:
         message = f"{target} ({device.pci}): PCIe link is x{link.width}, x{least_width} expected"

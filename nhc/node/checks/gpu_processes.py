@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok
 from nhc.core.units import show_kb, size_bytes, text
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported
+from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread
 from nhc.node.facts.accelerator_values import Device
 from nhc.node.gpu_proof.running import is_proof
 
@@ -65,6 +65,8 @@ def check_gpu_processes(
         evidence = tuple(
             f"pid {p.pid} {p.name or '?'}" + (f" {show_kb(p.memory // 1024)}" if p.memory else "") for p in left
         )
+        if memory is not None:
+            yield from partly_unread(device, "memory", "how much of its memory is in use")
         if left:
             names = ", ".join(f"{p.name or '?'} ({p.pid})" for p in left[:3]) + (" ..." if len(left) > 3 else "")
             message = f"{target} is still held by {len(left)} process{'es' * (len(left) != 1)}: {names}"

@@ -81,8 +81,9 @@ def _waits_for_subnet_manager(port: Port) -> bool:
 
 def down(port: Port) -> Outcome:
     """What is wrong with a port that is not up."""
-    if not port.state:
-        return unknown("IbStateUnknown", f"{port.name} does not tell its state", target=port.name)
+    if port.state_unread or not port.state:
+        why = f" ({port.state_unread})" if port.state_unread else ""
+        return unknown("IbStateUnknown", f"{port.name} does not tell its state{why}", target=port.name)
     evidence = (port_text(port),)
     if _waits_for_subnet_manager(port):
         message = f"{port.name} is {port.state} on a link that is up: no subnet manager has activated it"
@@ -113,7 +114,7 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
             continue
         trained = port.phys_state == "LinkUp"
         used = port.name in best or read_counters(host, port, ("link_downed",)).get("link_downed")
-        if ports or trained or used or not port.state or not up:
+        if ports or trained or used or port.state_unread or not port.state or not up:
             outcomes.append(down(port))
     unused = len(judged) - len(up)
     return outcomes or ok(f"{len(up)} RDMA ports up" + (f", {unused} never used" if unused else ""))
@@ -157,6 +158,7 @@ def check_ib_ports(
         return NO_PORT
     up = [port for port in ports if port.up]
     silent = [port for port in up if rate is not None and port.rate_gbps is None]
+    hidden = [port for port in ports if port.state_unread and not port.up]
     good = [port for port in up if rate is None or (port.rate_gbps is not None and port.rate_gbps >= rate)]
     kind = next((key for key, value in LAYERS.items() if value == link_layer), "RDMA")
     at = f" at {rate:g} Gb/s" if rate is not None else ""
@@ -164,6 +166,10 @@ def check_ib_ports(
     if len(good) >= count:
         return ok(f"{len(good)} {kind} ports up{at}", metrics=metrics)
     evidence = tuple(port_text(port) for port in ports if port not in good)
+    if len(good) + len(silent) + len(hidden) >= count and hidden:
+        told = ", ".join(f"{port.name} {port.state_unread}" for port in hidden)
+        message = f"{len(good)} {kind} ports are up{at}, {count} expected; the state of others cannot be read: {told}"
+        return unknown("IbStateUnknown", message, metrics=metrics, evidence=evidence)
     if len(good) + len(silent) >= count:
         message = f"{len(silent)} of {len(up)} {kind} ports are up, but their driver does not tell their rate"
         return unknown("IbRateUnknown", message, metrics=metrics, evidence=evidence)
@@ -193,7 +199,10 @@ def check_ib_layer(host: Host, link_layer: str, ports: Sequence[str] = ()) -> Ju
         return NO_PORT
     for port in judged:
         if not port.link_layer:
-            outcomes.append(unknown("IbLayerUnknown", f"{port.name} does not tell its link layer", target=port.name))
+            why = f" ({port.unread['link_layer']})" if "link_layer" in port.unread else ""
+            outcomes.append(
+                unknown("IbLayerUnknown", f"{port.name} does not tell its link layer{why}", target=port.name)
+            )
         elif port.link_layer != link_layer:
             message = f"{port.name} is {port.link_layer}, {link_layer} expected"
             outcomes.append(crit("IbLayerMismatch", message, target=port.name, action=Action.RESET_DEVICE))
@@ -225,6 +234,7 @@ def check_ib_rate(host: Host, rate: Optional[float] = None, ports: Sequence[str]
     up = [port for port in judged if port.up]
     best = remembered(host)
     outcomes += filter(None, (_judge_rate(host, port, rate, best) for port in up))
+    outcomes += [down(port) for port in judged if port.state_unread and not port.up]
     if not up and not outcomes:
         return skip("NoActivePort", "no RDMA port is up: see check_ib_state")
     slowest = min((port.rate_gbps for port in up if port.rate_gbps is not None), default=None)
@@ -234,7 +244,9 @@ def check_ib_rate(host: Host, rate: Optional[float] = None, ports: Sequence[str]
 
 def _judge_rate(host: Host, port: Port, rate: Optional[float], best: Dict[str, float]) -> Optional[Outcome]:
     if port.rate_gbps is None:
-        return unknown("IbRateUnknown", f"{port.name} is up, but its driver does not tell the rate", target=port.name)
+        why = f" ({port.unread['rate']})" if "rate" in port.unread else ""
+        message = f"{port.name} is up, but its driver does not tell the rate{why}"
+        return unknown("IbRateUnknown", message, target=port.name)
     metrics = (Metric("ib_rate", port.rate_gbps, "Gb/s"),)
     if rate is not None:
         wanted, because = rate, "expected"

@@ -9,11 +9,11 @@ from nhc.core.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import seconds, show_seconds
 from nhc.node.checks.ib import NAMES, NO_PORT, chosen
 from nhc.node.facts.history import amount, growth
-from nhc.node.facts.ib_counters import CEILING, EFA_LAYER, read_counters
+from nhc.node.facts.ib_counters import CEILING, EFA_LAYER, read_counters, unread_counters
 from nhc.node.facts.infiniband import Port
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import Dict, Iterable, List, Optional, Sequence
 
 LINK: Dict[str, float] = {
     # The thresholds of rdma-core's infiniband-diags/etc/error_thresholds, taken by the hour.
@@ -112,9 +112,13 @@ def check_ib_errors(
     judgements = 0
     for port in judged:
         counters = values[port.name]
+        unread = _unread(host, port, counters, allowed, per)
+        if unread or not counters:
+            shown = [f"{key}: {why}" for key, why in unread.items()]
+            message = f"{port.name} has {len(unread) or 'no'} counters that can{'not' * bool(unread)} be read"
+            message += f" ({', '.join(shown[:3])}{' ...' * (len(shown) > 3)})" if shown else ""
+            outcomes.append(unknown("IbCountersUnreadable", message, target=port.name, evidence=tuple(shown)))
         if not counters:
-            message = f"{port.name} has no counters that can be read"
-            outcomes.append(unknown("IbCountersUnreadable", message, target=port.name))
             continue
         new = {key: amount(grown, f"{port.name} {key}") for key in counters}
         outcomes += _judge(port, counters, new, allowed, per)
@@ -124,6 +128,19 @@ def check_ib_errors(
 
 def _read(host: Host, port: Port) -> Dict[str, int]:
     return {**read_counters(host, port, tuple(LINK)), **read_counters(host, port, tuple(TRANSPORT), "hw_counters")}
+
+
+def _unread(
+    host: Host, port: Port, counters: Dict[str, int], allowed: Dict[str, CounterLimit], per: float
+) -> Dict[str, str]:
+    """Why counters that would be judged, and that the port has, cannot be read."""
+
+    def judged(names: Iterable[str]) -> List[str]:
+        missing = [name for name in names if name not in counters]
+        return [name for name in missing if (allowed.get(name) or _default(port, name, per)).warn_at]
+
+    return {**unread_counters(host, port, judged(LINK)),
+            **unread_counters(host, port, judged(TRANSPORT), "hw_counters")}  # fmt: skip
 
 
 def _judge(

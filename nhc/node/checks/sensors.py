@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.core.check import Judged, check, flag, opt
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, warn
+from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import text
 from nhc.node.facts import hwmon
 
@@ -26,7 +26,8 @@ def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] =
 
     Reads the alarm and fault files of temperatures and fans in /sys/class/hwmon; each driver compares with its
     chip's own limits. A critical or emergency alarm of a temperature, and a fan that has failed, are CRIT; other
-    alarms WARN. SKIP where no driver here has alarms, as on most virtual machines.
+    alarms WARN. An alarm that cannot be read is UNKNOWN. SKIP where no driver here has alarms, as on most virtual
+    machines.
 
     Example: * |every 5m| check_sensors_hwmon -i 'nct6798*/SYSTIN'
     """
@@ -38,7 +39,12 @@ def check_sensors_hwmon(host: Host, every: bool = False, ignore: Sequence[str] =
     outcomes: List[Outcome] = []
     for each in alarms:
         target = f"{each.chip.split(' ')[0]}/{each.sensor}"
-        if not each.raised or any(fnmatchcase(target, pattern) for pattern in ignore):
+        if any(fnmatchcase(target, pattern) for pattern in ignore):
+            continue
+        if each.unread:
+            message = f"{each.alarm} of {each.sensor} of {each.chip} cannot be read: {each.unread}"
+            outcomes.append(unknown("SensorUnreadable", message, target=target))
+        if not each.raised:
             continue
         alarm = each.alarm.replace("_", " ") if each.alarm == "fault" else f"{each.alarm.replace('_', ' ')} raised"
         message = f"{each.sensor} of {each.chip}: {alarm}" + (f" at {each.reading}" if each.reading else "")

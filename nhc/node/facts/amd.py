@@ -41,6 +41,30 @@ def parse_bad_pages(text: str) -> Tuple[int, int, int]:
     return flags.count("R"), flags.count("P"), flags.count("F")
 
 
+class _Files:
+    """A device's small files, and what they did not tell although they are there: `Device.unread`, by area."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self.areas: Dict[str, str] = {}
+
+    def text(self, area: str, path: str) -> str:
+        """A file's content, "" where there is none or it cannot be read, which is noted."""
+        text = self.host.read_or(path)
+        if not text:
+            self.note(area, path)
+        return text
+
+    def number(self, area: str, path: str) -> Optional[int]:
+        return whole(self.text(area, path))
+
+    def note(self, area: str, *paths: str) -> None:
+        for path in paths:
+            why = self.host.why_unread(path)
+            if why:
+                self.areas.setdefault(area, f"{path.rsplit('/', 1)[-1]}: {why}")
+
+
 class KfdNode(NamedTuple):
     """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, the nodes XGMI joins it to, and what
     compilers call its instruction set (`gfx942`), "" where kfd does not tell.
@@ -77,7 +101,10 @@ def architecture(properties: Mapping[str, int]) -> str:
 
 
 def topology(host: Host) -> Tuple[KfdNode, ...]:
-    """The GPUs that kfd knows. Empty where the driver's compute part is not there."""
+    """The GPUs that kfd knows. Empty where the driver's compute part is not there.
+
+    What may not be read is left out: kfd answers EPERM for a GPU that the control group may not use (`unread_nodes`).
+    """
     nodes = []
     for path in host.glob(f"{KFD}/topology/nodes/*/gpu_id"):
         base = path[: -len("/gpu_id")]
@@ -94,6 +121,14 @@ def topology(host: Host) -> Tuple[KfdNode, ...]:
         place, hive = address(own), own.get("hive_id", 0)
         nodes.append(KfdNode(number, gpu_id, place, hive, tuple(sorted(peers)), architecture(own)))
     return tuple(nodes)
+
+
+def unread_nodes(host: Host) -> str:
+    """Why one of kfd's nodes cannot be read, "" where all can be."""
+    files = _Files(host)
+    for base in host.glob(f"{KFD}/topology/nodes/*"):
+        files.note("kfd", f"{base}/gpu_id", f"{base}/properties")
+    return files.areas.get("kfd", "")
 
 
 def links(node: KfdNode, nodes: Tuple[KfdNode, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
@@ -131,21 +166,36 @@ def amd(host: Host) -> Source:
     if not host.exists("/sys/module/amdgpu"):
         return Source("amd", reason="DriverNotLoaded", problem="the amdgpu driver is not loaded", certain=True)
     nodes = topology(host)
+    hidden = unread_nodes(host)
     devices: List[Device] = []
     for function in host.fact(accelerator_functions):
         if function.vendor_name == "amd" and function.driver == "amdgpu":
-            devices.append(_device(host, function, len(devices), driver, nodes))
+            devices.append(_device(host, function, len(devices), driver, nodes, hidden))
     reasons = throttle_reasons(host, {device.pci: f"{DEVICES}/{device.pci}/gpu_metrics" for device in devices})
-    devices = [device._replace(clocks=model.Clocks(reasons=reasons[device.pci])) for device in devices]
+    devices = [_with_clocks(host, device, reasons[device.pci]) for device in devices]
     return Source("amd", by_number(devices), driver)
 
 
-def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[KfdNode, ...]) -> Device:
+def _with_clocks(host: Host, device: Device, reasons: Optional[Tuple[str, ...]]) -> Device:
+    why = host.why_unread(f"{DEVICES}/{device.pci}/gpu_metrics") if reasons is None else ""
+    unread = {**device.unread, "clocks": f"gpu_metrics: {why}"} if why else device.unread
+    return device._replace(clocks=model.Clocks(reasons=reasons), unread=unread)
+
+
+def _device(
+    host: Host, function: PciFunction, number: int, driver: str, nodes: Tuple[KfdNode, ...], hidden: str
+) -> Device:
+    """One GPU. `hidden` says why some of kfd's nodes could not be read: one that is missing may be among them."""
     base = f"{DEVICES}/{function.address}"
-    blocks = {
-        path.rsplit("/", 1)[-1][: -len("_err_count")]: parse_ras(host.read_or(path))
-        for path in host.glob(f"{base}/ras/*_err_count")
-    }
+    files = _Files(host)
+    blocks = {}
+    for path in host.glob(f"{base}/ras/*_err_count"):
+        block = path.rsplit("/", 1)[-1][: -len("_err_count")]
+        area = "links" if block == "xgmi_wafl" else "errors"
+        text = files.text(area, path)
+        blocks[block] = parse_ras(text)
+        if text and blocks[block] == ErrorCount():  # "Query currently inaccessible", as during a reset (amdgpu_ras.c)
+            files.areas.setdefault(area, f"{block}_err_count: {text[:60]!r} is no count")
     dram = blocks.pop("umc", ErrorCount())
     fabric = blocks.pop("xgmi_wafl", ErrorCount())
     node = next((node for node in nodes if node.pci == function.address), None)
@@ -158,19 +208,22 @@ def _device(host: Host, function: PciFunction, number: int, driver: str, nodes: 
         name=host.read_or(f"{base}/product_name"),
         serial=serial or None,
         driver=driver,
-        memory_total=whole(host.read_or(f"{base}/mem_info_vram_total")),
-        memory_used=whole(host.read_or(f"{base}/mem_info_vram_used")),
+        memory_total=files.number("memory", f"{base}/mem_info_vram_total"),
+        memory_used=files.number("memory", f"{base}/mem_info_vram_used"),
         errors=model.MemoryErrors(dram=dram, sram=_sum(blocks)),
-        retired_pages=_pages(host, f"{base}/ras/gpu_vram_bad_pages"),
+        retired_pages=_pages(files, f"{base}/ras/gpu_vram_bad_pages"),
         links=None if node is None else links(node, nodes, fabric),
-        thermal=_thermal(host, base),
-        power=_power(host, base),
-        pcie=link_speed(host, function.address)._replace(replays=whole(host.read_or(f"{base}/pcie_replay_count"))),
-        firmware=model.Firmware(vbios=host.read_or(f"{base}/vbios_version") or None),
+        thermal=_thermal(files, base),
+        power=_power(files, base),
+        pcie=_pcie(files, function.address),
+        firmware=model.Firmware(vbios=files.text("vbios", f"{base}/vbios_version") or None),
         processes=None if node is None else _processes(host, node.gpu_id),
+        unread=files.areas,
     )
     if not host.exists(f"{base}/drm"):
         return device._replace(fault=model.FAILED, problem="the driver holds it but could not start it")
+    if node is None and hidden:
+        return device._replace(fault=model.UNREADABLE, problem=f"its compute part (kfd) cannot be read: {hidden}")
     if nodes and node is None:
         return device._replace(fault=model.FAILED, problem="the driver shows it, its compute part (kfd) does not")
     return device
@@ -183,21 +236,30 @@ def _sum(blocks: Mapping[str, ErrorCount]) -> ErrorCount:
     return ErrorCount(sum(corrected) if corrected else None, sum(uncorrected) if uncorrected else None)
 
 
-def _pages(host: Host, path: str) -> Optional[model.RetiredPages]:
+def _pages(files: _Files, path: str) -> Optional[model.RetiredPages]:
     try:
-        retired, pending, failed = parse_bad_pages(host.read(path))
+        retired, pending, failed = parse_bad_pages(files.host.read(path))
     except OSError:
+        files.note("retired_pages", path)
         return None
     return model.RetiredPages(None, retired + pending + failed, bool(pending or failed))
 
 
-def _thermal(host: Host, base: str) -> model.Thermal:
+def _pcie(files: _Files, address: str) -> model.PcieLink:
+    base = f"{DEVICES}/{address}"
+    link = link_speed(files.host, address)
+    if None in link[:4]:
+        files.note("pcie", *(f"{base}/{end}_link_{what}" for end in ("current", "max") for what in ("width", "speed")))
+    return link._replace(replays=files.number("pcie", f"{base}/pcie_replay_count"))
+
+
+def _thermal(files: _Files, base: str) -> model.Thermal:
     """Junction and memory temperatures with their limits (hwmon, in thousandths of a degree)."""
     sensors: Dict[str, Dict[str, Optional[int]]] = {}
-    for path in host.glob(f"{base}/hwmon/hwmon*/temp*_label"):
+    for path in files.host.glob(f"{base}/hwmon/hwmon*/temp*_label"):
         stem = path[: -len("label")]
-        sensors[host.read_or(path)] = {
-            name: _milli(whole(host.read_or(f"{stem}{name}"))) for name in ("input", "crit", "emergency")
+        sensors[files.text("thermal", path)] = {
+            name: _milli(files.number("thermal", f"{stem}{name}")) for name in ("input", "crit", "emergency")
         }
     junction = sensors.get("junction") or sensors.get("edge") or {}
     memory = sensors.get("mem") or {}
@@ -214,13 +276,13 @@ def _milli(value: Optional[int]) -> Optional[int]:
     return None if value is None else value // 1000
 
 
-def _power(host: Host, base: str) -> model.PowerDraw:
+def _power(files: _Files, base: str) -> model.PowerDraw:
     """Power and its cap (hwmon, in microwatts). Newer devices tell the power of the moment, older ones a mean."""
-    stem = next(iter(host.glob(f"{base}/hwmon/hwmon*/power1_cap")), "")[: -len("cap")]
+    stem = next(iter(files.host.glob(f"{base}/hwmon/hwmon*/power1_cap")), "")[: -len("cap")]
 
     def watts(*names: str) -> Optional[float]:
         for name in names:
-            value = whole(host.read_or(f"{stem}{name}")) if stem else None
+            value = files.number("power", f"{stem}{name}") if stem else None
             if value is not None:
                 return value / 1e6
         return None

@@ -50,7 +50,17 @@ class RdmaAdapter(NamedTuple):
 
 def read_counters(host: Host, port: Port, names: Sequence[str], group: str = "counters") -> Dict[str, int]:
     """Those of the named counters that the port has and that could be read (not `N/A (no PMA)`)."""
-    return host.numbers(f"{CLASS}/{port.device}/ports/{port.port}/{group}", names)
+    return host.numbers(_directory(port, group), names)
+
+
+def unread_counters(host: Host, port: Port, names: Sequence[str], group: str = "counters") -> Dict[str, str]:
+    """Why those of the named counters that are there cannot be read, by name."""
+    reasons = ((name, host.why_unread(f"{_directory(port, group)}/{name}")) for name in names)
+    return {name: why for name, why in reasons if why}
+
+
+def _directory(port: Port, group: str) -> str:
+    return f"{CLASS}/{port.device}/ports/{port.port}/{group}"
 
 
 def adapter(host: Host, device: str) -> RdmaAdapter:

@@ -10,7 +10,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import List, Mapping, Optional, Tuple
 
 CLASS = "/sys/class/infiniband"
 
@@ -26,7 +26,8 @@ class Port(NamedTuple):
     `Polling`, `Disabled` ...), both empty where the kernel gave none. `rate_gbps` is None where the driver
     could not name the rate (a kernel older than the link's speed answers EINVAL). `link_layer` is
     `InfiniBand` or `Ethernet`. `netdev` is the network interface on this port, empty where there is
-    none. `counters` is the directory with the port's error counters.
+    none. `counters` is the directory with the port's error counters. `unread` has why `state`, `phys_state`, `rate` or
+    `link_layer` is there and cannot be read.
     """
 
     device: str
@@ -37,11 +38,17 @@ class Port(NamedTuple):
     link_layer: str
     netdev: str
     counters: str
+    unread: Mapping[str, str] = {}
 
     @property
     def name(self) -> str:
         """`mlx5_0:1`, the way the field writes a port."""
         return f"{self.device}:{self.port}"
+
+    @property
+    def state_unread(self) -> str:
+        """Why nothing is known of the link's state: `state: Input/output error (EIO)`; "" where it is known."""
+        return next((f"{leaf}: {self.unread[leaf]}" for leaf in ("state", "phys_state") if leaf in self.unread), "")
 
     @property
     def up(self) -> bool:
@@ -77,15 +84,18 @@ def ports(host: Host) -> Tuple[Port, ...]:
 
 def _port(host: Host, device: str, number: int) -> Port:
     base = f"{CLASS}/{device}/ports/{number}"
+    told = {leaf: host.read_or(f"{base}/{leaf}") for leaf in ("state", "phys_state", "rate", "link_layer")}
+    unread = {leaf: host.why_unread(f"{base}/{leaf}") for leaf, text in told.items() if not text}
     return Port(
         device,
         number,
-        parse_state(host.read_or(f"{base}/state")),
-        parse_state(host.read_or(f"{base}/phys_state")),
-        parse_rate(host.read_or(f"{base}/rate")),
-        host.read_or(f"{base}/link_layer"),
+        parse_state(told["state"]),
+        parse_state(told["phys_state"]),
+        parse_rate(told["rate"]),
+        told["link_layer"],
         _netdev(host, device, number),
         f"{base}/counters",
+        {leaf: why for leaf, why in unread.items() if why},
     )
 
 

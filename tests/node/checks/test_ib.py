@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nhc.core.check import BadArguments
 from nhc.core.model import Action, Verdict
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.facts.ib_portinfo import parse_portinfo
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device, eight
@@ -42,6 +42,34 @@ def test_a_second_port_that_nobody_uses_is_no_fault_unless_it_is_named():
 
     assert judge(host, "check_ib_state").message == "1 RDMA ports up, 1 never used"
     assert judge(host, "check_ib_state mlx5_1").reason == "IbPortDown"
+
+
+BROKEN = Symlink("/proc/self/mem")
+"""A file whose read gives EIO."""
+
+
+@pytest.mark.parametrize("leaf", ["state", "phys_state"])
+@pytest.mark.parametrize("line", ["check_ib_state", "check_ib_rate -r 400", "check_ib_ports 2 400"])
+def test_a_port_whose_state_cannot_be_read_is_neither_well_nor_down(line, leaf):
+    host = FakeHost({**device("mlx5_0"), **device("mlx5_1"),
+                     f"/sys/class/infiniband/mlx5_1/ports/1/{leaf}": BROKEN})  # fmt: skip
+    found = judge(host, line)
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "IbStateUnknown")
+    assert "mlx5_1:1" in found.message
+    assert "EIO" in found.message
+
+
+def test_the_only_port_of_a_node_whose_state_cannot_be_read():
+    host = FakeHost({**device("mlx5_0"), "/sys/class/infiniband/mlx5_0/ports/1/state": BROKEN})
+    assert judge(host, "check_ib_rate").reason == "IbStateUnknown"
+
+
+@pytest.mark.parametrize(("leaf", "line"), [("rate", "check_ib_rate"), ("link_layer", "check_ib_layer ib")])
+def test_what_else_a_port_does_not_tell_is_said_with_the_reason(leaf, line):
+    host = FakeHost({**device("mlx5_0"), f"/sys/class/infiniband/mlx5_0/ports/1/{leaf}": BROKEN})
+    found = judge(host, line)
+    assert found.verdict is Verdict.UNKNOWN
+    assert "EIO" in found.message
 
 
 def test_no_port_up_is_critical():

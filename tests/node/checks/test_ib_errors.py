@@ -4,7 +4,7 @@ import pytest
 
 from nhc.core.check import BadArguments
 from nhc.core.model import Verdict
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device
 
@@ -102,3 +102,19 @@ def test_lines_with_windows_of_their_own_do_not_disturb_each_other():
         grow(host, symbol_error=3 * step)
         judge(host, "check_ib_errors -p 60s -l symbol_error=0")
     assert judge(host, "check_ib_errors").evidence == ("symbol_error +12",)
+
+
+@pytest.mark.parametrize(("group", "key"), [("counters", "symbol_error"), ("hw_counters", "local_ack_timeout_err")])
+def test_one_counter_that_cannot_be_read_does_not_vanish_among_the_others(group, key):
+    base = "/sys/class/infiniband/mlx5_0/ports/1"
+    host = FakeHost({**device("mlx5_0", counters=CLEAN), f"{base}/{group}/{key}": Symlink("/proc/self/mem")})
+    found = judge(host, "check_ib_errors")
+    assert (found.verdict, found.reason, found.target) == (Verdict.UNKNOWN, "IbCountersUnreadable", "mlx5_0:1")
+    assert f"{key}: " in found.message
+    assert "EIO" in found.message
+    assert judge(host, f"check_ib_errors -l {key}=0").verdict is Verdict.OK  # it is not judged
+
+
+def test_a_counter_that_its_driver_does_not_have_is_not_asked_for():
+    host = FakeHost(device("mlx5_0", counters={**CLEAN, "symbol_error": "N/A (no PMA)"}))
+    assert judge(host, "check_ib_errors").verdict is Verdict.OK

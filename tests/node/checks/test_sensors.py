@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.core.model import Verdict
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge, judge_all
 
 BASE = "/sys/class/hwmon/hwmon3"
@@ -34,4 +34,17 @@ def test_an_alarm(file, expected, said):
 
 def test_no_sensors():
     assert judge(FakeHost(), "check_sensors_hwmon").verdict is Verdict.SKIP
-    assert judge(FakeHost({f"{BASE}/temp1_alarm": "junk"}), "check_sensors_hwmon").verdict is Verdict.SKIP
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [("junk\n", "junk"), (Symlink("/proc/self/mem"), "EIO"), (Symlink("/proc/self"), "EISDIR")],
+)
+def test_an_alarm_that_cannot_be_read_does_not_vanish(made, why):
+    host = FakeHost({**QUIET, f"{BASE}/fan2_alarm": made})
+    found = judge(host, "check_sensors_hwmon")
+    assert (found.verdict, found.reason, found.target) == (Verdict.UNKNOWN, "SensorUnreadable", "nct6798/fan2")
+    assert why in found.message
+    assert judge(host, "check_sensors_hwmon -i nct6798/fan2").verdict is Verdict.OK
+    host = FakeHost({**QUIET, f"{BASE}/in3_alarm": made})  # a voltage, that was not asked for
+    assert judge(host, "check_sensors_hwmon").verdict is Verdict.OK

@@ -311,3 +311,51 @@ def test_any_text_is_read_without_raising(one, other):
 def test_counts_not_given_are_none():
     assert parse_ras("") == ErrorCount(None, None)
     assert parse_ras("ue: 3\nce: 0\nde: 1\n") == ErrorCount(0, 3)
+
+
+BROKEN = Symlink("/proc/self/mem")
+"""A file whose read gives EIO, as a sensor of a GPU whose firmware has died gives EINVAL or EPERM."""
+
+
+@pytest.mark.parametrize(
+    ("check", "file"),
+    [
+        (check_gpu_temp, "hwmon/hwmon6/temp2_input"),
+        (check_gpu_temp, "hwmon/hwmon6/temp3_input"),
+        (check_gpu_power, "hwmon/hwmon6/power1_cap"),
+        (check_gpu_ecc, "ras/umc_err_count"),
+        (check_gpu_ecc, "ras/gfx_err_count"),
+        (check_gpu_ecc, "ras/gpu_vram_bad_pages"),
+        (check_gpu_retired_pages, "ras/gpu_vram_bad_pages"),
+        (check_gpu_xgmi, "ras/xgmi_wafl_err_count"),
+        (check_gpu_pcie, "current_link_width"),
+        (check_gpu_clock_throttling, "gpu_metrics"),
+        (check_vbios_version, "vbios_version"),
+    ],
+)
+def test_a_file_that_cannot_be_read_leaves_its_gpu_unknown_and_not_without_a_word(check, file):
+    host = FakeHost({**tree(GPUS[:3]), f"/sys/bus/pci/devices/{GPUS[2]}/{file}": BROKEN})
+    found = only(check(host))
+    assert (found.verdict, found.reason, found.target) == (Verdict.UNKNOWN, "GpuUnreadable", "gpu2")
+    assert "EIO" in found.message
+    assert file.rsplit("/", 1)[-1] in found.message
+
+
+def test_memory_in_use_that_cannot_be_read():
+    host = FakeHost({**tree(GPUS[:2]), f"/sys/bus/pci/devices/{GPUS[1]}/mem_info_vram_used": BROKEN})
+    assert only(check_gpu_processes(host, memory=1 << 30)).reason == "GpuUnreadable"
+    assert not bad(check_gpu_processes(host))
+
+
+def test_counts_that_the_driver_withholds_during_a_reset():
+    path = f"/sys/bus/pci/devices/{GPUS[0]}/ras/umc_err_count"
+    found = only(check_gpu_ecc(FakeHost({**tree(GPUS[:2]), path: "Query currently inaccessible\n"})))
+    assert (found.verdict, found.target) == (Verdict.UNKNOWN, "gpu0")
+
+
+@pytest.mark.parametrize("file", ["gpu_id", "properties"])
+def test_a_gpu_that_kfd_may_not_show_us_is_not_a_gpu_that_failed(file):
+    """kfd answers EPERM for a GPU that the control group may not use (kfd_devcgroup_check_permission)."""
+    host = FakeHost({**tree(GPUS[:2]), f"{KFD}/2/{file}": BROKEN})
+    found = only(check_gpu_lost(host))
+    assert (found.verdict, found.reason, found.target) == (Verdict.UNKNOWN, "GpuUnreadable", "gpu1")
