@@ -130,6 +130,11 @@ class Host:
             return "" if absent else f"{error.strerror or 'unreadable'} ({name})"
         return ""
 
+    def unread(self, directory: str, names: Sequence[str]) -> Dict[str, str]:
+        """Why those of the named files in a directory that are there cannot be read, by name (`why_unread`)."""
+        reasons = ((name, self.why_unread(f"{directory}/{name}")) for name in names)
+        return {name: why for name, why in reasons if why}
+
     def boot_id(self) -> str:
         """The kernel's own name for this boot, "" where it has none."""
         return self.read_or(BOOT_ID)

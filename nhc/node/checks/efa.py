@@ -108,6 +108,7 @@ def check_efa_errors(
         return _NO_EFA
     outcomes: List[Outcome] = []
     values = {port.device: efa.counters(host, port) for port in ports}
+    unread = {port.device: efa.unread_counters(host, port, values[port.device]) for port in ports}
     flat = {f"{device} {key}": float(value) for device, counters in values.items() for key, value in counters.items()}
     grown = growth(host, f"efa-errors-{per:g}", flat, per, since_boot=False)
     allowed = {**LIMITS, **{each.name: each.warn_at for each in limits}}
@@ -115,6 +116,10 @@ def check_efa_errors(
         if not counters:
             outcomes.append(unknown("EfaCountersUnreadable", f"{device} has no counters to read", target=device))
             continue
+        outcomes += [
+            unknown("EfaCountersUnreadable", f"{device}: {key} cannot be read: {why}", target=device)
+            for key, why in unread[device].items()
+        ]
         new = {key: amount(grown, f"{device} {key}") for key in counters}
         evidence = tuple(f"{key} +{value:g}" for key, value in new.items() if value)
         total = new.get("rx_pkts", 0.0) + new.get("rx_drops", 0.0)

@@ -159,8 +159,11 @@ def check_eth_errors(
     if not chosen and not outcomes:
         return _NO_PORT
     counters: Dict[str, float] = {}
+    unread: Dict[str, Dict[str, str]] = {}
     for each in chosen:
-        counters.update({f"{each.name} {k}": float(v) for k, v in ethernet.statistics(host, each.name).items()})
+        read = ethernet.statistics(host, each.name)
+        unread[each.name] = ethernet.unread_statistics(host, each.name, read)
+        counters.update({f"{each.name} {k}": float(v) for k, v in read.items()})
         if each.losses is not None:
             counters[f"{each.name} losses"] = float(each.losses)
     grown = growth(host, "eth_errors", counters, per)
@@ -168,6 +171,10 @@ def check_eth_errors(
         if f"{each.name} rx_packets" not in counters:
             outcomes.append(unknown("Unreadable", f"{each.name} tells no statistics", target=each.name))
             continue
+        outcomes += [
+            unknown("Unreadable", f"{each.name}: {name} cannot be read: {why}", target=each.name)
+            for name, why in unread[each.name].items()
+        ]
         new = {k: amount(grown, f"{each.name} {k}") for k in (*ethernet.COUNTERS, "losses")}
         outcomes += _judge_errors(each.name, new, (warn_at, crit_at), packets, flaps, per)
     return _result(outcomes, len(chosen), "without errors that count")

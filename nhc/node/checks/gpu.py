@@ -294,6 +294,8 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
             counts = ", ".join(f"{name} {number}" for name, number in device.hardware_errors.items())
             message = f"{device.label}: hardware errors: {counts}"
             yield crit("GpuHardwareError", message, target=device.label, action=Action.REPLACE)
+        elif "hardware" in device.unread:
+            yield not_reported(device, "hardware", "its hardware errors")
         else:
             yield ok(f"{device.label}: answering", target=device.label)
 

@@ -13,7 +13,7 @@ from nhc.node.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.node.facts.infiniband import CLASS, Port, ports
 
 if TYPE_CHECKING:
-    from typing import Dict, Tuple
+    from typing import Dict, Mapping, Tuple
 
 TRAFFIC = ("rx_pkts", "rx_drops", "tx_pkts")
 TROUBLE = (
@@ -37,6 +37,13 @@ def counters(host: Host, port: Port) -> Dict[str, int]:
     names = (*TRAFFIC, *TROUBLE)
     of_device = host.numbers(f"{CLASS}/{port.device}/hw_counters", names)  # since Linux 5.14
     return {**of_device, **read_counters(host, port, names, "hw_counters")}
+
+
+def unread_counters(host: Host, port: Port, read: Mapping[str, int]) -> Dict[str, str]:
+    """Why counters of trouble that are there and not among those `read` cannot be read, by name."""
+    missing = [name for name in TROUBLE if name not in read]
+    of_port = f"{CLASS}/{port.device}/ports/{port.port}/hw_counters"
+    return {**host.unread(f"{CLASS}/{port.device}/hw_counters", missing), **host.unread(of_port, missing)}
 
 
 def functions(host: Host) -> int:

@@ -8,7 +8,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional, Tuple
+    from typing import Dict, Mapping, Optional, Tuple
 
 NET = "/sys/class/net"
 _ETHERNET = "1"  # ARPHRD_ETHER
@@ -85,6 +85,11 @@ COUNTERS = ("rx_packets", "tx_packets", "rx_errors", "tx_errors", "rx_crc_errors
 def statistics(host: Host, name: str) -> Dict[str, int]:
     """The counters that could be read, by name."""
     return host.numbers(f"{NET}/{name}/statistics", COUNTERS)
+
+
+def unread_statistics(host: Host, name: str, read: Mapping[str, int]) -> Dict[str, str]:
+    """Why a counter that is there and not among those `read` cannot be read, by name."""
+    return host.unread(f"{NET}/{name}/statistics", [each for each in COUNTERS if each not in read])
 
 
 _MODE = re.compile(r"(\d+)base\S*")

@@ -55,8 +55,7 @@ def read_counters(host: Host, port: Port, names: Sequence[str], group: str = "co
 
 def unread_counters(host: Host, port: Port, names: Sequence[str], group: str = "counters") -> Dict[str, str]:
     """Why those of the named counters that are there cannot be read, by name."""
-    reasons = ((name, host.why_unread(f"{_directory(port, group)}/{name}")) for name in names)
-    return {name: why for name, why in reasons if why}
+    return host.unread(_directory(port, group), names)
 
 
 def _directory(port: Port, group: str) -> str:

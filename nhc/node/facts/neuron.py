@@ -97,10 +97,11 @@ def neuron(host: Host) -> Source:
     devices = []
     for name in names:
         number = int(name[6:])
-        read, texts = _sysfs(host, f"{SYSFS}/{name}")
+        read, texts, unread = _sysfs(host, f"{SYSFS}/{name}")
         accelerator = device(number, listed.get(number, {}), read, {**texts, "driver": driver})
         if problem:
-            accelerator = accelerator._replace(unread={"processes": problem, "memory": problem, "pci": problem})
+            unread.update(processes=problem, memory=problem, pci=problem)
+        accelerator = accelerator._replace(unread=unread)
         devices.append(accelerator)
     return Source("neuron", by_number(devices), driver)
 
@@ -119,15 +120,24 @@ def _listed(host: Host) -> Tuple[Dict[int, Dict[str, Any]], str]:
         return {}, "neuron-ls printed something other than its JSON"
 
 
-def _sysfs(host: Host, base: str) -> Tuple[Dict[str, Optional[int]], Dict[str, str]]:
-    """A device's counters and texts. Drivers differ in where `stats` lies: below the device or beside it."""
+def _sysfs(host: Host, base: str) -> Tuple[Dict[str, Optional[int]], Dict[str, str], Dict[str, str]]:
+    """A device's counters, its texts, and by area what is there and cannot be read (`Device.unread`).
+
+    Drivers differ in where `stats` lies: below the device or beside it.
+    """
     stats = f"{base}/stats" if host.isdir(f"{base}/stats") else f"{SYSFS}/stats"
     read: Dict[str, Optional[int]] = {}
     for name in _ECC:
         read[name] = whole(host.read_or(f"{stats}/hardware/{name}"))
+    unread: Dict[str, str] = {}
+    for name, why in host.unread(f"{stats}/hardware", [name for name in _ECC if read[name] is None]).items():
+        unread["errors"] = f"{name}: {why}"
     for path in host.glob(f"{base}/neuron_core*/stats/status/hw_error/total"):
         core = path[len(base) + 1 :].split("/", 1)[0]
         count = whole(host.read_or(path))
+        why = host.why_unread(path) if count is None else ""
+        if why:
+            unread["hardware"] = f"{core} hw_error: {why}"
         if count:
             read[f"core{core[11:]}_hw_error"] = count
     texts = {
@@ -135,4 +145,4 @@ def _sysfs(host: Host, base: str) -> Tuple[Dict[str, Optional[int]], Dict[str, s
         "device_name": host.read_or(f"{base}/info/architecture/device_name"),
         "connected_devices": host.read_or(f"{base}/connected_devices"),
     }
-    return read, texts
+    return read, texts, unread

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.core.check import BadArguments
 from nhc.core.model import Action, Verdict
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from tests.support.judge import judge
 from tests.support.rdma import device
 
@@ -97,3 +97,12 @@ def test_a_bad_limit_is_named():
     for word in ("drops=1", "no_completion_cmds", "no_completion_cmds=x"):
         with pytest.raises(BadArguments, match="-l: "):
             judge(FakeHost(), f"check_efa_errors -l {word}")
+
+
+def test_one_counter_that_cannot_be_read_does_not_vanish():
+    host = FakeHost(
+        {**efa(2), "/sys/class/infiniband/rdmap16s27/ports/1/hw_counters/no_completion_cmds": Symlink("/proc/self/mem")}
+    )
+    found = judge(host, "check_efa_errors")
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "EfaCountersUnreadable")
+    assert "EIO" in found.message

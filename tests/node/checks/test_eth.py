@@ -139,3 +139,10 @@ def test_best_supported_mode():
 def test_parser_never_fails(text):
     parse_ethtool_best(text)
     parse_ethtool_best("Supported link modes:" + text)
+
+
+def test_one_statistic_that_cannot_be_read_does_not_vanish():
+    host = FakeHost({**port("eno1"), "/sys/class/net/eno1/statistics/rx_errors": Symlink("/proc/self/mem")})
+    found = judge(host, "check_eth_errors")
+    assert (found.verdict, found.reason, found.target) == (Verdict.UNKNOWN, "Unreadable", "eno1")
+    assert "EIO" in found.message

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from nhc.core.model import Action, Verdict
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.checks.gpu import check_gpu_count, check_gpu_lost
 from nhc.node.checks.gpu_firmware import check_gpu_driver
 from nhc.node.checks.gpu_links import check_gpu_links
@@ -142,3 +142,16 @@ def test_output_that_is_no_json_is_unknown():
 
 def test_what_the_vendor_does_not_tell_is_skipped():
     assert check_gpu_row_remap(host())[0].verdict is Verdict.SKIP
+
+
+@pytest.mark.parametrize(
+    ("check", "file"),
+    [
+        (check_gpu_ecc, "stats/hardware/mem_ecc_uncorrected"),
+        (check_gpu_lost, "neuron_core1/stats/status/hw_error/total"),
+    ],
+)
+def test_a_counter_that_cannot_be_read_does_not_vanish(check, file):
+    found = only(check(host({**tree(), f"{SYSFS}/neuron7/{file}": Symlink("/proc/self/mem")})))
+    assert (found.verdict, found.reason, found.target) == (Verdict.UNKNOWN, "GpuUnreadable", "neuron7")
+    assert "EIO" in found.message
