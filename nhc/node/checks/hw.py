@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from nhc.core.check import arg, check
+from nhc.core.check import arg, check, opt
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
-from nhc.node.facts.cpuinfo import topology
+from nhc.node.facts.cpuinfo import NODES, cpu_list, numa_nodes, offline, topology
 from nhc.node.facts.infiniband import Port, ports
 from nhc.node.facts.mcelog import Errors, parse_mcelog
 from nhc.node.facts.netdev import interfaces
@@ -31,7 +31,8 @@ def check_hw_cpuinfo(
 
     Counts what is online, from /sys/devices/system/cpu, else from /proc/cpuinfo. An argument left empty
     is not judged. A core that the firmware took out, hyper-threading switched on or off, and a processor
-    that did not start all show here. Where the kernel does not know sockets or cores (some ARM and virtual
+    that did not start all show here. Without arguments every CPU that the node has (`present`) must be online, threads
+    apart that were switched off with smt/control. Where the kernel does not know sockets or cores (some ARM and virtual
     machines) and they are asked for, the result is UNKNOWN.
 
     Example: * || check_hw_cpuinfo 2 64 128
@@ -53,7 +54,53 @@ def check_hw_cpuinfo(
         if actual != expected:
             message = f"Actual CPU {name} count ({actual}) does not match expected ({expected})."
             return crit("CpuCountMismatch", message, metrics=metrics)
+    missing = offline(host) if sockets is None and cores is None and threads is None else ()
+    if missing:
+        there = counts.threads + len(missing)
+        message = f"{len(missing)} of {there} CPUs are offline: {cpu_list(missing)}"
+        return crit("CpuOffline", message, metrics=metrics, action=Action.INSPECT)
     return ok(f"{counts.sockets} sockets, {counts.cores} cores, {counts.threads} threads", metrics=metrics)
+
+
+@check(
+    "check_hw_numa",
+    opt("-a --all", "every", whole, "how many NUMA nodes there must be, those without CPUs counted too"),
+    arg("nodes", whole, "how many NUMA nodes with CPUs there must be"),
+    timeout=5,
+)
+def check_hw_numa(host: Host, nodes: Optional[int] = None, every: Optional[int] = None) -> Outcome:
+    """The node has as many NUMA nodes as it was bought with.
+
+    Counts those that are online in /sys/devices/system/node. How a processor is divided (NPS, SNC) is a setting of the
+    firmware that a BIOS update can take back: a job that binds by node then gets an eighth of the memory that it
+    counts on. NODES are those with CPUs. Memory of GPUs (32 nodes on a GB200 beside the 2 of its processors) and of CXL
+    has nodes without CPUs: -a counts all, 34 there. Without either every NUMA node with CPUs must have memory.
+    SKIP where the kernel knows no NUMA nodes.
+
+    Example: gb200* || check_hw_numa -a 34 2
+    """
+    try:
+        found = numa_nodes(host)
+    except FileNotFoundError:
+        return skip("NoNuma", "this kernel knows no NUMA nodes")
+    except ValueError as error:
+        return unknown("NumaUnknown", f"the NUMA nodes cannot be read: {error}")
+    metrics = (Metric("numa_nodes", len(found.all)), Metric("numa_nodes_with_cpus", len(found.with_cpus)))
+    for what, actual, expected in (("NUMA nodes with CPUs", found.with_cpus, nodes), ("NUMA nodes", found.all, every)):
+        if expected is not None and len(actual) != expected:
+            message = f"{len(actual)} {what}, {expected} expected"
+            return crit("NumaCountMismatch", message, metrics=metrics, action=Action.INSPECT)
+    empty = [number for number in found.with_cpus if _has_no_memory(host, number)]
+    if nodes is None and every is None and empty:
+        message = f"NUMA node {cpu_list(empty)} has CPUs and no memory"
+        return crit("NumaNoMemory", message, metrics=metrics, action=Action.INSPECT)
+    return ok(f"{len(found.with_cpus)} NUMA nodes with CPUs, {len(found.all)} altogether", metrics=metrics)
+
+
+def _has_no_memory(host: Host, node: int) -> bool:
+    """Whether a NUMA node says that it has no memory (`Node 1 MemTotal: 0 kB`)."""
+    words = host.read_or(f"{NODES}/node{node}/meminfo").split("\n", 1)[0].split()
+    return words[2:4] == ["MemTotal:", "0"]
 
 
 @check(

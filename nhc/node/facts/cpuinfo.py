@@ -12,7 +12,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
 CPU = "/sys/devices/system/cpu"
 MAX_CPUS = 1 << 16
@@ -40,6 +40,17 @@ def parse_cpu_list(text: str) -> List[int]:
             raise ValueError(f"{part!r} is not a range of CPUs")
         numbers.extend(range(begin, end + 1))
     return numbers
+
+
+def cpu_list(numbers: Sequence[int]) -> str:
+    """Numbers as the kernel writes a CPU list, ascending: `0-3,8,10-11`."""
+    ranges: List[List[int]] = []
+    for number in numbers:
+        if ranges and number == ranges[-1][1] + 1:
+            ranges[-1][1] = number
+        else:
+            ranges.append([number, number])
+    return ",".join(f"{low}-{high}" if high > low else str(low) for low, high in ranges)
 
 
 def parse_cpuinfo(text: str) -> CpuCounts:
@@ -75,6 +86,40 @@ def topology(host: Host) -> CpuCounts:
     except (OSError, ValueError):
         pass
     return parse_cpuinfo(host.read("/proc/cpuinfo"))
+
+
+def offline(host: Host) -> Tuple[int, ...]:
+    """The CPUs that the node has and does not run on; none where that cannot be told.
+
+    With simultaneous multithreading switched off (smt/control) its threads are offline on purpose: as many times as
+    many CPUs as run, if no core is missing.
+    """
+    try:
+        online = set(parse_cpu_list(host.read(f"{CPU}/online")))
+        present = parse_cpu_list(host.read(f"{CPU}/present"))
+    except (OSError, ValueError):
+        return ()
+    missing = tuple(number for number in present if number not in online)
+    if online and host.read_or(f"{CPU}/smt/control") in ("off", "forceoff") and not len(missing) % len(online):
+        return ()
+    return missing
+
+
+NODES = "/sys/devices/system/node"
+
+
+class NumaNodes(NamedTuple):
+    """The NUMA nodes that are online, and those of them that have CPUs: memory of GPUs and of CXL has none."""
+
+    all: Tuple[int, ...]
+    with_cpus: Tuple[int, ...]
+
+
+def numa_nodes(host: Host) -> NumaNodes:
+    """The node's NUMA nodes. Raises OSError or ValueError where the kernel does not tell."""
+    nodes = parse_cpu_list(host.read(f"{NODES}/online"))
+    with_cpus = [number for number in nodes if host.read(f"{NODES}/node{number}/cpulist").strip()]
+    return NumaNodes(tuple(nodes), tuple(with_cpus))
 
 
 def _from_sys(host: Host, online: List[int]) -> CpuCounts:

@@ -16,7 +16,7 @@ from nhc.core.language.shell_words import quote
 from nhc.core.plugins import CHECKS, offers
 from nhc.core.resource_manager import MANAGERS
 from nhc.node.facts import ethernet, mounts
-from nhc.node.facts.cpuinfo import topology
+from nhc.node.facts.cpuinfo import numa_nodes, topology
 from nhc.node.facts.dmi import DmiUnreadable, NoDmi, structures
 from nhc.node.facts.fstab import holds_data, is_users_own, may_hang
 from nhc.node.facts.ib_counters import EFA_LAYER
@@ -64,9 +64,21 @@ def _processors(host: Host) -> LineGroup:
     arguments = ["" if value is None else str(value) for value in counts]
     lines = ["check_hw_cpuinfo " + " ".join(argument or "''" for argument in arguments), "check_cpu_governor",
              "check_cpu_clocksource", "check_mce_events"]  # fmt: skip
+    nodes = _numa(host)
+    lines += [f"check_hw_numa {nodes}"] if nodes else []
     return LineGroup(
         "Processors", ("Sockets, cores and threads; a core that the firmware took out shows here.",), tuple(lines)
     )
+
+
+def _numa(host: Host) -> str:
+    """How many NUMA nodes there are, as arguments of check_hw_numa."""
+    try:
+        found = numa_nodes(host)
+    except (OSError, ValueError):
+        return ""
+    every = f"-a {len(found.all)} " if len(found.all) != len(found.with_cpus) else ""
+    return f"{every}{len(found.with_cpus)}"
 
 
 def _memory(host: Host) -> LineGroup:

@@ -61,6 +61,64 @@ def test_a_count_must_be_a_number():
         judge(node(), "check_hw_cpuinfo two")
 
 
+CPU = "/sys/devices/system/cpu"
+
+
+def cpus(online, present, control="on"):
+    return FakeHost({"/proc/cpuinfo": CPUINFO, f"{CPU}/online": f"{online}\n", f"{CPU}/present": f"{present}\n",
+                     f"{CPU}/smt/control": f"{control}\n"})  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("online", "present", "control", "offline"),
+    [
+        ("0-63", "0-63", "on", ""),
+        ("0-1,4-63", "0-63", "on", "2 of 18 CPUs are offline: 2-3"),
+        ("0-62", "0-63", "notsupported", "1 of 17 CPUs are offline: 63"),
+        ("0-63", "0-127", "off", ""),  # threads that are switched off on purpose
+        ("0-63", "0-127", "forceoff", ""),
+        ("0-62", "0-127", "off", "65 of 81 CPUs are offline: 63-127"),  # and a core that is not there beside them
+        ("0-63", "junk", "on", ""),
+    ],
+)
+def test_without_arguments_every_cpu_that_is_there_must_be_online(online, present, control, offline):
+    found = judge(cpus(online, present, control), "check_hw_cpuinfo")
+    assert (found.verdict, found.reason) == ((Verdict.CRIT, "CpuOffline") if offline else (Verdict.OK, ""))
+    assert not offline or found.message == offline
+
+
+def test_with_arguments_these_alone_are_judged():
+    assert judge(cpus("0-13", "0-15"), "check_hw_cpuinfo 2 8 16").verdict is Verdict.OK  # /proc/cpuinfo has 16
+
+
+NODE = "/sys/devices/system/node"
+
+
+def numa(nodes, with_cpus, **files):
+    tree = {f"{NODE}/online": f"0-{nodes - 1}\n"}
+    for number in range(nodes):
+        tree[f"{NODE}/node{number}/cpulist"] = f"{number * 8}-{number * 8 + 7}\n" if number < with_cpus else "\n"
+        tree[f"{NODE}/node{number}/meminfo"] = f"Node {number} MemTotal:       131072 kB\n"
+    return FakeHost({**tree, **files})
+
+
+def test_numa_nodes_are_counted():
+    assert judge(numa(2, 2), "check_hw_numa 2").verdict is Verdict.OK
+    found = judge(numa(8, 8), "check_hw_numa 2")
+    assert (found.verdict, found.reason) == (Verdict.CRIT, "NumaCountMismatch")
+    assert judge(numa(34, 2), "check_hw_numa -a 34 2").verdict is Verdict.OK
+    assert judge(numa(34, 2), "check_hw_numa 2").verdict is Verdict.OK
+    assert judge(numa(33, 2), "check_hw_numa -a 34 2").reason == "NumaCountMismatch"
+    assert judge(FakeHost(), "check_hw_numa 2").verdict is Verdict.SKIP
+    assert judge(FakeHost({f"{NODE}/online": "junk"}), "check_hw_numa 2").verdict is Verdict.UNKNOWN
+
+
+def test_a_numa_node_with_cpus_and_without_memory():
+    bare = {f"{NODE}/node1/meminfo": "Node 1 MemTotal:       0 kB\n"}
+    assert judge(numa(2, 2), "check_hw_numa").verdict is Verdict.OK
+    assert judge(numa(2, 2, **bare), "check_hw_numa").reason == "NumaNoMemory"
+
+
 # check_hw_eth and check_hw_gm
 
 
