@@ -7,6 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import count, percent, seconds, show_seconds, whole
+from nhc.node.checks.ib import unusable
 from nhc.node.facts import efa
 from nhc.node.facts.history import amount, growth
 
@@ -51,6 +52,7 @@ def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = F
         for port in ports
         if port.state != "ACTIVE"
     ]
+    outcomes += unusable(host, ports)
     if count is not None and len(ports) < count:
         message = f"{len(ports)} Elastic Fabric Adapters, {count} expected"
         if on_bus > len(ports):

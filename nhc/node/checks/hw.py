@@ -9,7 +9,7 @@ from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
 from nhc.node.facts.cpuinfo import NODES, cpu_list, numa_nodes, offline, topology
-from nhc.node.facts.infiniband import Port, ports
+from nhc.node.facts.infiniband import Port, ports, without_verbs
 from nhc.node.facts.mcelog import Errors, parse_mcelog
 from nhc.node.facts.netdev import interfaces
 
@@ -120,8 +120,13 @@ def check_hw_ib(host: Host, rate: Optional[float] = None, device: str = "") -> O
     all_ports = host.fact(ports)
     wanted = [port for port in all_ports if not device or device in (port.name, port.device)]
     good = [port for port in wanted if port.up and (rate is None or port.rate_gbps == rate)]
+    usable = [port for port in good if port.device not in host.fact(without_verbs)]
+    if good and not usable:
+        name, missing = good[0].device, host.fact(without_verbs)[good[0].device]
+        message = f"{name} is no device that a program can open: {missing}"
+        return crit("IbVerbsMissing", message, target=device or name, action=Action.RELOAD_DRIVER)
     if good:
-        return ok(", ".join(_port_text(port) for port in good), target=device)
+        return ok(", ".join(_port_text(port) for port in usable), target=device)
     speed = "" if rate is None else f" {rate:g} Gb/sec"
     message = f"No IB port{' ' if device else ''}{device} is ACTIVE (LinkUp{speed})."
     if not wanted:

@@ -10,7 +10,7 @@ from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unkno
 from nhc.core.units import number, text, whole
 from nhc.node.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.node.facts.ib_portinfo import best_rate
-from nhc.node.facts.infiniband import Port
+from nhc.node.facts.infiniband import Port, without_verbs
 from nhc.node.facts.infiniband import ports as all_ports
 
 if TYPE_CHECKING:
@@ -79,6 +79,16 @@ def _waits_for_subnet_manager(port: Port) -> bool:
     return port.phys_state == "LinkUp" and port.link_layer == "InfiniBand"
 
 
+def unusable(host: Host, ports: Sequence[Port]) -> List[Outcome]:
+    """An outcome for each device that no program can open, whatever its ports say."""
+    missing = host.fact(without_verbs)
+    return [
+        crit("IbVerbsMissing", f"{device} is no device that a program can open: {missing[device]}", target=device,
+             action=Action.RELOAD_DRIVER)
+        for device in dict.fromkeys(port.device for port in ports) if device in missing
+    ]  # fmt: skip
+
+
 def down(port: Port) -> Outcome:
     """What is wrong with a port that is not up."""
     if port.state_unread or not port.state:
@@ -99,7 +109,8 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     Reads state and phys_state below /sys/class/infiniband. A named port must be up: CRIT where it is not or
     is missing. Without names every port that has been up since boot must still be; a port that never was is
     taken for unused, as dual-port adapters with one cable have one, unless none is up at all. A link that is
-    up but not ACTIVE is CRIT in either case: no subnet manager has configured it. SKIP without RDMA ports.
+    up but not ACTIVE is CRIT in either case: no subnet manager has configured it. So is a device without
+    /dev/infiniband/uverbsN, which no program can open. SKIP without RDMA ports.
     `check_ib_ports` says how many there should be.
 
     Example: {gpu[01-64]} || check_ib_state mlx5_0 mlx5_1
@@ -108,6 +119,7 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     if not judged and not outcomes:
         return NO_PORT
     best = remembered(host)
+    outcomes += unusable(host, judged)
     up = [port for port in judged if port.up]
     for port in judged:
         if port.up:
@@ -163,6 +175,9 @@ def check_ib_ports(
     kind = next((key for key, value in LAYERS.items() if value == link_layer), "RDMA")
     at = f" at {rate:g} Gb/s" if rate is not None else ""
     metrics = (Metric("ib_ports_up", len(up)), Metric("ib_ports_good", len(good)))
+    closed = unusable(host, good)
+    if closed:
+        return closed
     if len(good) >= count:
         return ok(f"{len(good)} {kind} ports up{at}", metrics=metrics)
     evidence = tuple(port_text(port) for port in ports if port not in good)

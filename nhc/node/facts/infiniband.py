@@ -10,7 +10,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import List, Mapping, Optional, Tuple
+    from typing import Dict, List, Mapping, Optional, Tuple
 
 CLASS = "/sys/class/infiniband"
 
@@ -80,6 +80,46 @@ def ports(host: Host) -> Tuple[Port, ...]:
         numbers = sorted(int(name) for name in names if name.isdigit())
         listed.extend(_port(host, device, number) for number in numbers)
     return tuple(listed)
+
+
+VERBS = "/sys/class/infiniband_verbs"
+
+
+def without_verbs(host: Host) -> Dict[str, str]:
+    """RDMA devices that no program can open, each with what is missing: without its uverbs device it is of no use.
+
+    Empty where the kernel shows no such devices at all, and in a container, whose /dev has what was put into it
+    (its /dev is a tmpfs; a node's is a devtmpfs, where the kernel itself makes /dev/infiniband/uverbsN).
+    """
+    devices = host.names(CLASS)
+    names = host.names(VERBS)
+    of_device = {host.read_or(f"{VERBS}/{name}/ibdev"): name for name in names if name.startswith("uverbs")}
+    for device in devices:
+        for name in host.names(f"{CLASS}/{device}/device/infiniband_verbs"):
+            of_device.setdefault(device, name)
+    made = host.names("/dev/infiniband")
+    if not (of_device or made) or _in_container(host):
+        return {}
+    if not of_device and not any(name.startswith("uverbs") for name in made):
+        return dict.fromkeys(devices, "the module ib_uverbs is not loaded")
+    missing: Dict[str, str] = {}
+    for device in devices if of_device else ():
+        name = of_device.get(device)
+        if name is None:
+            missing[device] = f"{VERBS} has none for it"
+        elif not host.exists(f"/dev/infiniband/{name}"):
+            missing[device] = f"there is no /dev/infiniband/{name}"
+    return missing
+
+
+def _in_container(host: Host) -> bool:
+    from nhc.node.facts.mounts import at, mounts
+
+    try:
+        mount = at(mounts(host), "/dev")
+    except OSError:
+        return False
+    return mount is not None and mount.type == "tmpfs"
 
 
 def _port(host: Host, device: str, number: int) -> Port:

@@ -44,6 +44,54 @@ def test_a_second_port_that_nobody_uses_is_no_fault_unless_it_is_named():
     assert judge(host, "check_ib_state mlx5_1").reason == "IbPortDown"
 
 
+VERBS = "/sys/class/infiniband_verbs"
+
+
+def verbs(*names, files=None):
+    """Devices as programs open them; `files` are those of /dev that are there."""
+    tree = {}
+    for number, name in enumerate(names):
+        tree[f"{VERBS}/uverbs{number}/ibdev"] = f"{name}\n"
+    for number in range(len(names)) if files is None else files:
+        tree[f"/dev/infiniband/uverbs{number}"] = ""
+    return tree
+
+
+PAIR = {**device("mlx5_0"), **device("mlx5_1")}
+
+
+@pytest.mark.parametrize("line", ["check_ib_state", "check_ib_ports 2 400", "check_hw_ib 400 mlx5_1"])
+def test_a_device_that_no_program_can_open_passes_no_check(line):
+    assert judge(FakeHost({**PAIR, **verbs("mlx5_0", "mlx5_1")}), line).verdict is Verdict.OK
+    for broken in (verbs("mlx5_0", "mlx5_1", files=[0]), verbs("mlx5_0"), verbs("mlx5_0", "mlx5_1", files=[])):
+        found = judge_all(FakeHost({**PAIR, **broken}), line)[-1]
+        assert (found.verdict, found.reason, found.target) == (Verdict.CRIT, "IbVerbsMissing", "mlx5_1")
+
+
+def test_a_node_without_the_module_that_opens_devices():
+    found = judge_all(FakeHost({**PAIR, "/dev/infiniband/rdma_cm": ""}), "check_ib_state")
+    assert {(o.reason, o.target) for o in found} == {("IbVerbsMissing", "mlx5_0"), ("IbVerbsMissing", "mlx5_1")}
+    below = {f"/sys/class/infiniband/mlx5_{n}/device/infiniband_verbs/uverbs{n}/dev": "" for n in (0, 1)}
+    found = judge(FakeHost({**PAIR, **below, "/dev/infiniband/uverbs0": ""}), "check_ib_state")
+    assert (found.reason, found.target) == ("IbVerbsMissing", "mlx5_1")
+
+
+def test_any_usable_port_will_do_where_none_is_named():
+    host = FakeHost({**PAIR, **verbs("mlx5_0", "mlx5_1", files=[1])})
+    assert judge(host, "check_hw_ib 400").verdict is Verdict.OK
+
+
+def test_an_elastic_fabric_adapter_is_opened_in_the_same_way():
+    adapter = device("rdmap16s27", rate=100, layer="Unknown", driver="efa")
+    assert judge(FakeHost({**adapter, **verbs("rdmap16s27", files=[])}), "check_efa_devices").reason == "IbVerbsMissing"
+
+
+def test_in_a_container_the_files_of_other_programs_are_not_looked_for():
+    mounts = "tmpfs /dev tmpfs rw 0 0\n"
+    host = FakeHost({**PAIR, **verbs("mlx5_0", "mlx5_1", files=[0]), "/proc/mounts": mounts})
+    assert judge(host, "check_ib_state").verdict is Verdict.OK
+
+
 BROKEN = Symlink("/proc/self/mem")
 """A file whose read gives EIO."""
 
