@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Iterable, List, Optional, Tuple
 
+from nhc.core.units import show_seconds
 from nhc.jobs.log_catalogue import INITIATING, MEMORY, NETWORK, NODE, PROGRAM, STORAGE, UNKNOWN
 from nhc.jobs.why import CGROUP, CHECKS, KERNEL, Clue
+from nhc.node.facts.carrier import CarrierChange, change_of
+from nhc.node.facts.outages import LONG, SETTLES, Outage, paired
 
 if TYPE_CHECKING:
     from nhc.node.facts.job_memory import MemoryEvents
@@ -26,7 +29,11 @@ def kernel_clues(node: str, messages: Iterable[Tuple[str, Optional[float]]]) -> 
     clues: List[Clue] = []
     seen = set()
     matcher = Matcher()
+    changes: List[CarrierChange] = []
     for text, at in messages:
+        change = change_of(text)
+        if change:
+            changes.append(CarrierChange(change[0], change[1], at, change[2]))
         match = matcher.judge(text)
         if match is None or match.severity not in (APP, DEGRADED, FATAL) or len(clues) >= MOST:
             continue
@@ -35,7 +42,12 @@ def kernel_clues(node: str, messages: Iterable[Tuple[str, Optional[float]]]) -> 
             continue
         seen.add((match.kind, match.code, match.device, minute))
         clues.append(_clue(node, match, at))
-    return clues
+    return clues + [_outage_clue(node, each) for each in paired(changes, -SETTLES) if each.seconds >= LONG][:MOST]
+
+
+def _outage_clue(node: str, outage: Outage) -> Clue:
+    text = f"{outage.link} was away for {show_seconds(outage.seconds)}: NCCL gives a link up after about {LONG:.0f} s"
+    return Clue(KERNEL, NETWORK, INITIATING, "link/Outage", text, outage.begin, 0, node, node, restart="unknown")
 
 
 def _clue(node: str, match: Match, at: Optional[float]) -> Clue:

@@ -353,3 +353,13 @@ def test_the_store_is_a_witness_of_the_nodes_and_says_what_was_done(tmp_path):
     assert "GpuLost" in found["what"]
     assert any("quick was CRIT after the end" in line for line in found["done"])
     assert [one["read"] for one in json.loads(nowhere.stdout)["witnesses"] if one["name"] == "checks"] == [False]
+
+
+def test_an_outage_that_fell_into_the_job_is_named_though_the_link_came_back():
+    line = "mlx5_core 0000:1a:00.0 ibp26s0: Link {}"
+    found = [c for c in kernel_clues("n1", [(line.format("down"), AT), (line.format("up"), AT + 60)])
+             if c.kind == "link/Outage"]  # fmt: skip
+    assert [(c.cause, c.node, c.at) for c in found] == [("network", "n1", AT)]
+    assert "ibp26s0 was away for 1m" in found[0].text
+    short = [(line.format("down"), AT), (line.format("up"), AT + 3)]
+    assert not [c for c in kernel_clues("n1", short) if c.kind == "link/Outage"]

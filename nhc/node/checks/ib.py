@@ -8,6 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
+from nhc.node.facts import outages
 from nhc.node.facts.ib_counters import EFA_LAYER, adapter, read_counters
 from nhc.node.facts.ib_portinfo import best_rate
 from nhc.node.facts.infiniband import Port, without_verbs
@@ -119,6 +120,7 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     if not judged and not outcomes:
         return NO_PORT
     best = remembered(host)
+    host.fact(outages.seen)  # for check_ib_link_flapping, which may look less often
     outcomes += unusable(host, judged)
     up = [port for port in judged if port.up]
     for port in judged:
@@ -163,6 +165,7 @@ def check_ib_ports(
 
     Example: {gpu[01-64]} || check_ib_ports -l ib 8 400
     """
+    host.fact(outages.seen)
     ports = [p for p in host.fact(all_ports) if not link_layer or p.link_layer == link_layer]
     if devices:
         ports = [port for port in ports if any(named(port, name) for name in devices)]

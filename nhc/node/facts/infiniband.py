@@ -46,6 +46,11 @@ class Port(NamedTuple):
         return f"{self.device}:{self.port}"
 
     @property
+    def label(self) -> str:
+        """What logs call the link: the network interface's name where it has one, else the port's."""
+        return self.netdev or self.name
+
+    @property
     def state_unread(self) -> str:
         """Why nothing is known of the link's state: `state: Input/output error (EIO)`; "" where it is known."""
         return next((f"{leaf}: {self.unread[leaf]}" for leaf in ("state", "phys_state") if leaf in self.unread), "")

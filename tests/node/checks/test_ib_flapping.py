@@ -9,7 +9,7 @@ import pytest
 from nhc.core.check import BadArguments
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.carrier import parse_losses
+from nhc.node.facts.carrier import parse_changes
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device
 
@@ -163,9 +163,143 @@ def test_bad_arguments_are_named():
     "2023-11-14T22:00:00Z n1 systemd-networkd[812]: ib0: Lost carrier",
     "1 2023-11-14T22:00:00Z n1 systemd-networkd 812 - - ib0: Lost carrier",
     "[ 5000.1] mlx5_core 0101:00:00.0 ib0: Link down",
+    "[ 5000.1] bnxt_en 0000:41:00.0 ib0: NIC Link is Down",
 ])  # fmt: skip
 def test_every_program_that_logs_a_loss(line):
-    (loss,) = parse_losses(line, NOW, NOW - 100000)
+    (loss,) = parse_changes(line, NOW, NOW - 100000)
 
     assert loss.interface == "ib0"
     assert loss.when is not None
+
+
+UPS = [
+    ("systemd-networkd[812]: ib0: Gained carrier", "ib0"),
+    ("dhcpcd[7]: ib0: carrier acquired", "ib0"),
+    ("NetworkManager[9]: <info>  [1700.1] device (ib0): carrier: link connected", "ib0"),
+    ("kernel: mlx5_core 0101:00:00.0 ib0: Link up", "ib0"),
+    ("kernel: bnxt_en 0000:41:00.0 ens1np0: NIC Link is Up, 200000 Mbps full duplex", "ens1np0"),
+    ("kernel: mlx5_core 0000:1a:00.0 mlx5_0: Port: 1 Link ACTIVE", "mlx5_0:1"),
+    ("kernel: hfi1 0000:05:00.0: hfi1_0: 8051: Link up", "hfi1_0:1"),
+]
+
+
+@pytest.mark.parametrize(("text", "link"), UPS)
+def test_every_program_that_logs_a_return(text, link):
+    (change,) = parse_changes(f"2023-11-14T22:00:00Z n1 {text}", NOW, NOW - 100000)
+    assert (change.interface, change.up) == (link, True)
+
+
+DRIVER = "kernel: mlx5_core 0101:00:00.0 ib0: Link {}"
+
+
+def log(*events, form=DRIVER):
+    """Events are how long ago in seconds, and the word."""
+    return "".join(f"{iso(NOW - ago)} n1 {form.format(word)}\n" for ago, word in events)
+
+
+@pytest.mark.parametrize(
+    ("events", "verdict"),
+    [
+        ([(600, "down"), (594, "up")], Verdict.OK),
+        ([(600, "down"), (593, "up")], Verdict.WARN),
+        ([(600, "down"), (555, "up")], Verdict.WARN),
+        ([(600, "down"), (540, "up")], Verdict.CRIT),
+        ([(900, "down"), (868, "up"), (600, "down"), (572, "up")], Verdict.CRIT),  # 60 s in all
+        ([(900, "down"), (870, "up"), (600, "down"), (570, "up")], Verdict.CRIT),
+        ([(900, "down"), (875, "up"), (600, "down"), (575, "up")], Verdict.WARN),
+        ([(9000, "down"), (8940, "up")], Verdict.OK),  # not within the last hour
+        ([(600, "down")], Verdict.OK),  # nothing tells when it came back
+        ([(600, "up"), (540, "up")], Verdict.OK),
+    ],
+)
+@pytest.mark.parametrize("where", ["log", "ring"])
+def test_how_long_a_link_was_away_before_it_came_back(events, verdict, where):
+    host = FakeHost(IB)
+    if where == "log":
+        host.write(LOG, log(*events))
+    else:
+        up = host.system.uptime
+        host.system.kernel = [f"6,{n},{int((up - ago) * 1e6)},-;mlx5_core 0101:00:00.0 ib0: Link {word}"
+                              for n, (ago, word) in enumerate(events)]  # fmt: skip
+    for _ in range(2):  # the second run remembers what the first one read
+        found = judge_all(host, "check_ib_link_flapping")[-1]
+        assert (found.verdict, found.reason) == (verdict, "" if verdict is Verdict.OK else "IbLinkOutage")
+        host.forget()
+    if verdict is not Verdict.OK:
+        assert found.target == "ib0"
+        assert judge(host, "check_ib_link_flapping -w 0 -c 0").verdict is Verdict.OK
+
+
+def test_a_link_that_is_set_up_after_boot_was_not_away():
+    for before, verdict in (((), Verdict.OK), (((690, "up"),), Verdict.CRIT)):
+        host = FakeHost({**IB, LOG: log(*before, (600, "down"), (540, "up"))})
+        host.system.uptime = 700.0
+        assert judge(host, "check_ib_link_flapping").verdict is verdict
+
+
+def test_two_programs_that_tell_of_one_outage():
+    both = log((600, "down"), (570, "up")) + log(
+        (600, "Lost"), (569, "Gained"), form="systemd-networkd[1]: ib0: {} carrier"
+    )
+    found = judge(FakeHost({**IB, LOG: both}), "check_ib_link_flapping")
+    assert found.verdict is Verdict.WARN
+
+
+PORT = "/sys/class/infiniband/mlx5_ib0/ports/1"
+
+
+def look(host, state, after, check="check_ib_state"):
+    host.forget()
+    host.system.now += after
+    host.system.uptime += after
+    host.write(f"{PORT}/state", "4: ACTIVE\n" if state else "1: DOWN\n")
+    host.write(f"{PORT}/phys_state", "5: LinkUp\n" if state else "2: Polling\n")
+    judge_all(host, check)
+
+
+@pytest.mark.parametrize("check", ["check_ib_state", "check_ib_ports 1", "check_ib_link_flapping"])
+def test_an_outage_that_only_looks_have_seen(check):
+    host = FakeHost(IB)
+    look(host, True, 0, check)
+    look(host, False, 10, check)
+    look(host, True, 20, check)
+    found = judge(host, "check_ib_link_flapping")
+    assert (found.verdict, found.reason, found.target) == (Verdict.WARN, "IbLinkOutage", "ib0")
+    look(host, False, 60, check)
+    look(host, False, 30, check)
+    look(host, True, 30, check)
+    assert judge(host, "check_ib_link_flapping").verdict is Verdict.CRIT
+    look(host, True, 3700, check)
+    assert judge(host, "check_ib_link_flapping").verdict is Verdict.OK
+
+
+def test_a_port_that_was_never_up_was_not_away():
+    host = FakeHost(IB)
+    look(host, False, 0)
+    look(host, False, 60)
+    look(host, True, 60)
+    assert judge(host, "check_ib_link_flapping").verdict is Verdict.OK
+
+
+def test_what_is_not_known_between_two_looks_counts_for_a_minute_at_most():
+    host = FakeHost(IB)
+    look(host, True, 0)
+    look(host, False, 60)
+    look(host, True, 3000)
+    (found,) = judge_all(host, "check_ib_link_flapping")
+    assert found.metrics[0].value == 60.0
+
+
+def test_lines_are_exact_where_looks_are_not():
+    host = FakeHost({**IB, LOG: log((-65, "down"), (-75, "up"))})
+    look(host, True, 0)
+    look(host, False, 70)
+    look(host, True, 30)
+    (found,) = judge_all(host, "check_ib_link_flapping")
+    assert (found.verdict, found.metrics[0].value) == (Verdict.WARN, 10.0)
+
+
+def test_damaged_memory_of_looks():
+    host = FakeHost(IB)
+    host.memory.update("ib-outages", lambda stored: stored.update(boot="", down={"ib0": [1]}, up=7, outages=[["x"], 3]))
+    assert judge(host, "check_ib_link_flapping").verdict is Verdict.OK
