@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import whole
-from nhc.node.checks.gpu import COMING_UP, DEVICES, SOURCE, each, not_reported, pick
+from nhc.node.checks.gpu import COMING_UP, DEVICES, SOURCE, each, not_reported, partly_unread, pick
 from nhc.node.facts.accelerator_values import Device
 from nhc.node.facts.pci import shows, switch_functions
 
@@ -76,12 +76,34 @@ def _service_state(host: Host) -> str:
     return host.run(["systemctl", "is-active", SERVICE], timeout=5).stdout.strip() if host.which("systemctl") else ""
 
 
+def _by_registration(host: Host) -> List[Outcome]:
+    """The fabric manager as the GPUs know it: where the switches are not on this node's bus."""
+    picked = pick(host, "", "nvidia")
+    fabrics = [(device, device.fabric) for device in picked.devices if device.fabric is not None]
+    if not fabrics:
+        unread = [one for device in picked.devices for one in partly_unread(device, "fabric", "its fabric")]
+        none = skip("NoNvswitch", "no NVSwitch on this node's PCI bus, and no GPU with an NVLink fabric")
+        return [*picked.outcomes, *unread] or [none]
+    out = [(device.label, fabric) for device, fabric in fabrics if fabric.state != "completed" or fabric.status]
+    if not out:
+        joined = ok(f"{len(fabrics)} GPUs have joined the NVLink fabric; its switches are not on this node's PCI bus")
+        return [*picked.outcomes, joined]
+    names = ", ".join(f"{label} ({fabric.status or fabric.state})" for label, fabric in out)
+    message = f"{len(out)} of {len(fabrics)} GPUs have not joined the NVLink fabric: {names}"
+    if _manager_runs(host) is False:
+        message += f"; the fabric manager ({SERVICE}) does not run on this node"
+        return [*picked.outcomes, crit("FabricManagerDown", message, action=Action.RELOAD_DRIVER)]
+    return [*picked.outcomes, crit("FabricNotReady", message, action=Action.INSPECT)]
+
+
 @check(
     "check_fabric_manager",
     opt("-n --switches", "switches", whole, "how many NVSwitches the PCI bus must show"),
     timeout=30,
+    source=SOURCE,
+    parts=("fabric",),
     tags=("gpu", "nvidia"),
-    settles=("NvswitchMissing", "FabricManagerDown"),
+    settles=("NvswitchMissing", "FabricManagerDown", "FabricNotReady", *COMING_UP),
     starting=("FabricManagerStarts",),
 )
 def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
@@ -89,9 +111,10 @@ def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
 
     Counts NVSwitches on the PCI bus (6 on an HGX A100, 4 on an HGX H100 or H200; on Blackwell they are not
     the node's PCI devices) and asks systemd for nvidia-fabricmanager, else looks for its process. CRIT when
-    it does not run although there are switches or a GPU's registration needs it: CUDA then fails with
-    "system not yet initialized". SKIP on nodes without NVSwitch, virtual machines whose fabric is run
-    from outside among them.
+    it does not run although there are switches: CUDA then fails with "system not yet initialized". Where no switch
+    is on the bus, the GPUs' registration tells (NVML): CRIT where one has not joined its fabric, whether the manager
+    should run here or elsewhere (on an NVL72 rack it runs on the switch trays, for a virtual machine on its host).
+    SKIP where the GPUs have no fabric.
 
     Example: *a100* || check_fabric_manager -n 6
     """
@@ -104,7 +127,7 @@ def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
         message = f"{there} NVSwitches on the PCI bus, {switches} expected"
         outcomes.append(crit("NvswitchMissing", message, metrics=metrics, action=Action.REBOOT))
     if not there:
-        return outcomes or skip("NoNvswitch", "no NVSwitch on this node's PCI bus")
+        return outcomes or _by_registration(host)
     runs = _manager_runs(host)
     if runs is None:
         outcomes.append(unknown("FabricManagerUnknown", "neither systemd nor /proc tells whether it runs"))

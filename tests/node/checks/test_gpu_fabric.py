@@ -88,6 +88,21 @@ def test_a_missing_switch(nvml):
     assert "5 NVSwitches on the PCI bus, 6 expected" in only(found).message
 
 
-def test_no_switch_on_the_bus_is_skipped_unless_expected(nvml):
-    assert nvml.one("b200", "check_fabric_manager")[0].verdict is Verdict.SKIP
+def test_without_a_switch_on_the_bus_the_registration_of_the_gpus_tells(nvml):
+    """On Blackwell the switches are not the node's PCI devices."""
+    (found,) = nvml.one("b200", "check_fabric_manager")
+    assert found.verdict is Verdict.OK
+    assert "have joined" in found.message
+    files = {**pci_tree(), "/proc/1/comm": "systemd\n"}
+    down = only(nvml.one("b200", "check_fabric_manager", "*.fabric 1 0 0 0 0", files=files,
+                         commands={"systemctl is-active": [3, "inactive\n", ""]}))  # fmt: skip
+    assert (down.verdict, down.reason, down.action) == (Verdict.CRIT, "FabricManagerDown", Action.RELOAD_DRIVER)
+    files = {**pci_tree(), "/proc/812/comm": "nv-fabricmanage\n"}
+    waits = only(nvml.one("b200", "check_fabric_manager", "2.fabric 2 0 0 0 0", files=files))
+    assert (waits.verdict, waits.reason) == (Verdict.CRIT, "FabricNotReady")
+    assert "gpu2 (in-progress)" in waits.message
+
+
+def test_no_switch_and_no_fabric_is_skipped_unless_switches_are_expected(nvml):
+    assert nvml.one("v100", "check_fabric_manager")[0].verdict is Verdict.SKIP
     assert nvml.one("a100", "check_fabric_manager -n 6")[0].reason == "NvswitchMissing"

@@ -18,7 +18,7 @@ from tests.node.checks.test_gpu_engine import run
 from tests.support.nvml.fake import ROOT, pci_tree
 
 DEFAULT = ["check_gpu_lost", "check_gpu_ecc", "check_gpu_row_remap", "check_gpu_links", "check_gpu_clock_throttling"]
-"""The GPU checks of nhc/core/data/default.conf."""
+"""GPU checks of nhc/core/data/default.conf that say what a prolog must know."""
 MACHINES = (
     ("h100",),
     ("h100", "2.lost 1", "5.reset 1"),
