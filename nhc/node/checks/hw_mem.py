@@ -13,8 +13,8 @@ if TYPE_CHECKING:
     from typing import Callable, Optional, Tuple
 
 
-class Fudge(NamedTuple):
-    """A tolerance: a share of what was found, or an amount in kB."""
+class SizeOrShare(NamedTuple):
+    """An amount in kB, or a share in percent of a total."""
 
     share: float = 0.0
     amount: int = 0
@@ -23,29 +23,36 @@ class Fudge(NamedTuple):
         return int(self.share * total / 100) + self.amount
 
 
-EXACT = Fudge()
+EXACT = SizeOrShare()
 
 _SIZE = {"RAM": " size", "SWAP": " size", "system memory": ""}
 """How LBNL NHC's messages name the size of each."""
 
 
-def fudge(value: str) -> Fudge:
+def size_or_share(value: str) -> SizeOrShare:
     """`2%` or a size."""
-    return Fudge(share=percent(value)) if value.endswith("%") else Fudge(amount=size_kb(value))
+    return SizeOrShare(share=percent(value)) if value.endswith("%") else SizeOrShare(amount=size_kb(value))
 
 
 _LIMITS: Tuple[Param, ...] = (
     arg("min", size_kb, "least size (k, M, G, T; kB where no unit is given); no minimum where left empty"),
     arg("max", size_kb, "greatest size; no maximum where left empty"),
-    arg("fudge", fudge, "tolerance: a size, or a percentage of the actual size as in 3%", EXACT),
+    arg("fudge", size_or_share, "tolerance: a size, or a percentage of the actual size as in 3%", EXACT),
 )
 _FREE: Tuple[Param, ...] = (
-    arg("min", size_kb, "least amount that must be free, kB where no unit is given", required=True),
+    arg(
+        "min",
+        size_or_share,
+        "least that must be free: a size (kB where no unit is given), or a share of what the node has, as in 5%",
+        required=True,
+    ),
 )
 
 
 @check("check_hw_physmem", *_LIMITS, timeout=5)
-def check_hw_physmem(host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: Fudge = EXACT) -> Outcome:
+def check_hw_physmem(
+    host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: SizeOrShare = EXACT
+) -> Outcome:
     """The RAM is as large as it should be: no module has failed or gone missing.
 
     Reads MemTotal of /proc/meminfo, which is what is installed less what firmware and kernel keep for
@@ -57,7 +64,9 @@ def check_hw_physmem(host: Host, min: Optional[int] = None, max: Optional[int] =
 
 
 @check("check_hw_swap", *_LIMITS, timeout=5)
-def check_hw_swap(host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: Fudge = EXACT) -> Outcome:
+def check_hw_swap(
+    host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: SizeOrShare = EXACT
+) -> Outcome:
     """The swap space is as large as it should be.
 
     Reads SwapTotal of /proc/meminfo. `check_hw_swap 0 0` demands that there is none.
@@ -68,7 +77,9 @@ def check_hw_swap(host: Host, min: Optional[int] = None, max: Optional[int] = No
 
 
 @check("check_hw_mem", *_LIMITS, timeout=5)
-def check_hw_mem(host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: Fudge = EXACT) -> Outcome:
+def check_hw_mem(
+    host: Host, min: Optional[int] = None, max: Optional[int] = None, fudge: SizeOrShare = EXACT
+) -> Outcome:
     """RAM and swap together are as large as they should be.
 
     Reads MemTotal and SwapTotal of /proc/meminfo.
@@ -79,37 +90,40 @@ def check_hw_mem(host: Host, min: Optional[int] = None, max: Optional[int] = Non
 
 
 @check("check_hw_physmem_free", *_FREE, timeout=5)
-def check_hw_physmem_free(host: Host, min: int) -> Outcome:
+def check_hw_physmem_free(host: Host, min: SizeOrShare) -> Outcome:
     """Free RAM, buffers and cache included, stays above a floor.
 
     Adds MemFree, Buffers and Cached of /proc/meminfo, as LBNL NHC does. Cached holds tmpfs and shared
     memory too, which cannot be dropped; MemAvailable, reported as a metric, is the kernel's own estimate.
 
-    Example: * || check_hw_physmem_free 1GB
+    Example: * || check_hw_physmem_free 5%
     """
-    return _free(host, "RAM free", "memory_free", lambda sizes: sizes.reclaimable, min)
+    return _free(host, "RAM free", "memory_free", lambda m: (m.reclaimable, m.total), min)
 
 
 @check("check_hw_swap_free", *_FREE, timeout=5)
-def check_hw_swap_free(host: Host, min: int) -> Outcome:
+def check_hw_swap_free(host: Host, min: SizeOrShare) -> Outcome:
     """Free swap space stays above a floor.
 
-    Reads SwapFree of /proc/meminfo.
+    Reads SwapFree of /proc/meminfo. A floor in percent is of SwapTotal: a node without swap passes.
 
     Example: * || check_hw_swap_free 1GB
     """
-    return _free(host, "swap free", "swap_free", lambda sizes: sizes.swap_free, min)
+    return _free(host, "swap free", "swap_free", lambda m: (m.swap_free, m.swap_total), min)
 
 
 @check("check_hw_mem_free", *_FREE, timeout=5)
-def check_hw_mem_free(host: Host, min: int) -> Outcome:
+def check_hw_mem_free(host: Host, min: SizeOrShare) -> Outcome:
     """Free RAM and swap together stay above a floor.
 
-    Adds MemFree, Buffers, Cached and SwapFree of /proc/meminfo.
+    Adds MemFree, Buffers, Cached and SwapFree of /proc/meminfo. A floor in percent is of MemTotal and SwapTotal.
 
     Example: * || check_hw_mem_free 2GB
     """
-    return _free(host, "free memory", "memory_and_swap_free", lambda m: m.reclaimable + m.swap_free, min)
+    return _free(
+        host, "free memory", "memory_and_swap_free",
+        lambda m: (m.reclaimable + m.swap_free, m.total + m.swap_total), min,
+    )  # fmt: skip
 
 
 def _size(
@@ -119,7 +133,7 @@ def _size(
     pick: Callable[[MemoryInfo], int],
     least: Optional[int],
     most: Optional[int],
-    tolerance: Fudge,
+    tolerance: SizeOrShare,
 ) -> Outcome:
     try:
         actual = pick(host.fact(memory))
@@ -136,14 +150,19 @@ def _size(
     return ok(f"{show_size(actual)} {what}", metrics=metrics)
 
 
-def _free(host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], int], least: int) -> Outcome:
+def _free(
+    host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], Tuple[int, int]], floor: SizeOrShare
+) -> Outcome:
+    """Judge what is free, `pick` giving it and what it is a part of, in kB."""
     try:
         sizes = host.fact(memory)
     except ValueError as error:
         return unknown("MeminfoUnreadable", str(error))
-    actual = pick(sizes)
+    actual, total = pick(sizes)
+    least = floor.of(total)
     available = None if sizes.available is None else sizes.available * 1024
     metrics = known("B", **{metric: actual * 1024}, memory_available=available)
     if actual < least:
-        return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB).", metrics=metrics)
+        share = f", {floor.share:g} % of {total} kB" if floor.share else ""
+        return crit("MemoryLow", f"Not enough {what} ({actual} kB < {least} kB{share}).", metrics=metrics)
     return ok(f"{show_size(actual)} {what}", metrics=metrics)

@@ -32,6 +32,9 @@ def node():
         "check_hw_physmem_free 420000",
         "check_hw_swap_free 150000",
         "check_hw_mem_free 570000",
+        "check_hw_physmem_free 42%",
+        "check_hw_swap_free 75%",
+        "check_hw_mem_free 47.5%",
     ],
 )
 def test_enough_memory_passes(line):
@@ -51,6 +54,9 @@ def test_enough_memory_passes(line):
         ("mem 0 1M", "Actual system memory (1200000 kB) greater than maximum allowed (1024 kB)."),
         ("physmem_free 420001", "Not enough RAM free (420000 kB < 420001 kB)."),
         ("swap_free 1G", "Not enough swap free (150000 kB < 1048576 kB)."),
+        ("physmem_free 43%", "Not enough RAM free (420000 kB < 430000 kB, 43 % of 1000000 kB)."),
+        ("swap_free 76%", "Not enough swap free (150000 kB < 152000 kB, 76 % of 200000 kB)."),
+        ("mem_free 48%", "Not enough free memory (570000 kB < 576000 kB, 48 % of 1200000 kB)."),
         ("mem_free 570001", "Not enough free memory (570000 kB < 570001 kB)."),
     ],
 )
@@ -82,3 +88,9 @@ def test_a_meminfo_that_cannot_be_read_is_unknown():
 def test_bad_sizes_are_refused(line):
     with pytest.raises(BadArguments):
         judge(node(), line)
+
+
+@pytest.mark.parametrize("value", ["101%", "-1%", "x%", "%"])
+def test_a_share_that_is_none_is_a_mistake(value):
+    with pytest.raises(BadArguments, match="is not a percentage"):
+        judge(node(), f"check_hw_physmem_free {value}")
