@@ -84,7 +84,7 @@ def check_hw_numa(host: Host, nodes: Optional[int] = None, every: Optional[int] 
     except FileNotFoundError:
         return skip("NoNuma", "this kernel knows no NUMA nodes")
     except ValueError as error:
-        return unknown("NumaUnknown", f"the NUMA nodes cannot be read: {error}")
+        return unknown("NumaUnreadable", f"the NUMA nodes cannot be read: {error}")
     metrics = (Metric("numa_nodes", len(found.all)), Metric("numa_nodes_with_cpus", len(found.with_cpus)))
     for what, actual, expected in (("NUMA nodes with CPUs", found.with_cpus, nodes), ("NUMA nodes", found.all, every)):
         if expected is not None and len(actual) != expected:

@@ -15,7 +15,7 @@ from nhc.core.host import Host
 from nhc.core.language.shell_words import quote
 from nhc.core.plugins import CHECKS, offers
 from nhc.core.resource_manager import MANAGERS
-from nhc.node.facts import ethernet, mounts
+from nhc.node.facts import ethernet, md_arrays, mounts
 from nhc.node.facts.cpuinfo import numa_nodes, topology
 from nhc.node.facts.dmi import DmiUnreadable, NoDmi, structures
 from nhc.node.facts.fstab import holds_data, is_users_own, may_hang
@@ -157,7 +157,12 @@ def _storage(host: Host) -> LineGroup:
     count = sum(1 for name in names if re.fullmatch(r"nvme\d+n1", name))
     lines = [f"check_nvme_count {count}"] if count else []
     return LineGroup("Drives", ("How many NVMe drives there are, and what drives say of themselves.",),
-                 (*lines, "check_nvme_health", "check_smart_health"))  # fmt: skip
+                 (*lines, "check_nvme_health", "check_smart_health", *_arrays(host)))  # fmt: skip
+
+
+def _arrays(host: Host) -> List[str]:
+    names = [array.name for array in md_arrays.arrays(host)]
+    return [f"check_md {' '.join(names)}"] if names else []
 
 
 def _ethernet(host: Host) -> LineGroup:
