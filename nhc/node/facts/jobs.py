@@ -10,7 +10,7 @@ from nhc.core.resource_manager import resource_manager
 from nhc.core.system.node_name import scheduler_name
 
 if TYPE_CHECKING:
-    from typing import FrozenSet, List
+    from typing import Callable, Dict, FrozenSet
 
 
 class JobsUnknown(Exception):
@@ -31,6 +31,19 @@ def parse_job_file(text: str) -> str:
     return match[1] if match else ""
 
 
+_OWNER = rb"(?<![A-Za-z_])%s\0([\x21-\x7e]{1,64})\0"
+"""An attribute of OpenPBS' job files: name and value, each with a NUL (struct svrattrl in attribute.h)."""
+
+
+def parse_openpbs_job(data: bytes) -> str:
+    """The user of one of OpenPBS' job files (`mom_priv/jobs/*.JB`), which are binary; "" where it names none."""
+    for name in (b"euser", b"Job_Owner"):
+        match = re.search(_OWNER % name, data)
+        if match:
+            return match[1].decode().partition("@")[0]
+    return ""
+
+
 def job_users(host: Host) -> FrozenSet[str]:
     """The users with jobs on this node. Raises JobsUnknown if that cannot be found out."""
     detected = resource_manager(host)
@@ -38,6 +51,8 @@ def job_users(host: Host) -> FrozenSet[str]:
         raise JobsUnknown(detected.how)
     if not detected.name:
         return frozenset()
+    if detected.name == "pbs":
+        return _openpbs(host)
     read = {"slurm": _slurm, "pbs": _torque}.get(detected.manager.lbnl if detected.manager is not None else "")
     if read is None:
         raise JobsUnknown(f"the jobs of resource manager {detected.name} cannot be read (slurm and pbs can)")
@@ -62,16 +77,34 @@ def _slurm(host: Host) -> FrozenSet[str]:
 
 
 def _torque(host: Host) -> FrozenSet[str]:
-    home = host.setting("PBS_SERVER_HOME") or "/var/spool/torque"
-    path = host.setting("JOBFILE_PATH") or f"{home}/mom_priv/jobs"
-    users: List[str] = []
+    users = _job_files(host, "/var/spool/torque", lambda data: parse_job_file(data.decode(errors="replace")))
+    return frozenset(user for user in users.values() if user)
+
+
+def _openpbs(host: Host) -> FrozenSet[str]:
+    """The owners by OpenPBS' job files below PBS_HOME (/etc/pbs.conf); Torque's where pbs_mom is Torque's."""
+    configured = re.search(r"(?m)^\s*PBS_HOME=[\"']?([^\s\"']+)", host.read_or("/etc/pbs.conf"))
+    home = configured[1] if configured else "/var/spool/pbs"
+    if not configured and not host.isdir(home):
+        return _torque(host)
+    users = _job_files(host, home, parse_openpbs_job)
+    unknown = [name for name, user in users.items() if not user]
+    if unknown:
+        raise JobsUnknown(f"{unknown[0]} does not tell whose job it is")
+    return frozenset(users.values())
+
+
+def _job_files(host: Host, home: str, owner: Callable[[bytes], str]) -> Dict[str, str]:
+    """The job files of this node's pbs_mom, each with its owner. Raises JobsUnknown."""
+    path = host.setting("JOBFILE_PATH") or f"{host.setting('PBS_SERVER_HOME') or home}/mom_priv/jobs"
+    users: Dict[str, str] = {}
     try:
-        names = [name for name in host.listdir(path) if name.endswith(".JB")]
-        for name in names:
+        for name in host.listdir(path):
             try:
-                users.append(parse_job_file(host.read(f"{path}/{name}")))
+                if name.endswith(".JB"):
+                    users[f"{path}/{name}"] = owner(host.read_bytes(f"{path}/{name}", 4 << 20))
             except FileNotFoundError:  # the job ended in between
                 continue
     except OSError as error:
         raise JobsUnknown(f"{error.filename or path}: {error.strerror}") from None
-    return frozenset(user for user in users if user)
+    return users

@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.lab.testing.fake_host import Completed, FakeHost
-from nhc.node.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_squeue
+from nhc.node.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_openpbs_job, parse_squeue
 
 
 @pytest.mark.parametrize(
@@ -72,3 +72,45 @@ def test_where_two_managers_are_installed_and_neither_runs_nobody_is_a_stranger(
 def test_a_directory_that_torque_has_left_does_not_hide_the_jobs_of_slurm():
     commands = {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\n"}
     assert job_users(FakeHost({"/var/spool/torque/": ""}, commands)) == {"alice"}
+
+
+def openpbs(*attributes):
+    """A job file as OpenPBS' pbs_mom saves it: struct job, then each attribute's struct svrattrl and texts."""
+    data = bytes(range(1, 200)) + b"17.server\0" + bytes(300)
+    for name, resource, value in attributes:
+        texts = b"".join(text.encode() + b"\0" for text in (name, resource, value) if text)
+        data += bytes(88) + texts
+    return data
+
+
+ALICE = openpbs(("Job_Name", "", "train"), ("Job_Owner", "", "alice@login1.example"), ("Resource_List", "ncpus", "8"),
+                ("Variable_List", "", "PBS_O_LOGNAME=mallory,euser=mallory"), ("euser", "", "alice"),
+                ("egroup", "", "hpc"))  # fmt: skip
+
+
+def test_openpbs_job_files_name_their_user():
+    assert parse_openpbs_job(ALICE) == "alice"
+    assert parse_openpbs_job(openpbs(("Job_Owner", "", "bob@login1"))) == "bob"
+    assert parse_openpbs_job(openpbs(("Job_Name", "", "euser"), ("xeuser", "", "mallory"))) == ""
+
+
+@given(st.binary())
+def test_any_bytes_are_read_without_an_error(data):
+    parse_openpbs_job(data)
+
+
+@pytest.mark.parametrize(
+    ("files", "home"),
+    [
+        ({}, "/var/spool/pbs"),
+        ({"/etc/pbs.conf": "PBS_EXEC=/opt/pbs\nPBS_HOME=/local/pbs\nPBS_START_MOM=1\n"}, "/local/pbs"),
+    ],
+)
+def test_users_with_openpbs_jobs_here(files, home):
+    host = FakeHost({**files, f"{home}/mom_priv/jobs/17.server.JB": ALICE, f"{home}/mom_priv/jobs/17.server.SC": "#!"},
+                    {"pbsnodes": ""})  # fmt: skip
+    assert job_users(host) == {"alice"}
+    host.write(f"{home}/mom_priv/jobs/18.server.JB", b"\1\2\3")
+    host.forget()
+    with pytest.raises(JobsUnknown, match=r"18\.server\.JB does not tell whose job it is"):
+        job_users(host)
