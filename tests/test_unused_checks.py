@@ -50,6 +50,7 @@ REASONS = {
     "check_ib_rate": NO_REFERENCE,
     "check_kernel_taint": POLICY,
     "check_mem_fragmentation": AROUND_A_JOB,
+    "check_mem_promised": SCHEDULER,
     "check_moab_rm": SCHEDULER,
     "check_moab_sched": SCHEDULER,
     "check_moab_torque": SCHEDULER,

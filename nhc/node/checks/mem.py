@@ -1,16 +1,18 @@
-"""Memory: free memory comes in pieces that are large enough."""
+"""Memory: what is free comes in large pieces, an idle node has what its scheduler promises, the kernel holds little."""
 
 from __future__ import annotations
 
-from nhc.core.check import Judged, check, opt
+from nhc.core.check import Judged, check, flag, opt
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
-from nhc.core.units import percent, show_kb, size_kb, whole
+from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
+from nhc.core.units import percent, seconds, show_kb, show_size, size_kb, text, whole
+from nhc.node.checks.hw_mem import SizeOrShare, size_or_share
 from nhc.node.facts import buddyinfo
+from nhc.node.facts.meminfo import memory
 
 if TYPE_CHECKING:
-    from typing import List, Optional
+    from typing import List, Mapping, Optional
 
 
 @check(
@@ -79,3 +81,94 @@ def _judge_blocks(host: Host, limit: float) -> List[Outcome]:
         return []
     message = f"{share:.0f} % of memory is in blocks that cannot be moved, limit {limit:g} %"
     return [warn("MemoryUnmovable", message, metrics=(Metric("unmovable_share", share, "%"),), action=Action.REBOOT)]
+
+
+_TENTH, _SLACK, _NEVER = SizeOrShare(share=10.0), SizeOrShare(share=5.0), SizeOrShare()
+
+
+@check(
+    "check_mem_kernel",
+    opt("-w --warn", "warn_at", size_or_share, "WARN from this size, or share of RAM, on", _TENTH),
+    opt("-c --crit", "crit_at", size_or_share, "CRIT from this size, or share of RAM, on (0: never)", _NEVER),
+)
+def check_mem_kernel(host: Host, warn_at: SizeOrShare = _TENTH, crit_at: SizeOrShare = _NEVER) -> Outcome:
+    """The kernel itself holds little memory that it does not give back.
+
+    Reads SUnreclaim of /proc/meminfo: what a leak in a driver or file system client (Lustre's, a GPU's) ends in, which
+    no job's end frees. WARN from a tenth of RAM on. Only a restart brings it back; slabtop tells who holds it.
+
+    Example: * |every 10m| check_mem_kernel -w 5% -c 20%
+    """
+    try:
+        sizes = host.fact(memory)
+    except ValueError as error:
+        return unknown("MeminfoUnreadable", str(error))
+    held = sizes.unreclaimable
+    metrics = (Metric("memory_unreclaimable", held * 1024, "B"),)
+    share = held * 100 / max(sizes.total, 1)
+    text = f"the kernel holds {show_size(held)} that it does not give back, {share:.0f} % of RAM"
+    for limit, say in ((crit_at.of(sizes.total), crit), (warn_at.of(sizes.total), warn)):
+        if limit and held >= limit:
+            return say("MemoryUnreclaimable", text, metrics=metrics, action=Action.REBOOT)
+    return ok(text, metrics=metrics)
+
+
+@check(
+    "check_mem_promised",
+    opt("-n --node", "node", text, "what Slurm calls this node; its short host name where not given"),
+    opt("-s --slack", "slack", size_or_share, "how much less may be free: a size, or a share of what is promised",
+        _SLACK),
+    opt("-t --timeout", "deadline", seconds, "how long Slurm may take to answer", 10.0),
+    flag("-c --critical", "critical", "CRIT, not WARN"),
+    timeout=30,
+    every=300,
+)  # fmt: skip
+def check_mem_promised(
+    host: Host,
+    node: Optional[str] = None,
+    slack: SizeOrShare = _SLACK,
+    deadline: float = 10.0,
+    critical: bool = False,
+) -> Outcome:
+    """A node without jobs has the memory free that Slurm promises to the next one.
+
+    Compares MemAvailable with RealMemory less MemSpecLimit of `scontrol show node`, within 5 % (-s), where no processor
+    and no memory is allocated. What is missing is held by processes or files in memory that jobs left, or by the
+    kernel itself: a job that asks for the whole node is then killed for memory that it does not use. WARN, with -c
+    CRIT. OK while jobs run here; UNKNOWN where Slurm does not answer; SKIP where it is not installed.
+
+    Example: * |every 5m| check_mem_promised -s 4GB
+    """
+    from nhc.node.facts import scheduler
+
+    if not host.which("scontrol"):
+        return skip("NoScheduler", "Slurm is not installed on this node")
+    wanted = node or host.setting("SLURMD_NODENAME") or host.system.hostname().partition(".")[0]
+    try:
+        sizes = host.fact(memory)
+        values = scheduler.slurm_values(host, wanted, deadline)
+    except ValueError as error:
+        return unknown("MeminfoUnreadable", str(error))
+    except scheduler.BadSchedulerAnswer as error:
+        return unknown("SchedulerUntold", str(error))
+    keys = ("RealMemory", "MemSpecLimit", "AllocMem", "CPUAlloc")
+    promised, special, taken, used = (_whole(values, key) for key in keys)
+    if not promised:
+        return unknown("SchedulerUntold", f"Slurm does not tell the memory of {wanted}")
+    if taken or used:
+        return ok(f"jobs run here: {used or 0} processors and {show_size((taken or 0) * 1024)} are allocated")
+    wants = (promised - (special or 0)) * 1024
+    least = wants - slack.of(wants)
+    metrics = (Metric("memory_available", sizes.usable * 1024, "B"), Metric("memory_promised", wants * 1024, "B"))
+    if sizes.usable >= least:
+        return ok(f"{show_size(sizes.usable)} of the {show_size(wants)} that Slurm promises are free", metrics=metrics)
+    message = (f"no job runs here, and {show_size(sizes.usable)} are free of the {show_size(wants)} that Slurm"
+               f" promises; in files and shared memory {show_size(sizes.shared)}, held by the kernel"
+               f" {show_size(sizes.unreclaimable)}")  # fmt: skip
+    say = crit if critical else warn
+    return say("MemoryNotFreed", message, metrics=metrics, action=Action.INSPECT)
+
+
+def _whole(values: Mapping[str, str], key: str) -> Optional[int]:
+    number = values.get(key, "")
+    return int(number) if number.isascii() and number.isdigit() else None

@@ -10,7 +10,11 @@ if TYPE_CHECKING:
 
 
 class MemoryInfo(NamedTuple):
-    """Sizes in kB. `available` is None on kernels before 3.14, which do not estimate it."""
+    """Sizes in kB. `available` is None on kernels before 3.14, which do not estimate it.
+
+    `unreclaimable` is what the kernel itself holds and does not give back (SUnreclaim), `shared` is in tmpfs and shared
+    memory.
+    """
 
     total: int
     free: int
@@ -19,6 +23,8 @@ class MemoryInfo(NamedTuple):
     available: Optional[int]
     swap_total: int
     swap_free: int
+    unreclaimable: int = 0
+    shared: int = 0
 
     @property
     def usable(self) -> int:
@@ -54,6 +60,8 @@ def memory(host: Host) -> MemoryInfo:
             values.get("MemAvailable"),
             values.get("SwapTotal", 0),
             values.get("SwapFree", 0),
+            values.get("SUnreclaim", 0),
+            values.get("Shmem", 0),
         )
     except KeyError as error:
         raise ValueError(f"/proc/meminfo has no {error.args[0]}") from None

@@ -106,6 +106,20 @@ def _slurm(text: str, _node: str) -> Optional[SchedulerView]:
     return SchedulerView(frozenset(flags.split("+")), str(reason[1]) if reason else "", line[:400])
 
 
+def slurm_values(host: Host, node: str, deadline: float) -> Dict[str, str]:
+    """What `scontrol show node` says of a node, by name; its reason is cut at the first blank.
+
+    Raises BadSchedulerAnswer, OSError where the command is not here.
+    """
+    ended = host.run(("scontrol", "-o", "show", "node", node), timeout=deadline)
+    if ended.timed_out:
+        raise BadSchedulerAnswer(f"no answer to scontrol within {deadline:g} s")
+    values = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", ended.stdout))
+    if "State" not in values:
+        raise BadSchedulerAnswer(f"scontrol: {ended.complaint}")
+    return values
+
+
 def _pbs(text: str, _node: str) -> Optional[SchedulerView]:
     values: Dict[str, str] = dict(re.findall(r"^\s+(\w+) = (.*)$", text, re.MULTILINE))
     if "state" not in values:

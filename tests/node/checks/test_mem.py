@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.core.model import Verdict
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import Completed, FakeHost
 from nhc.node.facts.buddyinfo import parse_buddyinfo
 from tests.support.judge import judge, judge_all
 
@@ -70,3 +70,57 @@ def test_blocks_that_cannot_be_moved(limit, expected):
 )  # fmt: skip
 def test_what_cannot_be_told_is_unknown(files, line):
     assert judge(FakeHost(files), f"check_mem_fragmentation {line}").verdict is Verdict.UNKNOWN
+
+
+GB = 1 << 20
+"""In kB."""
+
+
+def meminfo(available, total=256 * GB, slab=GB, shared=0):
+    return (f"MemTotal: {total} kB\nMemFree: {available} kB\nMemAvailable: {available} kB\nShmem: {shared} kB\n"
+            f"SUnreclaim: {slab} kB\n")  # fmt: skip
+
+
+def slurm(available, cpus=0, memory=0, real=250000, special=0, **more):
+    line = (f"NodeName=node001 Arch=x86_64 CoresPerSocket=32 CPUAlloc={cpus} CPUTot=64 CPULoad=0.01 "
+            f"State=IDLE RealMemory={real} AllocMem={memory} MemSpecLimit={special} Reason=a b\n")  # fmt: skip
+    return FakeHost({"/proc/meminfo": meminfo(available, **more)}, {"scontrol -o show node node001": line})
+
+
+@pytest.mark.parametrize(
+    ("host", "line", "verdict", "reason"),
+    [
+        (slurm(245 * GB), "check_mem_promised", Verdict.OK, ""),
+        (slurm(200 * GB), "check_mem_promised", Verdict.WARN, "MemoryNotFreed"),
+        (slurm(200 * GB), "check_mem_promised -c", Verdict.CRIT, "MemoryNotFreed"),
+        (slurm(200 * GB), "check_mem_promised -s 60GB", Verdict.OK, ""),
+        (slurm(200 * GB, special=50000), "check_mem_promised", Verdict.OK, ""),
+        (slurm(20 * GB, cpus=8), "check_mem_promised", Verdict.OK, ""),
+        (slurm(20 * GB, memory=1000), "check_mem_promised", Verdict.OK, ""),
+        (FakeHost({"/proc/meminfo": meminfo(GB)}), "check_mem_promised", Verdict.SKIP, "NoScheduler"),
+        (FakeHost({"/proc/meminfo": meminfo(GB)}, {"scontrol": Completed(1, "", "timed out")}), "check_mem_promised",
+         Verdict.UNKNOWN, "SchedulerUntold"),
+    ],
+)  # fmt: skip
+def test_an_idle_node_has_what_slurm_promises(host, line, verdict, reason):
+    found = judge(host, line)
+    assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_who_holds_the_memory_is_said():
+    found = judge(slurm(200 * GB, shared=30 * GB, slab=12 * GB), "check_mem_promised")
+    assert "in files and shared memory 30GB, held by the kernel 12GB" in found.message
+
+
+@pytest.mark.parametrize(
+    ("slab", "line", "verdict"),
+    [
+        (10 * GB, "check_mem_kernel", Verdict.OK),
+        (26 * GB, "check_mem_kernel", Verdict.WARN),
+        (26 * GB, "check_mem_kernel -c 10%", Verdict.CRIT),
+        (26 * GB, "check_mem_kernel -w 30GB", Verdict.OK),
+    ],
+)
+def test_memory_that_the_kernel_does_not_give_back(slab, line, verdict):
+    found = judge(FakeHost({"/proc/meminfo": meminfo(100 * GB, slab=slab)}), line)
+    assert (found.verdict, found.reason) == (verdict, "" if verdict is Verdict.OK else "MemoryUnreclaimable")
