@@ -25,7 +25,8 @@ CAMEL = re.compile(r"[A-Z][a-z0-9]+(?:[A-Z][A-Za-z0-9]*)+")
 NOT_REASONS = frozenset([
     # Words of other programs' answers and of files
     "ActiveState", "ClusterShell", "InfiniBand", "InfoROM", "LinkSpeedExtSupported", "LinkSpeedExtSupported2",
-    "LinkSpeedSupported", "LinkUp", "LinkWidthSupported", "LoadState", "MainPID", "MemAvailable", "MemFree", "MemTotal",
+    "LinkSpeedSupported", "LinkUp", "LinkWidthSupported", "LoadState", "MainPID", "AllocMem",
+    "MemAvailable", "MemFree", "MemSpecLimit", "MemTotal", "RealMemory",
     "NeuronLink", "NetworkReady", "NotBefore", "EventStatus", "EventType", "OpenStack", "OracleCloud", "RuntimeReady",
     "NoHttpResponse", "P2P", "SubState", "SrcValid", "TransBlk",
     "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",

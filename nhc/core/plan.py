@@ -8,7 +8,7 @@ from __future__ import annotations
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Mapping, Optional, Tuple
+    from typing import List, Mapping, Optional, Tuple
 
 BUILT_IN = "built-in"
 """An item that a check of ours judges: `argv` is its name and arguments."""
@@ -63,7 +63,8 @@ class Item(NamedTuple):
     `name` is what results are filed under: the check's name, the site function's, the program's, or for a free shell
     line its first word that looks like a check, else "shell". `settings` are the variables in force when it runs.
     `timeout` (seconds), `every` (seconds) and `on_timeout` ("crit" or "unknown") are None where the line leaves them to
-    the check. `strikes` is how many failures in a row make one count, 0 where the line leaves that to the check.
+    the check. `strikes` is how many failures make one count, 0 where the line leaves that to the check: in a row, or
+    among the last `of` runs where that is not 0. `warn_only` lowers CRIT to WARN.
     `contexts` limits the item to some callers ("prolog", "epilog", "healthcheck", "agent", "deep"); empty means all.
     `source` is `file:line`. `declared` is there where a kept plan knows it (`nhc.node.planning.cache`).
     """
@@ -80,7 +81,14 @@ class Item(NamedTuple):
     strikes: int = 0
     tags: Tuple[str, ...] = ()
     contexts: Tuple[str, ...] = ()
+    of: int = 0
+    warn_only: bool = False
     declared: Optional[Declared] = None
+
+    def counting(self) -> List[str]:
+        """How the line's options say what counts: `strikes 3 of 10`, `warn-only`."""
+        strikes = f"strikes {self.strikes}{f' of {self.of}' if self.of else ''}"
+        return [strikes] * bool(self.strikes) + ["warn-only"] * self.warn_only
 
 
 class Plan(NamedTuple):

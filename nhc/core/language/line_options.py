@@ -11,11 +11,16 @@ if TYPE_CHECKING:
 CONTEXTS = ("prolog", "epilog", "healthcheck", "agent", "prolog-slurmctld", "epilog-slurmctld", "deep")
 """The callers that a line can be limited to. `deep` is `nhc deep run`, which alone runs such a line."""
 
-OPTIONS = ("every", "timeout", "strikes", "on-timeout", "tags", "context")
+OPTIONS = ("every", "timeout", "strikes", "on-timeout", "tags", "context", "warn-only")
+MOST_LOOKS = 1000
+"""Runs of a line that `strikes N of M` can look back on."""
 
 
 class LineOptions(NamedTuple):
-    """The options of one line; durations in seconds, None where the line says nothing."""
+    """The options of one line; durations in seconds, None where the line says nothing.
+
+    `of` is among how many runs the strikes are counted, 0 for those in a row.
+    """
 
     timeout: Optional[float] = None
     every: Optional[float] = None
@@ -23,6 +28,8 @@ class LineOptions(NamedTuple):
     strikes: int = 0
     tags: Tuple[str, ...] = ()
     contexts: Tuple[str, ...] = ()
+    of: int = 0
+    warn_only: bool = False
 
 
 def with_option(options: LineOptions, key: str, value: str) -> LineOptions:
@@ -33,10 +40,18 @@ def with_option(options: LineOptions, key: str, value: str) -> LineOptions:
             raise ValueError(f"{key}: expected a duration above 0, as in {key} 10s")
         return options._replace(every=number) if key == "every" else options._replace(timeout=number)
     if key == "strikes":
-        count = _named(key, units.integer, value)
+        number_of, among, looks = value.partition(" of ")
+        count = _named(key, units.integer, number_of.strip())
         if count < 1:
             raise ValueError(f"strikes: expected a whole number of failures in a row, 1 or more, not {value!r}")
-        return options._replace(strikes=int(count))
+        of = _named(key, units.integer, looks.strip()) if among else 0
+        if among and not count <= of <= MOST_LOOKS:
+            raise ValueError(f"strikes: expected N of M runs, M from N to {MOST_LOOKS}, not {value!r}")
+        return options._replace(strikes=int(count), of=int(of))
+    if key == "warn-only":
+        if value:
+            raise ValueError(f"warn-only: takes no value, not {value!r}")
+        return options._replace(warn_only=True)
     if key == "on-timeout":
         if value not in ("crit", "unknown"):
             raise ValueError(f"on-timeout: expected crit or unknown, not {value!r}")

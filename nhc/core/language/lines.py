@@ -15,7 +15,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 if TYPE_CHECKING:
     from typing import List, Tuple
 
-_OPTIONS = re.compile(r"\|\s*((?:every|timeout|strikes|on-timeout|tags|context)\b[^|]*)\|\|?")
+_OPTIONS = re.compile(r"\|\s*((?:every|timeout|strikes|on-timeout|tags|context|warn-only)\b[^|]*)\|\|?")
 _CONTEXT = re.compile(r"#+\s*context\b(.*)")
 _INCLUDE = re.compile(r"include\s+(?=\S)")
 

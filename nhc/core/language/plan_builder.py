@@ -223,6 +223,8 @@ class PlanBuilder:
             options.strikes,
             options.tags,
             (DEEP,) if meaning.name.startswith(DEEP_CHECKS) else options.contexts or line.contexts,
+            options.of,
+            options.warn_only,
         )
 
     def _applies(self, line: RawLine) -> bool:

@@ -103,8 +103,8 @@ def _by_registration(host: Host) -> List[Outcome]:
     source=SOURCE,
     parts=("fabric",),
     tags=("gpu", "nvidia"),
-    settles=("NvswitchMissing", "FabricManagerDown", "FabricNotReady", *COMING_UP),
-    starting=("FabricManagerStarts",),
+    settles=("NvswitchMissing", "FabricManagerDown", *COMING_UP),
+    starting=("FabricManagerStarts", "FabricNotReady"),
 )
 def check_fabric_manager(host: Host, switches: Optional[int] = None) -> Judged:
     """The fabric manager runs where there are NVSwitches, and all of them are on the bus.

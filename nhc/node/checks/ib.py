@@ -103,7 +103,7 @@ def down(port: Port) -> Outcome:
     return crit("IbPortDown", message, target=port.name, evidence=evidence)
 
 
-@check("check_ib_state", NAMES, timeout=5, settles=("IbPortDown", "IbPortMissing"), starting=("IbNotActive",))
+@check("check_ib_state", NAMES, timeout=5, settles=("IbPortDown", "IbPortMissing", "IbVerbsMissing"), starting=("IbNotActive",))
 def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     """RDMA ports are ACTIVE and LinkUp.
 
@@ -144,7 +144,7 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     arg("count", whole, "how many ports must be up", required=True),
     arg("rate", number, "data rate in Gb/s that each of them must have at least, as in 400"),
     timeout=5,
-    settles=("IbPortDown", "IbPortMissing", "IbRateMismatch"),
+    settles=("IbPortDown", "IbPortMissing", "IbVerbsMissing", "IbRateMismatch"),
     starting=("IbNotActive",),
 )
 def check_ib_ports(

@@ -12,7 +12,7 @@ from nhc.node.facts import buddyinfo
 from nhc.node.facts.meminfo import memory
 
 if TYPE_CHECKING:
-    from typing import List, Mapping, Optional
+    from typing import List, Optional
 
 
 @check(
@@ -146,18 +146,15 @@ def check_mem_promised(
     wanted = node or host.setting("SLURMD_NODENAME") or host.system.hostname().partition(".")[0]
     try:
         sizes = host.fact(memory)
-        values = scheduler.slurm_values(host, wanted, deadline)
+        has = scheduler.slurm_memory(host, wanted, deadline)
     except ValueError as error:
         return unknown("MeminfoUnreadable", str(error))
     except scheduler.BadSchedulerAnswer as error:
         return unknown("SchedulerUntold", str(error))
-    keys = ("RealMemory", "MemSpecLimit", "AllocMem", "CPUAlloc")
-    promised, special, taken, used = (_whole(values, key) for key in keys)
-    if not promised:
-        return unknown("SchedulerUntold", f"Slurm does not tell the memory of {wanted}")
-    if taken or used:
-        return ok(f"jobs run here: {used or 0} processors and {show_size((taken or 0) * 1024)} are allocated")
-    wants = (promised - (special or 0)) * 1024
+    if has.allocated or has.cpus_allocated:
+        taken = show_size(has.allocated * 1024)
+        return ok(f"jobs run here: {has.cpus_allocated} processors and {taken} are allocated")
+    wants = (has.real - has.special) * 1024
     least = wants - slack.of(wants)
     metrics = (Metric("memory_available", sizes.usable * 1024, "B"), Metric("memory_promised", wants * 1024, "B"))
     if sizes.usable >= least:
@@ -167,8 +164,3 @@ def check_mem_promised(
                f" {show_size(sizes.unreclaimable)}")  # fmt: skip
     say = crit if critical else warn
     return say("MemoryNotFreed", message, metrics=metrics, action=Action.INSPECT)
-
-
-def _whole(values: Mapping[str, str], key: str) -> Optional[int]:
-    number = values.get(key, "")
-    return int(number) if number.isascii() and number.isdigit() else None

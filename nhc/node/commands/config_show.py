@@ -95,6 +95,8 @@ def _check(item: Item) -> Dict[str, Any]:
         "every": item.every or (declared.every if declared else None),
         "on_timeout": item.on_timeout or (declared.on_timeout if declared else "unknown"),
         "strikes": item.strikes or 1,
+        "of": item.of,
+        "warn_only": item.warn_only,
         "tags": list(dict.fromkeys((*(declared.tags if declared else ()), *item.tags))),
         "contexts": list(item.contexts),
         "options": _options(item),
@@ -107,7 +109,7 @@ def _options(item: Item) -> str:
         f"{key} {show_seconds(value)}" for key, value in (("every", item.every), ("timeout", item.timeout)) if value
     ]
     options += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
-    options += [f"strikes {item.strikes}"] if item.strikes else []
+    options += item.counting()
     options += [f"tags {' '.join(item.tags)}"] if item.tags else []
     options += [f"context {' '.join(item.contexts)}"] if item.contexts else []
     return ", ".join(options)

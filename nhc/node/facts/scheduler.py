@@ -106,18 +106,28 @@ def _slurm(text: str, _node: str) -> Optional[SchedulerView]:
     return SchedulerView(frozenset(flags.split("+")), str(reason[1]) if reason else "", line[:400])
 
 
-def slurm_values(host: Host, node: str, deadline: float) -> Dict[str, str]:
-    """What `scontrol show node` says of a node, by name; its reason is cut at the first blank.
+class SlurmNodeMemory(NamedTuple):
+    """A node's memory in MB as Slurm has it: all, what is kept for the system, and what jobs have; and their CPUs."""
+
+    real: int
+    special: int
+    allocated: int
+    cpus_allocated: int
+
+
+def slurm_memory(host: Host, node: str, deadline: float) -> SlurmNodeMemory:
+    """What `scontrol show node` says of a node's memory.
 
     Raises BadSchedulerAnswer, OSError where the command is not here.
     """
     ended = host.run(("scontrol", "-o", "show", "node", node), timeout=deadline)
     if ended.timed_out:
         raise BadSchedulerAnswer(f"no answer to scontrol within {deadline:g} s")
-    values = dict(re.findall(r"(?:^|\s)(\w+)=(\S*)", ended.stdout))
-    if "State" not in values:
-        raise BadSchedulerAnswer(f"scontrol: {ended.complaint}")
-    return values
+    values = dict(re.findall(r"(?a)(?:^|\s)(\w+)=(\d{1,15})\b", ended.stdout))
+    numbers = [int(values.get(key, 0)) for key in ("RealMemory", "MemSpecLimit", "AllocMem", "CPUAlloc")]
+    if not numbers[0]:
+        raise BadSchedulerAnswer(f"scontrol: {ended.complaint or f'it does not tell the memory of {node}'}")
+    return SlurmNodeMemory(*numbers)
 
 
 def _pbs(text: str, _node: str) -> Optional[SchedulerView]:

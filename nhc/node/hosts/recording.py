@@ -175,7 +175,7 @@ def configuration(plan: Plan) -> List[str]:
             if settings.get(name) != value:
                 lines.append(f"* || {name}='{value}'")
         settings = item.settings
-        options = [f"strikes {item.strikes}"] if item.strikes else []
+        options = item.counting()
         options += [f"timeout {item.timeout:g}s"] if item.timeout is not None else []
         options += [f"on-timeout {item.on_timeout}"] if item.on_timeout is not None else []
         options += [f"tags {' '.join(item.tags)}"] if item.tags else []

@@ -75,7 +75,7 @@ class Job(NamedTuple):
 
             return too_early(outcome, self.early), 0
         needed = self.strikes(outcome)
-        judged, strike = strikes.judge(self.key, outcome, needed)
+        judged, strike = strikes.judge(self.key, outcome, needed, self.item.of)
         if self.early and strike and strike < needed and outcome.reason in self.settles:
             from nhc.node.run.boot_window import too_early
 
@@ -344,6 +344,12 @@ def _on(job: Job) -> str:
 def _outcomes(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     """The outcomes of a job that has ended; a muted check's are those that its mute leaves."""
     outcomes = _ended(job, done, limit)
+    if job.item.warn_only:
+        outcomes = [
+            each._replace(verdict=Verdict.WARN, message=f"{each.message} (warn-only)")
+            if each.verdict is Verdict.CRIT else each
+            for each in outcomes
+        ]  # fmt: skip
     return outcomes if job.muted is None else [job.muted.judge(job.item.name, outcome) for outcome in outcomes]
 
 
@@ -388,5 +394,5 @@ def _stamp(job: Job, outcome: Outcome, done: TaskResult, strikes: Strikes) -> Ch
         job.item.name, judged, done.elapsed, job.item.source, job.item.line, tags, strike if needed else 0, needed
     )
     if needed or job.samples or job.settles:
-        strikes.note(job.key, result)
+        strikes.note(job.key, result, job.item.of)
     return result

@@ -280,12 +280,23 @@ class TestOptions:
         item = only("* || check_cmd_status x")
         assert (item.every, item.timeout, item.strikes, item.on_timeout) == (None, None, 0, None)
 
+    def test_a_line_that_only_warns_and_one_that_counts_among_its_last_runs(self) -> None:
+        item = only("* |warn-only, strikes 3 of 10| check_cmd_status x")
+        assert (item.warn_only, item.strikes, item.of) == (True, 3, 10)
+        assert item.counting() == ["strikes 3 of 10", "warn-only"]
+        item = only("* |warn-only| check_cmd_status x")
+        assert (item.warn_only, item.strikes, item.of) == (True, 0, 0)
+
     @pytest.mark.parametrize(
         ("options", "message"),
         [
             ("every 5x", "every: '5x' is not a duration"),
             ("timeout 0s", "timeout: expected a duration above 0"),
             ("strikes 0", "strikes: expected a whole number of failures in a row"),
+            ("strikes 3 of 2", "strikes: expected N of M runs, M from N to 1000, not '3 of 2'"),
+            ("strikes 3 of many", "strikes: 'many' is not a whole number"),
+            ("strikes 2 of 5000", "strikes: expected N of M runs"),
+            ("warn-only yes", "warn-only: takes no value, not 'yes'"),
             ("strikes", "strikes: '' is not a whole number"),
             ("timeout 5s, on-timeout warn", "on-timeout: expected crit or unknown, not 'warn'"),
             ("timeout 5s, evry 6s", "no such line option: 'evry'"),

@@ -171,6 +171,40 @@ def test_what_tells_of_one_moment_counts_at_the_second_look(checks, state, tmp_p
 
 
 @pytest.mark.thorough
+def test_the_third_failure_among_the_last_five_counts(checks, state, tmp_path):
+    @checks("flaky")
+    def _(host):
+        return [crit("Bad", "bad", target=name) for name in (tmp_path / "now").read_text().split()] or ok()
+
+    def look(*targets, of=5):
+        (tmp_path / "now").write_text(" ".join(targets))
+        results = judge(state, item("flaky", strikes=3, of=of)).results
+        return [(r.outcome.target, r.verdict.name, r.strike) for r in results]
+
+    assert look("a") == [("a", "WARN", 1)]
+    assert look() == [("", "OK", 0)]
+    assert look("a", "b") == [("a", "WARN", 2), ("b", "WARN", 1)]
+    assert look("b") == [("b", "WARN", 2)]
+    assert look("a") == [("a", "CRIT", 3)]
+    assert look("a") == [("a", "CRIT", 3)], "the first failure is out of sight, three are not"
+    assert look() == look() == look() == look() == look() == [("", "OK", 0)]
+    assert state.load("strikes") == {}
+    assert look("a") == [("a", "WARN", 1)]
+    assert "(strike 2 of 3 in 5 runs)" in judge(state, item("flaky", strikes=3, of=5)).results[0].outcome.message
+
+
+def test_a_line_that_only_warns_takes_no_node_out(checks, state):
+    @checks("new")
+    def _(host):
+        return [crit("Bad", "bad", target="a"), unknown("Odd", "odd", target="b")]
+
+    report = judge(state, item("new", warn_only=True), item("new"), check_all=False)
+    assert [(r.outcome.target, r.verdict.name, r.outcome.reason) for r in report.results] == [
+        ("a", "WARN", "Bad"), ("b", "UNKNOWN", "Odd"), ("a", "CRIT", "Bad"), ("b", "UNKNOWN", "Odd")]  # fmt: skip
+    assert report.results[0].outcome.message == "bad (warn-only)"
+
+
+@pytest.mark.thorough
 def test_a_time_out_that_is_a_sample_counts_when_the_next_look_hangs_too(checks, state, tmp_path):
     @checks("hang", timeout=0.2, on_timeout="crit", samples=("CheckTimeout",))
     def _(host):
