@@ -109,11 +109,11 @@ def without_verbs(host: Host) -> Dict[str, str]:
         return dict.fromkeys(devices, "the module ib_uverbs is not loaded")
     missing: Dict[str, str] = {}
     for device in devices if of_device else ():
-        name = of_device.get(device)
-        if name is None:
+        known = of_device.get(device)
+        if known is None:
             missing[device] = f"{VERBS} has none for it"
-        elif not host.exists(f"/dev/infiniband/{name}"):
-            missing[device] = f"there is no /dev/infiniband/{name}"
+        elif not host.exists(f"/dev/infiniband/{known}"):
+            missing[device] = f"there is no /dev/infiniband/{known}"
     return missing
 
 
