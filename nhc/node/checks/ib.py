@@ -103,7 +103,13 @@ def down(port: Port) -> Outcome:
     return crit("IbPortDown", message, target=port.name, evidence=evidence)
 
 
-@check("check_ib_state", NAMES, timeout=5, settles=("IbPortDown", "IbPortMissing", "IbVerbsMissing"), starting=("IbNotActive",))
+@check(
+    "check_ib_state",
+    NAMES,
+    timeout=5,
+    settles=("IbPortDown", "IbPortMissing", "IbVerbsMissing"),
+    starting=("IbNotActive",),
+)
 def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     """RDMA ports are ACTIVE and LinkUp.
 
