@@ -220,3 +220,22 @@ def test_a_reason_that_there_is_not_is_answered_with_the_nearest():
     assert done.returncode == 2
     assert "did you mean GpuCountMismatch" in done.stderr
     assert nhc("explain", "Xid99999").returncode == 2
+
+
+@pytest.mark.parametrize("words", [["79"], ["Xid", "79"], ["Xid 79"], ["xid-79"], ["XID: 79"], ["079"]])
+def test_an_xid_is_explained_however_it_is_written(words):
+    assert runbooks.find(" ".join(words)) == runbooks.find("Xid79")
+    done = nhc("explain", *words)
+    assert (done.returncode, done.stdout.split(":")[0]) == (0, "Xid79")
+
+
+@pytest.mark.parametrize("words", [["177"], ["Xid", "200"], ["Xid9999"]])
+def test_an_xid_that_is_newer_than_the_catalogue_is_called_so(words):
+    done = nhc("explain", *words)
+    assert done.returncode == 2
+    assert "newer than this catalogue, which ends at 176" in done.stderr
+
+
+def test_a_number_that_nvidia_has_left_out_is_not_called_newer():
+    assert "is not in this catalogue, which ends at 176" in runbooks.unknown_xid("Xid 0")
+    assert runbooks.unknown_xid("GpuLost") == "" == runbooks.unknown_xid("SXid 99999")

@@ -10,12 +10,13 @@ from __future__ import annotations
 import os
 from typing import Callable, List, Optional, Sequence
 
+from nhc.agent.app_faults import leaves_no_finding
 from nhc.agent.event_loop import Loop, Timer
 from nhc.core.host import Host
 from nhc.core.system import process
 from nhc.core.system.backoff import Backoff
 from nhc.node.kernlog.catalogue import Matcher
-from nhc.node.kernlog.match import APP, Match
+from nhc.node.kernlog.match import Match
 
 AGAIN = (1.0, 60.0)
 """Seconds before a journalctl that ended is started again, at first and at most."""
@@ -220,12 +221,12 @@ class KernelJournal:
             self._apps(apps)
 
     def _app_faults(self, lines: Sequence[str]) -> List[Match]:
-        """The faults of applications in these lines of `--output=short` ("Nov 22 05:35:16 host kernel: ...")."""
+        """The faults that leave no finding in these lines of `--output=short` ("Nov 22 05:35:16 host kernel: ...")."""
         faults = []
         for line in dict.fromkeys(lines):
             _stamp, kernel, text = line.partition(" kernel: ")  # another name there is a program's that wrote to kmsg
             match = self._matcher.judge(text) if kernel else None
-            if match is not None and match.severity == APP:
+            if match is not None and leaves_no_finding(self.host, match):
                 faults.append(match)
         return faults
 

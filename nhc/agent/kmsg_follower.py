@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 from typing import Callable, Dict, List, Optional, Sequence
 
+from nhc.agent.app_faults import leaves_no_finding
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.kmsg_filing import Filing
 from nhc.core.host import Host
@@ -20,7 +21,7 @@ from nhc.core.system.kernel_ring import KMSG
 from nhc.node.facts.kernel_lines import Record, parse_record
 from nhc.node.facts.kmsg import boot_time, ring_records
 from nhc.node.kernlog.catalogue import Matcher
-from nhc.node.kernlog.match import APP, Match
+from nhc.node.kernlog.match import Match
 from nhc.node.kernlog.read import Followed
 
 BATCH = 4096
@@ -199,7 +200,7 @@ class Follower:
 
     def _app_faults(self, records: Sequence[Record]) -> List[Match]:
         judged = (self._matcher.judge(record.text) for record in records)
-        return [match for match in judged if match is not None and match.severity == APP]
+        return [match for match in judged if match is not None and leaves_no_finding(self.host, match)]
 
     def hand_over(self) -> Optional[Followed]:
         """What was read since the last time, for a round that need not read the log. None where it has to itself.

@@ -1,6 +1,9 @@
 """Faults of applications in the kernel log: each one event, however many lines it takes."""
 
-from nhc.agent.app_faults import AGAIN, KEPT, AppFaults
+import pytest
+
+from nhc.agent.app_faults import AGAIN, KEPT, AppFaults, leaves_no_finding
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.kernlog.catalogue import Matcher
 
 
@@ -38,3 +41,25 @@ def test_each_device_is_told_of_by_itself_and_memory_is_bounded():
     many = [one._replace(device=f"d{number}") for number in range(KEPT * 2) for one in matches(XID31)]
     faults.publish(many)
     assert len(faults._published) == KEPT
+
+
+ROOT = "22 1 8:2 / / rw - ext4 /dev/sda2 rw\n"
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("EXT4-fs (sdx): Remounting filesystem read-only", True), ("XFS (sdx): Filesystem has been shut down", True),
+        ("EXT4-fs (sda2): Remounting filesystem read-only", False), (XID31, True),
+        ("NVRM: GPU 0000:3b:00.0: RmInitAdapter failed! (0x26:0x56:1463)", False),
+    ],
+)  # fmt: skip
+def test_what_leaves_no_finding_is_an_event(line, told):
+    host = FakeHost({
+        "/proc/self/mountinfo": ROOT, "/proc/swaps": "Filename\n",
+        "/sys/dev/block/8:2": Symlink("../../devices/ata1/block/sda/sda2"),
+    })  # fmt: skip
+    (match,) = matches(line)
+    assert leaves_no_finding(host, match) is told
+    host.remove("/proc/self/mountinfo")
+    assert leaves_no_finding(host, match) is (match.severity == "app"), "then the finding stands"

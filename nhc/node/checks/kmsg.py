@@ -7,12 +7,12 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Metric, Outcome, Verdict, ok, reason_key, unknown, warn
 from nhc.core.timestamps import utc
-from nhc.core.units import text
+from nhc.core.units import show_number, text
 from nhc.node.kernlog.findings import current
 from nhc.node.kernlog.match import FATAL
 from nhc.node.kernlog.read import LogReading, default_log, read_log
 from nhc.node.kernlog.source import DMESG, FILE, JOURNAL, KMSG, BadRules, LogSource
-from nhc.node.kernlog.store import drop, ease
+from nhc.node.kernlog.store import drop, ease, note_foreign
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
@@ -48,6 +48,7 @@ def read(host: Host, where: LogSource, since_boot: bool, kinds: Tuple[str, ...] 
     pairs, gone = beside(host, log.state, pairs)
     if not since_boot:
         if gone:
+            note_foreign(host.memory, where.store, log.state, gone)
             drop(host.memory, where.store, gone)
         ease(host.memory, where.store, log.state, pairs)
     return JudgedLog(log, tuple(pairs))
@@ -163,6 +164,10 @@ def outcomes(log: LogReading, pairs: Sequence[Tuple[str, Finding]], what: str) -
         text = f"{what} tells of no fault that stands ({text})"
     if log.unseen:
         text += f"; {log.unseen} lines of this boot were overwritten before the first run"
+    foreign = log.state.get("foreign", {})
+    if foreign:
+        newest = ", ".join(list(foreign)[-3:])
+        text += f"; {show_number(sum(foreign.values()), 'line')} told of volumes that the node does not mount: {newest}"
     return [*judged, ok(text, metrics=metrics(log, pairs))]
 
 
@@ -178,7 +183,10 @@ def _lost(log: LogReading) -> Outcome:
 def metrics(log: LogReading, pairs: Sequence[Tuple[str, Finding]]) -> Tuple[Metric, ...]:
     seen = log.state.get("seen", {})
     fatal = sum(1 for _key, finding in pairs if finding["severity"] == FATAL)
+    foreign = sum(log.state.get("foreign", {}).values())
+    of_others = (Metric("kernel_log_foreign_lines", foreign),) if foreign else ()
     return (
+        *of_others,
         Metric("kernel_log_fatal", fatal),
         Metric("kernel_log_degraded", len(pairs) - fatal),
         Metric("kernel_log_app_lines", seen.get("app", 0)),

@@ -13,7 +13,7 @@ from nhc.core.language.elsewhere import meant
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.plugins import CHECKS, unreadable
 from nhc.core.units import show_seconds
-from nhc.node.planning.runbooks import brought, reasons, sections
+from nhc.node.planning.runbooks import brought, reasons, sections, unknown_xid
 from nhc.node.planning.runbooks import find as runbook
 
 if TYPE_CHECKING:
@@ -46,19 +46,22 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
 
 
 @click.command()
-@click.argument("name", metavar="CHECK|REASON", shell_complete=_names)
+@click.argument("words", metavar="CHECK|REASON", nargs=-1, required=True, shell_complete=_names)
 @FORMAT
-def explain_command(name: str, form: str) -> None:
+def explain_command(words: Tuple[str, ...], form: str) -> None:
     """Explain a check or a reason.
 
     A check (check_gpu_ecc): what it reads and judges, its options and defaults, where thresholds come from. A reason,
     as reports name it (GpuLost, Xid79, Ext4ReadOnly): what it means, what causes it, what to do, and how to confirm
-    the repair.
+    the repair. A number alone (79) is an Xid's, also as the kernel writes it (Xid 79).
     """
+    name = " ".join(words)
     check = find(name) or find(f"check_{name}")
     if check is None:
         if not _explain_reason(name, form):
-            raise click.UsageError(f"there is no check and no reason called {name}{_suggest(name)}")
+            raise click.UsageError(
+                unknown_xid(name) or f"there is no check and no reason called {name}{_suggest(name)}"
+            )
         return
     if form == "json":
         show(_describe(check))

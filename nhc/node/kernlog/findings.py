@@ -56,6 +56,7 @@ def enter_boot(state: LogState, boot: str, clean: Callable[[Finding], Optional[b
     state["cursor"] = None
     state["seen"] = {}
     state.pop("hung", None)
+    state.pop("foreign", None)
     findings = state.get("findings", {})
     for key, finding in list(findings.items()):
         proved = finding["kind"] not in OF_A_DEVICE or clean(finding)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     Pair = Tuple[str, Finding]
 
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs", "f2fs")
+VOLUMES = (*FILE_SYSTEMS, "block")
 NOT_MOUNTED = ("LogMountFailed", "MountFailed")
 """Codes of file systems that could not be mounted, and so are not in the mount table."""
 BLOCKED = "kernel-log-blocked"
@@ -37,7 +38,7 @@ def depends(finding: Finding) -> bool:
     kind = finding["kind"]
     if kind == "hung" or finding.get("compared"):
         return True
-    if kind in (*FILE_SYSTEMS, "block"):
+    if kind in VOLUMES:
         return bool(finding["device"])
     return bool(kind == "nvme" and finding["severity"] == FATAL) or device_role.asked(finding)
 
@@ -57,7 +58,7 @@ def apart(state: LogState, finding: Finding) -> Finding:
 def beside_node(host: Host, state: LogState, pairs: Sequence[Pair]) -> Tuple[List[Pair], List[Pair]]:
     """Findings as the node's own state has them, and those that it shows to be gone."""
     node: Optional[Volumes] = None
-    on_volumes = (*FILE_SYSTEMS, "block", "nvme")
+    on_volumes = (*VOLUMES, "nvme")
     if any(depends(finding) and finding["kind"] in on_volumes for _key, finding in pairs) or any(
         finding["kind"] == "hung" and finding["severity"] == FATAL for _key, finding in pairs
     ):

@@ -107,12 +107,14 @@ _TOP: Dict[str, Callable[[Any], bool]] = {
     "taken_out": _number,
     "speakers": _table,
     "complained": _table,
+    "foreign": _table,
 }
 _INNER: Dict[str, Callable[[Any], bool]] = {
     "findings": _finding,
     "seen": _count,
     "companions": _number,
     "complained": _number,
+    "foreign": _count,
     "slots": _number,
     "speakers": lambda value: (
         isinstance(value, (list, tuple)) and len(value) == 2 and _text(value[0]) and _number(value[1])

@@ -63,8 +63,8 @@ class LogState(TypedDict, total=False):
     which a program is known, `hung` of hung tasks, `no_callback` when a driver could not be asked for a recovery,
     `slots` when the button of each PCIe slot was pressed to turn it off, `taken_out` when a card was last taken out of
     one, `speakers` which driver spoke for a PCI device, and when it last did, `complained` when each driver said that
-    something failed. `ended`, only where its caller wants to know: fatal findings that lines have ended, the line as
-    `last_line`.
+    something failed, `foreign` how many lines told of faults of volumes that the node does not mount. `ended`, only
+    where its caller wants to know: fatal findings that lines have ended, the line as `last_line`.
     """
 
     boot: str
@@ -85,4 +85,5 @@ class LogState(TypedDict, total=False):
     taken_out: float
     speakers: Dict[str, Tuple[str, float]]
     complained: Dict[str, float]
+    foreign: Dict[str, int]
     ended: Dict[str, Finding]

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from nhc.core.host import Memory
     from nhc.node.kernlog.state_types import Finding, LogState
 
+FOREIGN = 64
+"""Faults of volumes that the node does not mount, remembered until the next boot."""
 KEPT = 256
 """Acknowledgements remembered; the oldest are forgotten first."""
 
@@ -91,6 +93,25 @@ def acknowledge(
         for store in chosen:
             keep(memory, store, load(memory, store))
     return ended
+
+
+def note_foreign(memory: Memory, store: str, state: LogState, gone: Sequence[Tuple[str, Finding]]) -> None:
+    """Count the lines of findings that end because the node does not mount their volume: else nothing tells of them."""
+    from nhc.node.kernlog.node_context import VOLUMES
+
+    anew = {key: finding["count"] for key, finding in gone if finding["kind"] in VOLUMES}
+    if not anew:
+        return
+
+    def change(held: Dict[str, Any]) -> None:
+        foreign = fit(held).setdefault("foreign", {})
+        for key, count in anew.items():
+            foreign[key] = foreign.pop(key, 0) + count
+        while len(foreign) > FOREIGN:
+            del foreign[next(iter(foreign))]
+        state["foreign"] = dict(foreign)
+
+    memory.update(store, change)
 
 
 def drop(memory: Memory, store: str, chosen: Sequence[Tuple[str, Finding]]) -> List[str]:

@@ -25,6 +25,7 @@ _SPEAKS_OF = {
     Scope.BOARD: "the board that the accelerators share",
     Scope.NODE: "the node",
 }
+_CODE = re.compile(r"(?ai)(?:(s?xid)[ :_-]*)?(\d{1,9})")
 FIELDS = ("means", "causes", "do", "confirm", "action", "source")
 
 
@@ -96,6 +97,20 @@ def find(asked: str) -> Optional[Runbook]:
     return _find(asked, blocks()) or _find(asked, brought().blocks)
 
 
+def unknown_xid(asked: str) -> str:
+    """Why a number of an Xid has no runbook; "" for a name that is no Xid's."""
+    from nhc.core.data.reader import table
+
+    code = _CODE.fullmatch(asked)
+    if code is None or (code[1] or "xid").lower() != "xid":
+        return ""
+    last = max(int(row[0]) for row in table("xid.tsv"))
+    number = int(code[2])
+    if number > last:
+        return f"Xid {number} is newer than this catalogue, which ends at {last}: NVIDIA's own says what it means"
+    return f"Xid {number} is not in this catalogue, which ends at {last}"
+
+
 def sections(runbook: Runbook) -> List[Tuple[str, str]]:
     """A runbook as headings with their texts, in the order in which they are read; the first heading is its title."""
     about = ", ".join(item for item in (runbook.title, runbook.severity) if item)
@@ -121,10 +136,10 @@ def explanation(name: str) -> List[Tuple[str, str]]:
 
 def _find(asked: str, known: Dict[str, Dict[str, str]]) -> Optional[Runbook]:
     name = {reason.lower(): reason for reason in known if ":" not in reason}.get(asked.lower(), asked)
-    code = re.fullmatch(r"(?i)(s?xid)[ _-]?(\d+)", name)
+    code = _CODE.fullmatch(name)
     if code:
-        kind = "SXid" if code[1].lower() == "sxid" else "Xid"
-        return _numbered(kind, code[2], known)
+        kind = "SXid" if (code[1] or "").lower() == "sxid" else "Xid"
+        return _numbered(kind, code[2].lstrip("0"), known)
     if name.startswith("NeuronHasError_"):
         return _neuron(name, known)
     if name not in known:

@@ -200,3 +200,29 @@ def test_a_mount_that_failed_stands_until_one_succeeds(line, reason):
     assert [(o.verdict, o.reason) for o in judge_all(node.host, "check_kmsg")[:-1]] == [(Verdict.WARN, reason)]
     node.mounts(ROOT, "92 22 8:32 / /data rw - xfs /dev/sdc rw")
     assert judge_all(node.host.anew(node.host.memory), "check_kmsg")[0].verdict is Verdict.OK
+
+
+@pytest.mark.parametrize(
+    ("line", "key"), [(READ_ONLY, "ext4/ReadOnly/sdx"), (SHUTDOWN, "xfs/Shutdown/sdx"), (OFFLINE, "block/Offline/sdx")]
+)
+def test_a_fault_of_a_volume_that_the_node_does_not_mount_is_counted_and_said(line, key):
+    node = Node()
+    node.says(line.format("sdx"), line.format("sdx"))
+    for _round in range(2):
+        node.host.forget()
+        (last,) = judge_all(node.host, "check_kmsg")
+        assert last.verdict is Verdict.OK
+        assert key in last.message
+        assert next(m.value for m in last.metrics if m.name == "kernel_log_foreign_lines") == 2
+    node.says(line.format("sdx"))
+    node.host.forget()
+    (last,) = judge_all(node.host, "check_kmsg")
+    assert next(m.value for m in last.metrics if m.name == "kernel_log_foreign_lines") == 3
+
+
+def test_a_log_without_such_faults_says_nothing_of_them():
+    node = Node()
+    node.says("usb 1-1: new device")
+    (last,) = judge_all(node.host, "check_kmsg")
+    assert "mount" not in last.message
+    assert all(metric.name != "kernel_log_foreign_lines" for metric in last.metrics)
