@@ -16,7 +16,6 @@ from nhc.store.errors import StoreError
 
 EVERY = 1.0
 """Seconds between two looks into the file; whether it is the same file is asked each time."""
-_MAGIC = b"SQLite format 3\0"
 
 
 class FileIdentity:
@@ -38,13 +37,11 @@ class FileIdentity:
             now = time.monotonic()
             if now - self._looked < EVERY:
                 return
-            with open(self._path, "rb") as file:
-                if file.read(len(_MAGIC)) != _MAGIC:
-                    raise self._changed("the file was overwritten: it is no database")
         except OSError as error:
             raise self._changed(f"the file is gone: {error.strerror}") from None
         try:
-            # A connection of its own: those that are open have pages of before in memory.
+            # By SQLite alone: whoever else closes the file takes this process's locks on it (howtocorrupt.html, 2.2).
+            # And by a connection of its own: those that are open have pages of before in memory.
             with contextlib.closing(sqlite3.connect(f"file:{quote(self._path)}?mode=ro", uri=True, timeout=1.0)) as own:
                 [store] = own.execute("SELECT id FROM store").fetchone()
                 [newest] = own.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()
