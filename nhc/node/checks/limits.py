@@ -207,3 +207,23 @@ def check_limits_tasks(host: Host, warn_at: float = 80.0, crit_at: float = 95.0,
         judge_share("tasks", "TasksLow", each.used, each.limit, (warn_at, crit_at), each.name) for each in groups
     ]
     return _together(outcomes, "control groups")
+
+
+@check("check_limits_cgroups", WARN, CRIT)
+def check_limits_cgroups(host: Host, warn_at: float = 80.0, crit_at: float = 95.0) -> Judged:
+    """More control groups can be made.
+
+    Every job, pod, service and login has some. A kernel can have 65535 with memory accounting, and one that was removed
+    counts until its last page is given back: beyond that no job starts (`cannot create cgroup: No space left on
+    device`). Reads /proc/cgroups, else cgroup.stat, and cgroup.max.descendants of the two topmost levels, where a
+    tree has a limit of its own. WARN from 80 %, CRIT from 95 % in use, as for other tables. SKIP without any.
+
+    Example: * || check_limits_cgroups
+    """
+    trees = limits.group_trees(host)
+    if not trees:
+        return skip("NoCgroups", "no control groups on this node")
+    return _together(
+        [judge_share("control_groups", "CgroupsLow", t.used, t.limit, (warn_at, crit_at), t.name) for t in trees],
+        "control group trees",
+    )

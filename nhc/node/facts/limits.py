@@ -43,3 +43,47 @@ def task_groups(host: Host) -> Tuple[TaskGroup, ...]:
             if count.isdigit() and int(limit):
                 groups.append(TaskGroup(prefix + name, int(count), int(limit)))
     return tuple(groups)
+
+
+MOST_CGROUPS = 65535
+"""Control groups with memory accounting that a kernel can have, removed ones that still hold memory included
+(MEM_CGROUP_ID_MAX in include/linux/memcontrol.h): beyond it mkdir gives ENOSPC."""
+
+
+class GroupTree(NamedTuple):
+    """How many control groups there are below one, and how many there may be. `name` is "" for the node's all."""
+
+    name: str
+    used: int
+    limit: int
+
+
+def group_trees(host: Host) -> Tuple[GroupTree, ...]:
+    """The node's whole tree, and those of the two levels below it that have a limit (cgroup.max.descendants)."""
+    trees = []
+    whole = _memory_groups(host)
+    if whole is not None:
+        trees.append(GroupTree("", whole, MOST_CGROUPS))
+    for path in (*host.glob(f"{CGROUP}/*/cgroup.max.descendants"), *host.glob(f"{CGROUP}/*/*/cgroup.max.descendants")):
+        limit, base = host.read_or(path), path.rpartition("/")[0]
+        counted = _descendants(host, base) if limit.isdigit() else None
+        if counted is not None and int(limit):
+            trees.append(GroupTree(base[len(CGROUP) + 1 :], counted[0], int(limit)))
+    return tuple(trees)
+
+
+def _memory_groups(host: Host) -> Optional[int]:
+    """Groups with memory accounting, by /proc/cgroups, which counts removed ones too, else by cgroup.stat."""
+    for line in host.read_or("/proc/cgroups").splitlines():
+        fields = line.split()
+        if len(fields) == 4 and fields[0] == "memory" and fields[2].isdigit():
+            return int(fields[2])
+    counted = _descendants(host, CGROUP)
+    return None if counted is None else sum(counted)
+
+
+def _descendants(host: Host, base: str) -> Optional[Tuple[int, int]]:
+    """The groups below one, and those removed that still hold memory."""
+    words = dict(line.split()[:2] for line in host.read_or(f"{base}/cgroup.stat").splitlines() if len(line.split()) > 1)
+    alive, dying = words.get("nr_descendants", ""), words.get("nr_dying_descendants", "")
+    return (int(alive), int(dying) if dying.isdigit() else 0) if alive.isdigit() else None

@@ -69,3 +69,35 @@ def test_services_at_their_limit():
 def test_no_group_has_a_limit():
     assert judge(FakeHost(group("system.slice", 300, "max")), "check_limits_tasks").verdict is Verdict.SKIP
     assert judge(FakeHost(), "check_limits_tasks").verdict is Verdict.SKIP
+
+
+HEADER = "#subsys_name\thierarchy\tnum_cgroups\tenabled\n"
+TREE = "/sys/fs/cgroup"
+
+
+@pytest.mark.parametrize(
+    ("files", "verdict"),
+    [
+        ({"/proc/cgroups": f"{HEADER}cpu\t0\t60000\t1\nmemory\t0\t900\t1\n"}, Verdict.OK),
+        ({"/proc/cgroups": f"{HEADER}memory\t0\t55000\t1\n"}, Verdict.WARN),
+        ({"/proc/cgroups": f"{HEADER}memory\t0\t65535\t1\n"}, Verdict.CRIT),
+        ({f"{TREE}/cgroup.stat": "nr_descendants 400\nnr_dying_descendants 64000\n"}, Verdict.CRIT),
+        ({f"{TREE}/cgroup.stat": "nr_descendants 400\nnr_dying_descendants 3\n"}, Verdict.OK),
+        ({}, Verdict.SKIP),
+    ],
+)
+def test_control_groups_of_the_whole_node(files, verdict):
+    found = judge(FakeHost(files), "check_limits_cgroups")
+    assert (found.verdict, found.reason) == (
+        verdict,
+        {2: "CgroupsLow", 4: "CgroupsLow", 0: "NoCgroups"}.get(verdict, ""),
+    )
+
+
+def test_a_tree_with_a_limit_of_its_own():
+    base = f"{TREE}/kubepods.slice/pods"
+    host = FakeHost({f"{TREE}/cgroup.stat": "nr_descendants 99\nnr_dying_descendants 0\n",
+                     f"{base}/cgroup.max.descendants": "100\n", f"{base}/cgroup.stat": "nr_descendants 97\n",
+                     f"{TREE}/system.slice/cgroup.max.descendants": "max\n"})  # fmt: skip
+    found = judge(host, "check_limits_cgroups")
+    assert (found.verdict, found.target) == (Verdict.CRIT, "kubepods.slice/pods")
