@@ -8,12 +8,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.agent.event_loop import Timer
+from nhc.agent.kmsg_follower import Follower
 from nhc.agent.npd_conditions import FALSE, REMOVED, TRUE, UNKNOWN, RuleConditions
 from nhc.agent.npd_config import Default, load_log_monitor, load_plugin_monitor
 from nhc.agent.npd_logs import FileFollower, JournalFollower, LogReader
+from nhc.agent.npd_monitors import Monitors
 from nhc.agent.npd_stats import Stats
 from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError
+from nhc.core.state.store import State
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.facts.kernel_lines import Record
 from nhc.node.kernlog.npd_rules import go_duration
@@ -593,3 +596,39 @@ def test_the_default_of_a_condition_that_was_removed_is_published_for_a_while(ke
     assert once_more.published() == [shown]
     now[0] += 2
     assert once_more.published() == []
+
+
+class Told:
+    """What monitors emit and count."""
+
+    def __init__(self):
+        self.events = []
+
+    def emit(self, what, more):
+        self.events.append((what, more.get("status", "")))
+
+    def count_problem(self, _kind, _reason, _times=1):
+        """Nothing."""
+
+
+def test_a_kernel_log_that_cannot_be_opened_is_unknown_and_what_it_said_meanwhile_is_read_later(tmp_path):
+    played, told = Played("exit 0"), Told()
+    kmsg = Follower(played.loop, played.host, State(str(tmp_path / "state")), lambda: None, lambda _line: None)
+    monitors = Monitors([load_log_monitor(write(tmp_path, KERNEL))], [], [])
+    assert not kmsg.start()
+    monitors.start(played.host, played.loop, told, lambda: None, kmsg)
+    (shown,) = monitors.conditions()
+    assert (shown["status"], told.events) == (UNKNOWN, [])
+    assert "/dev/kmsg" in shown["message"]
+    os.makedirs(os.path.dirname(played.host.path("/dev/kmsg")), exist_ok=True)
+    os.mkfifo(played.host.path("/dev/kmsg"))
+    writer = os.open(played.host.path("/dev/kmsg"), os.O_RDWR | os.O_NONBLOCK)  # with nobody to write, it would end
+    played.host.system.kernel.append("4,7,5000000,-;task docker:20744 blocked for more than 120 seconds.")
+    played.host.system.uptime = 10.0
+    assert kmsg.start()
+    played.clock += 2
+    played.until(lambda: monitors.conditions()[0]["status"] == TRUE)
+    assert told.events == [("condition.changed", FALSE), ("condition.changed", TRUE)]
+    kmsg.close()
+    os.close(writer)
+    monitors.close()

@@ -38,13 +38,14 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     FALSE,
     JOB_ERROR,
     KERNEL_LOG,
+    KUBELET,
     Condition,
     read_conditions,
     write_conditions,
 )
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.hand import drain, drain_one, known_nodes, uncordon
-from nhc_adapters.kubernetes.nodes.known_types import KUBELET, bad_statuses, strangers
+from nhc_adapters.kubernetes.nodes.known_types import bad_statuses, strangers
 from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
 from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load

@@ -43,8 +43,8 @@ from nhc_adapters.kubernetes.nodes.following import FollowedNodes
 from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved
-from nhc_adapters.kubernetes.nodes.overruled import ended_since
-from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, ended_since
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import PLACES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import KEY
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
@@ -141,7 +141,8 @@ class Adapter(Kubernetes):
             str(node["metadata"]["name"]): _KeptNode(
                 machine_of(node), requests_on_nodes.asked(node, self.sources),
                 read_own_mark(node) is not None and released(node),
-                ended_since(node, self.bad, now, self._conditions.of(node, now)),
+                ended_since(node, self.bad, now, self._conditions.of(node, now)) if OVERRULED in annotations_of(node)
+                else {},
                 work_moved(node) and not unheard([node]), str(node["metadata"].get("uid") or ""),
                 device_plugin(node),
             )

@@ -154,6 +154,7 @@ GOOD: dict[str, Any] = {"name": "x", "conditions": [], "states": {}, "faults": [
         ({"condition": []}, "condition"),
         ({"conditions": [{"type": "A", "bad": "Maybe", "good": {"reason": "r"}}]}, "conditions[0].bad"),
         ({"conditions": [{"type": "A"}]}, "conditions[0].good.reason"),
+        ({"conditions": [{"type": "DiskPressure", "good": {"reason": "r"}}]}, "conditions[0].type"),
         ({"faults": [{"type": "A", "action": "explode"}]}, "faults[0].action"),
         ({"faults": [{"type": "A", "for": -1}]}, "faults[0].for"),
         ({"faults": [{"type": "A", "for": "soon"}]}, "faults[0].for"),

@@ -32,6 +32,7 @@ from nhc_adapters.kubernetes.doctor.installation import (
     spec_of,
     why_waiting,
 )
+from nhc_adapters.kubernetes.nodes.known_types import strangers
 from nhc_adapters.kubernetes.nodes.view import node_state
 
 SKEW = 30.0
@@ -85,6 +86,10 @@ def settings(site: Installation) -> Iterator[DoctorFinding]:
     except SettingsError as error:
         yield DoctorFinding(PROBLEM, "settings", str(error), f"kubectl -n {site.namespace} edit configmap {SETTINGS}")
         return
+    strange = strangers(site.settings.faults, site.nodes, site.settings.vocabularies)
+    for level, lines in ((PROBLEM, strange.refused), (WARN, strange.unseen)):
+        for line in lines:
+            yield DoctorFinding(level, "settings", line, "see `faults`")
     if site.settings.apply:
         yield DoctorFinding(OK, "settings", "the controller acts (apply = true)")
     else:

@@ -35,6 +35,9 @@ KERNEL_LOG = "NhcKernelLogFault"
 ALLOCATABLE = "NhcAllocatableProblem"
 """Fewer accelerators can be given out than should be: the controller writes it, from the node's status."""
 
+KUBELET = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
+"""The conditions that Kubernetes itself writes."""
+
 CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, ALLOCATABLE)
 """The conditions that the controller itself sets. It writes each once, when it changes."""
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import Any, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
 from nhc.core.timestamps import AHEAD, is_recent
-from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, UNKNOWN, Condition
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KUBELET, UNKNOWN, Condition
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
@@ -26,7 +26,7 @@ OPERATOR = "operator"
 SILENT_AFTER = 900.0
 """Seconds without a heartbeat after which a condition no longer counts: three heartbeats."""
 
-NEVER_STALE = frozenset({"Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable", *CLUSTER_SIDE})
+NEVER_STALE = frozenset({*KUBELET, *CLUSTER_SIDE})
 """Conditions whose heartbeat proves nothing: the node controller writes those of a silent kubelet, and the network's
 and our controller's own are written once."""
 

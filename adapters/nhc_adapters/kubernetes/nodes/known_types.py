@@ -4,12 +4,10 @@ from __future__ import annotations
 
 from typing import Any, FrozenSet, Iterable, Mapping, NamedTuple, Sequence
 
-from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, TRUE, read_conditions
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KUBELET, TRUE, read_conditions
 from nhc_adapters.kubernetes.nodes.overruled import Bad
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
-
-KUBELET = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 
 NPD = (
     "FrequentKubeletRestart", "FrequentDockerRestart", "FrequentContainerdRestart", "FrequentUnregisterNetDevice",

@@ -11,7 +11,7 @@ from typing import Any, Dict, List, Mapping, Optional, Tuple
 from nhc.core.model import Action
 from nhc.core.system.bounded_read import parse_json, read_text
 from nhc.core.units import seconds
-from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE
+from nhc_adapters.kubernetes.nodes.conditions import FALSE, KUBELET, TRUE
 from nhc_adapters.kubernetes.nodes.vocabulary import (
     EFFECTS,
     KEY,
@@ -104,9 +104,11 @@ class _VocabularyReader:
         bad = self.text(raw, "bad", place, TRUE)
         if bad not in (TRUE, FALSE):
             raise self.fail(f"{place}.bad", "True or False", bad)
-        good = raw.get("good") or {}
+        good, kind = raw.get("good") or {}, self.text(raw, "type", place)
+        if kind in KUBELET:
+            raise self.fail(f"{place}.type", "a type of its own: Kubernetes writes this one", kind)
         return ConditionRule(
-            self.text(raw, "type", place),
+            kind,
             bad,
             self.texts(raw, "checks", place),
             self.texts(raw, "reasons", place),
