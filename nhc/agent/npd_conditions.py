@@ -50,10 +50,19 @@ class RuleConditions:
         self.removed: Dict[str, NodeCondition] = {}
         """Conditions whose rules are gone, as they are published for REMOVED seconds more: at their default."""
         self._leaving: List[EventDetails] = []
+        self._beginning = False
 
     def connect(self, emit: Callable[[str, EventDetails], None], count: Callable[[str, str, int], None]) -> None:
         """From now on events go to `emit`, and problems are counted by `count`."""
         self.emit, self.count = emit, count
+
+    def begin(self) -> None:
+        """The logs are opened now. That one cannot be read then is no change: no event tells of it."""
+        self._beginning = True
+
+    def begun(self) -> None:
+        """From now on it is one."""
+        self._beginning = False
 
     def define(self, defaults: Sequence[Default], source: str) -> None:
         for default in defaults:
@@ -131,7 +140,8 @@ class RuleConditions:
         details: EventDetails = {
             "type": condition, "status": status, "reason": reason, "message": message, "source": source,
         }  # fmt: skip
-        self.emit("condition.changed", details)
+        if not (self._beginning and status == UNKNOWN):
+            self.emit("condition.changed", details)
         return True
 
     def published(self) -> List[NodeCondition]:

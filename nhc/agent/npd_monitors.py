@@ -17,7 +17,7 @@ from nhc.core.model import Verdict
 from nhc.core.plan import BUILT_IN, Item
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.kernel_ring import KMSG
-from nhc.marks.ports.sinks import EventDetails, NodeCondition
+from nhc.marks.ports.sinks import NodeCondition
 from nhc.node.kernlog.npd_rules import PERMANENT
 
 if TYPE_CHECKING:
@@ -110,10 +110,10 @@ class Monitors:
         """Begin to follow the logs. `changed` is called when a condition is another; `kmsg` follows the kernel's."""
         self._host, self._on_change = host, changed
         self.conditions_kept.connect(publisher.emit, publisher.count_problem)
+        self.conditions_kept.begin()
         for reason in self._seeds:
             publisher.count_problem("", reason, 0)
         loop.after(0.0, self.conditions_kept.tell_removed)  # once there are sinks to hear it
-        self.conditions_kept.emit = _tell_nobody  # that a log cannot be read when we begin is no change
         now = host.time()
         booted = now - host.monotonic()
         kernel: List[LogReader] = []
@@ -136,7 +136,7 @@ class Monitors:
                 reader.begin_at(booted + reader.monitor.delay)
             kmsg.tell_every_record(self._read_ring)
             self._look_at_ring()
-        self.conditions_kept.emit = publisher.emit
+        self.conditions_kept.begun()
 
     def _journal(self, host: Host, loop: Loop, reader: LogReader, booted: float) -> JournalFollower:
         """As with the kernel's own: what came since the last read before a restart is new, however long ago."""
@@ -256,10 +256,6 @@ class Monitors:
         """Go on from the monitors of the configuration before, and end those."""
         before.close()
         self.load(before.dump())
-
-
-def _tell_nobody(_what: str, _more: EventDetails) -> None:
-    """No event."""
 
 
 def _item(plugin: PluginMonitor, rule: PluginRule, number: int) -> Item:

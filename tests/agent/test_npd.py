@@ -632,3 +632,16 @@ def test_a_kernel_log_that_cannot_be_opened_is_unknown_and_what_it_said_meanwhil
     kmsg.close()
     os.close(writer)
     monitors.close()
+
+
+def test_what_a_log_holds_when_the_agent_begins_is_told(tmp_path):
+    """By the look-back: a line of a moment ago is an event, and a condition that it sets is one."""
+    played, told = Played("exit 0"), Told()
+    raw = {**KERNEL, "plugin": "filelog", "logPath": "/log", "pluginConfig": {}}
+    monitors = Monitors([load_log_monitor(write(tmp_path, raw))], [], [])
+    played.host.system.uptime = 1000.0
+    stamp = "Nov 14 22:13:20 n1 kernel: "
+    played.host.write("/log", f"{stamp}{OOM}\n{stamp}task docker:20744 blocked for more than 120 seconds.\n")
+    monitors.start(played.host, played.loop, told, lambda: None, None)
+    assert told.events == [("log.event", ""), ("condition.changed", TRUE)]
+    monitors.close()

@@ -41,7 +41,7 @@ def wrong_clock(ahead: float) -> str:
     return f"its clock is {shown} {'ahead' if ahead > 0 else 'behind'}"
 
 
-class _Seen(NamedTuple):
+class _TimesSeen(NamedTuple):
     """A condition's status and times as they are written, and its times as they count."""
 
     status: str
@@ -51,7 +51,7 @@ class _Seen(NamedTuple):
     counts_seen: float
 
 
-class _Node(NamedTuple):
+class _NodeSeen(NamedTuple):
     """`ahead` is how far its clock is by the last heartbeat that we saw come, `clock` what is said of it: a single
     heartbeat from behind may have reached us late. `booted` is when we saw it boot, -inf for before we looked.
     """
@@ -60,7 +60,7 @@ class _Node(NamedTuple):
     looked: float
     boot: str
     booted: float
-    conditions: Mapping[str, _Seen]
+    conditions: Mapping[str, _TimesSeen]
     ahead: float
     clock: float
 
@@ -69,7 +69,7 @@ class ConditionsSeen:
     """The times of each node's conditions as we saw them last."""
 
     def __init__(self) -> None:
-        self._nodes: Dict[str, _Node] = {}
+        self._nodes: Dict[str, _NodeSeen] = {}
 
     def forget(self, name: str) -> None:
         """A node is gone."""
@@ -81,7 +81,7 @@ class ConditionsSeen:
         boot, known = boot_id(node), self._nodes.get(name)
         if known is not None and known.uid != uid:
             known = None  # another registration
-        seen: Dict[str, _Seen] = {}
+        seen: Dict[str, _TimesSeen] = {}
         counts: Dict[str, Condition] = {}
         ahead, clock = (known.ahead, known.clock) if known is not None else (0.0, 0.0)
         for kind, condition in read_conditions(node).items():
@@ -101,21 +101,21 @@ class ConditionsSeen:
                         clock = wrong if wrong >= 0 or abs(wrong - ahead) <= AHEAD else clock
                         ahead = wrong
                     since, at = _as_it_came(condition, before, now, ahead)
-                seen[kind] = _Seen(sys.intern(condition.status), condition.since, condition.seen, since, at)
+                seen[kind] = _TimesSeen(sys.intern(condition.status), condition.since, condition.seen, since, at)
             counts[kind] = condition.at(seen[kind].counts_since, seen[kind].counts_seen)
         looked = now if known is None else known.looked
         booted = float("-inf") if known is None else known.booted if known.boot == boot else now
-        self._nodes[name] = _Node(uid, looked, boot, booted, seen, ahead, clock)
+        self._nodes[name] = _NodeSeen(uid, looked, boot, booted, seen, ahead, clock)
         before_boot = frozenset(kind for kind, condition in counts.items() if condition.seen <= booted)
         return HeardNode(counts, looked, clock, before_boot)
 
 
-def _is_word(condition: Condition, before: Optional[_Seen]) -> bool:
+def _is_word(condition: Condition, before: Optional[_TimesSeen]) -> bool:
     """Whether a condition that differs is its writer's word: what is set to Unknown without a heartbeat is our own."""
     return before is None or before.seen != condition.seen or condition.status != UNKNOWN
 
 
-def _as_it_came(condition: Condition, before: Optional[_Seen], now: float, ahead: float) -> Tuple[float, float]:
+def _as_it_came(condition: Condition, before: Optional[_TimesSeen], now: float, ahead: float) -> Tuple[float, float]:
     """Since when a condition has its status, and when it was said, by our clock, as we saw it change."""
     word = _is_word(condition, before)
     at = before.counts_seen if before is not None and not word else now if ahead else min(condition.seen, now)
