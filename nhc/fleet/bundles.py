@@ -15,7 +15,7 @@ import stat
 import sys
 import sysconfig
 import urllib.parse
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import __version__
 
@@ -178,9 +178,16 @@ def config_files(path: str, contents: Dict[str, bytes]) -> None:
         for line in parse_text(contents[file].decode(errors="replace"), file):
             parts = line.check.split(None, 1)
             if len(parts) == 2 and parts[0] == "include" and not parts[1].startswith("/"):
-                todo += _included(f"{os.path.dirname(file)}/{parts[1].strip()}")
+                pattern = os.path.normpath(f"{os.path.dirname(file)}/{parts[1].strip()}")
+                todo += _included(pattern)
+                if not _included(pattern) and os.path.isdir(os.path.dirname(pattern)):
+                    contents[f"{os.path.dirname(pattern)}/{EMPTY}"] = b""
 
 
-def _included(pattern: str) -> Iterable[str]:
+EMPTY = ".empty"
+"""A file by which a directory that an include looks through, and that holds nothing, is there on the node, too."""
+
+
+def _included(pattern: str) -> Sequence[str]:
     """The files of an include: one that is missing is the node's to complain about."""
     return sorted(name for name in glob.glob(pattern) if os.path.isfile(name))

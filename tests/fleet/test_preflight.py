@@ -6,6 +6,7 @@ import subprocess
 
 import pytest
 
+from nhc.fleet.bundles import config_files
 from tests.fleet.conftest import HOSTS, aliases
 from tests.support import ssh
 
@@ -155,3 +156,13 @@ def test_passwords_of_the_environment_reach_no_program_that_does_not_ask(fleet, 
     text = seen.read_text()
     assert text.count("\nPATH=") >= 2
     assert "s3cret" not in text
+
+
+def test_a_directory_that_an_include_finds_empty_is_there_on_the_node_too(tmp_path):
+    """Else the node would call it a mistake that there is none."""
+    (tmp_path / "conf.d").mkdir()
+    config = tmp_path / "nhc.conf"
+    config.write_text("* || check_fs_mount_rw /\ninclude conf.d/*.conf\ninclude none/*.conf\n")
+    contents = {}
+    config_files(str(config), contents)
+    assert set(contents) == {str(config), f"{tmp_path}/conf.d/.empty"}

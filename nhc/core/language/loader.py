@@ -71,7 +71,7 @@ def load_check(
 
 
 class Validation(NamedTuple):
-    """What `nhc config check` says: problems, how many lines and checks were read, and notes on the site's scripts."""
+    """What `nhc config check` says: problems, how many lines and checks were read, and notes."""
 
     problems: Tuple[Problem, ...]
     lines: int
@@ -100,7 +100,7 @@ def validate(
     problems = [*builder.fatal, *builder.problems]
     order = {file: index for index, file in enumerate(builder.files)}
     problems.sort(key=lambda problem: (order.get(problem.file, -1), problem.line, problem.column))
-    return Validation(tuple(problems), builder.lines, len(builder.items), builder.scripts.notes)
+    return Validation(tuple(problems), builder.lines, len(builder.items), (*builder.scripts.notes, *builder.notes))
 
 
 def without_lines(

@@ -52,6 +52,7 @@ class PlanBuilder:
         self.external = external_matcher(settings)
         self.items: List[Item] = []
         self.problems: List[Problem] = []
+        self.notes: List[str] = []
         self.fatal = [Problem(path, 0, 0, why) for path in scripts.paths for why in (untrusted(path),) if why]
         self.files: Dict[str, str] = {}
         self.inputs: List[str] = []
@@ -67,7 +68,7 @@ class PlanBuilder:
         self._judge.close()
         if self.fatal or (strict and self.problems):
             raise ConfigError([*self.fatal, *self.problems])
-        notes = (*self.scripts.notes, *(problem.show() for problem in self.problems))
+        notes = (*self.scripts.notes, *self.notes, *(problem.show() for problem in self.problems))
         asked = self.external is not None or self._undecided or any("@" in target for target in self._targets)
         # Site scripts take defaults from the environment, so they decide too.
         inputs = () if asked or self.scripts.paths else (*self.inputs, *self.scripts.directories)
@@ -276,8 +277,21 @@ class PlanBuilder:
         from glob import glob
 
         self.inputs.append(os.path.dirname(path))
-        for included in sorted(glob(path)):
+        found = sorted(glob(path))
+        for included in found:
             self.file(included, line)
+        if not found:
+            self._included_nothing(line, path)
+
+    def _included_nothing(self, line: RawLine, path: str) -> None:
+        """A pattern that no file matches: a directory may be empty, one that is not there is a mistake."""
+        directory = os.path.dirname(path)
+        while any(char in directory for char in "*?["):
+            directory = os.path.dirname(directory)
+        if os.path.isdir(directory or "."):
+            self.notes.append(f"{line.source}: no file matches {path}: nothing is included")
+            return
+        self._unread(line, f"there is no directory {directory}: nothing is included", line.check_offset)
 
     def _options(self, line: RawLine) -> LineOptions:
         options = LineOptions()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import sys
 
-from nhc.core.language import site_settings
+from nhc.core.language import site_settings, trust
 from nhc.core.light import TYPE_CHECKING
 from nhc.hooks.job_environment import BadArgument
 
@@ -73,7 +73,14 @@ def resolve(hook: str, arguments: List[str]) -> Dict[str, str]:
             raise BadArgument(f"{argument!r} is not an option of nhc-{hook}")
     path = site_settings.path_of()
     if path:
-        settings.update(site_settings.read(path, settings, hook=True))
+        try:
+            settings.update(site_settings.read(path, settings, hook=True))
+        except trust.Untrusted:
+            raise
+        except ValueError as error:  # a person's mistake, not ours
+            from nhc.core.language.problems import ConfigError, Problem
+
+            raise ConfigError([Problem(path, 0, 0, str(error).removeprefix(f"{path}: "))]) from None
     directory = settings["CONFDIR"]
     if "CONFFILE" not in settings:
         own = f"{directory}/nhc-{hook}.conf"

@@ -8,6 +8,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.resource_manager import resource_manager
 from nhc.core.system.node_name import scheduler_name
+from nhc.node.facts.processes import all_args
 
 if TYPE_CHECKING:
     from typing import Callable, Dict, FrozenSet
@@ -59,9 +60,19 @@ def job_users(host: Host) -> FrozenSet[str]:
     return read(host)
 
 
+def slurm_nodes_here(host: Host) -> List[str]:
+    """What Slurm calls this node, and the other nodes whose slurmd run on this host (`slurmd -N n2`)."""
+    names = [scheduler_name(host.environ, host.settings, host.system.hostname(), host.read_or)]
+    for _pid, args in all_args(host):
+        program, *words = args.split() or [""]
+        if program.rpartition("/")[2] == "slurmd":
+            names += [after for word, after in zip(words, words[1:]) if word == "-N"]
+            names += [word[2:] for word in words if word.startswith("-N") and word != "-N"]
+    return list(dict.fromkeys(names))
+
+
 def _slurm(host: Host) -> FrozenSet[str]:
-    name = scheduler_name(host.environ, host.settings, host.system.hostname(), host.read_or)
-    node = host.setting("SQUEUE_NODE").split() or ["-w", name]
+    node = host.setting("SQUEUE_NODE").split() or ["-w", ",".join(slurm_nodes_here(host))]
     form = host.setting("SQUEUE_FMT_ARGS").split() or ["--noheader", "-o", "%u"]
     argv = [*(host.setting("SQUEUE_CMD").split() or ["squeue"]), *node, *form]
     try:

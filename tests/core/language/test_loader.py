@@ -498,3 +498,32 @@ def test_a_configuration_has_a_limit(tmp_path: Path) -> None:
     path.touch()
     os.truncate(path, (64 << 20) + 1)
     assert validate([str(path)]).problems[0].show() == f"{path}: larger than 64 MiB"
+
+
+class TestAnIncludeThatMatchesNothing:
+    """Its checks would not run, and nobody would know."""
+
+    @pytest.mark.parametrize("pattern", ["none/*.conf", "none/*/x.conf", "/nonexistent/conf.d/*.conf"])
+    def test_a_directory_that_is_not_there_is_a_mistake(self, tmp_path: Path, pattern: str) -> None:
+        path = tmp_path / "nhc.conf"
+        path.write_text(f"* || check_fs_mount_rw /\n* || include {pattern}\nlogin* || include other/*.conf\n")
+        plan = load([str(path)], "n1")
+        assert [(item.kind, item.source) for item in plan.items][1:] == [(UNDECIDED, f"{path}:2")]
+        assert plan.items[1].argv[0] == "BadLine"
+        (problem,) = validate([str(path)], "n1").problems
+        assert (problem.line, "there is no directory" in problem.message) == (2, True)
+
+    @pytest.mark.parametrize("pattern", ["conf.d/*.conf", "conf.d/gpu-?.conf", "*/extra.conf"])
+    def test_an_empty_one_is_a_note(self, tmp_path: Path, pattern: str) -> None:
+        path = tmp_path / "nhc.conf"
+        (tmp_path / "conf.d").mkdir()
+        path.write_text(f"* || check_fs_mount_rw /\ninclude {pattern}\n")
+        plan = load([str(path)], "n1")
+        assert [item.name for item in plan.items] == ["check_fs_mount_rw"]
+        (note,) = plan.notes
+        assert note.startswith(f"{path}:2: no file matches ")
+        validation = validate([str(path)], "n1")
+        assert (validation.problems, len(validation.notes)) == ((), 1)
+        (tmp_path / "conf.d" / "gpu-1.conf").write_text("* || check_mem_free 1G\n")
+        (tmp_path / "conf.d" / "extra.conf").write_text("* || check_mem_free 1G\n")
+        assert len(load([str(path)], "n1").items) > 1

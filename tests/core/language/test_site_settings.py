@@ -298,3 +298,15 @@ def test_hooks_of_two_slurmd_judge_each_by_its_own_name(tmp_path, hook):
         node.env["SLURMD_NODENAME"] = name
         done = node.hook(hook, *words)
         assert ("/nonexistent/n1" in done.stdout + done.stderr) is sick, name
+
+
+@pytest.mark.thorough
+def test_a_settings_file_that_bash_cannot_read_is_a_mistake_of_the_site_and_no_error_of_ours(tmp_path):
+    need("root", os.geteuid() == 0, "to give a command an /etc/default of its own")
+    node = Node(tmp_path)
+    node.file.write_text(f"CONFDIR={tmp_path}/etc\nMARK_OFFLINE=0\nexit 0\n")
+    for hook in ("prolog", "epilog"):
+        done = node.hook(hook)
+        assert done.returncode == 0
+        assert "configuration cannot be used, nothing is checked: /etc/default/nhc" in done.stderr
+        assert "internal error" not in done.stderr

@@ -38,6 +38,16 @@ def test_an_idle_node_asks_no_resource_manager():
     assert host.system.ran == []
 
 
+def test_the_jobs_of_every_slurmd_of_the_host_count():
+    """Two slurmd share the host: whose job runs as n2 is no stranger to n1."""
+    first, second = Process(900, "/usr/sbin/slurmd -D -N n1"), Process(901, "/usr/sbin/slurmd -Nn2 -D")
+    alone = {("squeue", "-w", "n1,n2"): "alice\nmallory\n", "squeue": "alice\n"}
+    settings = {**SLURM, "NHC_NODE_NAME": "n1"}
+    host = cluster(first, second, ROGUE, settings=settings, commands=alone)
+    host.write("/etc/passwd", host.read("/etc/passwd") + "mallory:x:31337:31337::/home/mallory:/bin/sh\n")
+    assert judge(host, "check_ps_unauth_users die").verdict is Verdict.OK
+
+
 @pytest.mark.parametrize(
     ("commands", "settings"),
     [
