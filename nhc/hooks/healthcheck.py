@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 MEMORY = "mark"
 REREAD = 900.0
-UNTOLD, SAID_AGAIN = "untold", 3600.0
+SAID, SAID_AGAIN = "said", 3600.0
+"""What the health check logged last of a node that stays as it is, and the seconds after which it says that again."""
 
 
 def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> int:
@@ -54,7 +55,10 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
         return 0 if watch_only(settings) else 1
-    log_marking(report, done.effect, done.message)
+    if done.effect is not Effect.REFUSED or mark is None or _is_new(report, f"{mark.why}: {done.message}", state):
+        log_marking(report, done.effect, done.message)
+    if done.effect is Effect.CHANGED and state.load(SAID).get(report.host):
+        state.update(SAID, lambda memory: memory.pop(report.host, None))
     if not after_boot and any(node_state.rebooting for node_state in states if mark or node_state.out_by_us):
         from nhc.hooks.after_boot import look_again
 
@@ -74,13 +78,19 @@ def _log_untold(report: Report, state: State) -> None:
     """Log that nobody can tell how the node is, when that or its reason is new, and once in SAID_AGAIN."""
     from nhc.hooks.outcome import not_told
 
-    why, now = not_told(report), time.time()
-    last = state.load(UNTOLD).get(report.host)
+    why = not_told(report)
+    if _is_new(report, why, state):
+        log.warn(f"healthcheck: could not tell whether {report.host} is healthy; it stays as it is{why}")
+
+
+def _is_new(report: Report, why: str, state: State) -> bool:
+    """Whether this was not logged of the node in the last SAID_AGAIN seconds; it is remembered as logged."""
+    now, last = time.time(), state.load(SAID).get(report.host)
     told, at = (last.get("why"), last.get("at")) if isinstance(last, dict) else (None, None)
     if told == why and isinstance(at, (int, float)) and 0 <= now - at < SAID_AGAIN:
-        return
-    state.update(UNTOLD, lambda memory: memory.update({report.host: {"why": why, "at": now}}))
-    log.warn(f"healthcheck: could not tell whether {report.host} is healthy; it stays as it is{why}")
+        return False
+    state.update(SAID, lambda memory: memory.update({report.host: {"why": why, "at": now}}))
+    return True
 
 
 def mark_here(adapter: Marker, report: Report, mark: Mark, settings: Mapping[str, str], state: State) -> Applied:

@@ -26,7 +26,7 @@ from nhc.marks.ports.adapter import (
     Operation,
     PlannedOperation,
 )
-from nhc.marks.ports.marks import mark_text, may_clear, may_mark, out_by_nhc
+from nhc.marks.ports.marks import mark_text, may_clear, may_mark, out_by_nhc, same_cause
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
@@ -87,7 +87,7 @@ def take_out(
     if effect is not Effect.CHANGED or state is None:
         return Applied(node, effect, why)
     bound = _bound(settings) if state.available else Limit()
-    full = _full(adapter, node, bound)
+    full = _full(adapter, node, bound, mark)
     if full:
         return Applied(node, Effect.REFUSED, full)
     if watch_only(settings):
@@ -111,15 +111,17 @@ def _scopes(everyone: Sequence[NodeState], node: str) -> Iterator[Tuple[str, Lis
         yield f" of {group}", [state for state in everyone if group in state.groups]
 
 
-def _full(adapter: Marker, node: str, bound: Limit) -> str:
+def _full(adapter: Marker, node: str, bound: Limit, mark: Mark) -> str:
     """Why there is no room for this node's mark beside those of others, "" where there is. Raises AdapterError."""
     if bound == Limit():
         return ""
     for where, nodes in _scopes(adapter.nodes(), node):
-        out = sum(out_by_nhc(other) for other in nodes if other.name != node)
+        out = [other for other in nodes if other.name != node and out_by_nhc(other)]
         there = sum(not other.absent for other in nodes)
-        if out >= bound.of(there):
-            return f"{out} of {there} nodes{where} are marked already, NHC_MAX_DRAINED is {bound.show()}"
+        if len(out) >= bound.of(there):
+            alike = sum(other.mark is not None and same_cause(other.mark, mark) for other in out)
+            shared = f", {alike} of them for the same fault" if alike else ""
+            return f"{len(out)} of {there} nodes{where} are marked already{shared}; NHC_MAX_DRAINED is {bound.show()}"
     return ""
 
 

@@ -172,6 +172,18 @@ def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path
     assert {name for name, status in ended.items() if status == UNHEALTHY} == out, "who is in service starts the job"
 
 
+def test_a_node_that_the_bound_keeps_in_service_says_so_once_an_hour_and_how_many_share_its_fault(
+    scheduler, state, capsys
+):
+    scheduler.states["n2"] = NodeState("n2", "drain", False, mark=Mark("check_x: bad"))
+    for _round in range(3):
+        assert run("healthcheck", report(BAD), state) == 0
+    (said,) = [line for line in capsys.readouterr().err.splitlines() if "not marked" in line]
+    assert "1 of 3 nodes are marked already, 1 of them for the same fault; NHC_MAX_DRAINED is 50%" in said
+    assert run("healthcheck", report(crit("Y", "worse")), state) == 0
+    assert "worse; not marked" in capsys.readouterr().err
+
+
 def test_the_bound_counts_in_each_partition_of_the_node(scheduler, state):
     """Two GPU nodes of ten: half of all is five, half of the partition one."""
     for number in range(1, 11):
