@@ -11,7 +11,7 @@ from nhc.core.system.node_name import scheduler_name
 from nhc.node.facts.processes import all_args
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, FrozenSet
+    from typing import Callable, Dict, FrozenSet, List
 
 
 class JobsUnknown(Exception):
