@@ -141,7 +141,7 @@ def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, 
     if form.get("confirm", "") != str(nodes):
         raise RequestRefused(f"it concerns {nodes} nodes: type that number to confirm")
     seconds = form.get("until", "")
-    if seconds and not seconds.isdecimal():
+    if seconds and not (seconds.isdecimal() and len(seconds) < 16):  # a longer one is no float any more
         raise RequestRefused("until is a number of seconds from now")
     try:
         with store.write() as connection:

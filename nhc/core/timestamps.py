@@ -24,9 +24,13 @@ def is_recent(at: float, now: float, within: float) -> bool:
     return -AHEAD <= now - at <= within
 
 
+LATEST = 253402300799.0
+"""The last second of the year 9999: RFC 3339 has four digits for a year."""
+
+
 def utc(when: float) -> str:
-    """`2025-01-31T08:15:00Z`: whole seconds, as Kubernetes' `Time`."""
-    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(when))
+    """`2025-01-31T08:15:00Z`: whole seconds, as Kubernetes' `Time`. What is later than LATEST is LATEST."""
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(min(when, LATEST)))
 
 
 def utc_milliseconds(when: float) -> str:

@@ -20,6 +20,7 @@ SAME_MACHINE = frozenset({Rung.REBOOT, Rung.POWER_CYCLE})
 
 RELAPSES = 6
 """How often a node may recover and fail again within one episode: one more than the ladder has repairs for a node."""
+BOOTED = "it has booted since it said that it is healthy"
 
 
 def acting(view: EpisodeView, scene: Scene) -> Move:
@@ -131,17 +132,33 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
         if scene.time.elapsed(view.detail.repaired) > scene.settings.verify.deadline:
             return go(view, EpisodeEvent.GIVEN_UP, f"it could not be kept out of service: {view.detail.waiting or why}")
         return stay(view, scene, "mark", why) if not view.detail.waiting else Move(None, view.detail)
+    if verify.another_boot(view):
+        return _booted_again(view, scene, BOOTED)
     judgement = verify.judge(view, scene, old_boots(view))
     if judgement.event is None:
-        detail = view.detail._replace(healthy=judgement.healthy)
+        detail = view.detail._replace(healthy=judgement.healthy, proved_boot=judgement.boot)
         return stay(view._replace(detail=detail), scene, judgement.bound, judgement.why)
     if judgement.event is not EpisodeEvent.STILL_FAULTY:
-        return go(view, judgement.event, judgement.why, healthy=judgement.healthy)
+        return go(view, judgement.event, judgement.why, healthy=judgement.healthy, proved_boot=judgement.boot)
     relapses = view.detail.relapses + 1
     event = EpisodeEvent.STILL_FAULTY if relapses < RELAPSES else EpisodeEvent.GIVEN_UP
     why = judgement.why if relapses < RELAPSES else f"it came and went {relapses} times: {judgement.why}"
     disproved = scene.now if view.proved is False else view.detail.disproved
     return go(view, event, why, healthy=0.0, relapses=relapses, disproved=disproved)
+
+
+def _booted_again(view: EpisodeView, scene: Scene, why: str) -> Move:
+    """What was proved, or was being proved, is of a boot that has ended: the next one is proved from its beginning, the
+    deep suite too. A machine that boots again and again is for a person.
+    """
+    detail = view.detail
+    relapses = detail.relapses + 1
+    if relapses >= RELAPSES:
+        return go(view, EpisodeEvent.GIVEN_UP, f"it came and went {relapses} times: {why}")
+    return go(
+        view, EpisodeEvent.BOOTED_AGAIN, why, healthy=0.0, proved_boot="", boot=detail.proved_boot or detail.boot,
+        repaired=scene.now if detail.repaired else 0.0, heard=scene.now, relapses=relapses,
+    )  # fmt: skip
 
 
 def unmarked(view: EpisodeView) -> bool:
@@ -216,6 +233,9 @@ def returning(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.STILL_FAULTY, "it failed again before the mark was cleared")
     if view.silent and not view.detail.successor:
         return go(view, EpisodeEvent.STILL_FAULTY, "it fell silent before the mark was cleared")
+    rebooting = view.node is not None and view.node.rebooting and not view.detail.successor
+    if not view.detail.put_back and (rebooting or verify.another_boot(view)):
+        return _booted_again(view, scene, "its scheduler reboots it" if rebooting else BOOTED)
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
     later = clears_later(view.node)

@@ -5,7 +5,7 @@
 from __future__ import annotations
 
 import json
-from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -14,7 +14,7 @@ from nhc.marks.ports.repair import Rung, Sighting
 from nhc.remedy import detail as details
 from nhc.remedy.admit import NodeEpisode
 from nhc.remedy.detail import Detail
-from nhc.remedy.ladder import Try
+from nhc.remedy.ladder import Try, first_rung
 from nhc.remedy.machine import OUT, REPAIRING, EpisodeEvent, EpisodeState
 from nhc.remedy.settings import Work
 from nhc.remedy.view import EpisodeView, Move
@@ -120,6 +120,18 @@ def latest(rows: Iterable[Episode]) -> List[Episode]:
 def causes_of(row: Episode) -> Tuple[str, ...]:
     """What an episode is for, as far as its row can be read."""
     return (*(fault.cause for fault in details.read_or_empty(row.detail).faults), row.cause)
+
+
+def boots_of(row: Episode) -> FrozenSet[str]:
+    """The boots in which its faults were seen, as far as its row can be read."""
+    return frozenset(fault.boot for fault in details.read_or_empty(row.detail).faults if fault.boot)
+
+
+def is_unrepairable(row: Episode) -> bool:
+    """Whether an episode left its node to a person because no repair is known for any of its faults."""
+    kept = details.read_or_empty(row.detail)
+    ended = row.state == EpisodeState.ESCALATED.value and kept.ended_by == EpisodeEvent.LADDER_ENDED.value
+    return ended and bool(kept.faults) and first_rung(kept.faults) is Rung.ESCALATE
 
 
 def about_of(row: Episode) -> DeviceId:

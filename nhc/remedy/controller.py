@@ -19,7 +19,7 @@ from nhc.marks.ports.adapter import ConditionReport, NodeStep
 from nhc.remedy import reclaim
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.admit import Admission
-from nhc.remedy.cases import Written
+from nhc.remedy.cases import Written, is_unrepairable
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.machine import CAUSE, ENDS, EpisodeState
 from nhc.remedy.neighbours import Asks
@@ -114,9 +114,11 @@ class RemedyController(Passes):
             self.observer.problems += self.actuators.show(self._steps(moved, held, now))
         if apply and marking is Mode.ON and base.states is not None:
             self._tidy()  # after the episodes have seen that their mark was undone, and the nodes show what they are at
-            back = self._put_back(base)
+            left = self.records.left_out()
+            back = self._put_back(base, left)
             self.observer.problems += self.actuators.show(self._steps(back, held, now))
             moved += back
+            self._prove_recovered(base, left)
         return RemedyRound(
             now, len(opened), tuple(moved), (*waiting, *held), tuple(would), (*jumped, *self.problems()),
             self._decisions, self.monotonic() - ticks,
@@ -142,12 +144,12 @@ class RemedyController(Passes):
         self.records.ask_lead()
         self.observer.problems += self.actuators.tidy()
 
-    def _put_back(self, base: Base) -> List[Written]:
+    def _put_back(self, base: Base, left: Sequence[Episode]) -> List[Written]:
         """What was left to a person is so no more where they have put the node back. The nodes are read anew: what the
         round began with may be older than the end of an episode.
         """
         here = self.observer.fleet.names.here
-        rows = [row for row in self.records.left_out() if row.ended is not None and row.ended < base.now]
+        rows = [row for row in left if row.ended is not None and row.ended < base.now]
         names = {here(row.node) for row in rows} & {state.name for state in base.states or () if state.available}
         if not names:
             return []
@@ -155,6 +157,18 @@ class RemedyController(Passes):
         back = [row for row in rows if here(row.node) in available]
         uids = {row.node: available[here(row.node)] for row in back}
         return self._tell(self.records.put_back(back, base.now, uids))
+
+    def _prove_recovered(self, base: Base, left: Sequence[Episode]) -> None:
+        """Begin the proof of nodes that were left to a person with faults that no repair is known for, once these have
+        ended by themselves: after an outage of a shared file system, say. No sooner than `verify.healthy-for` after the
+        episode: a fault that comes and goes begins no more proofs than that.
+        """
+        here, earliest = self.observer.fleet.names.here, base.now - self.settings.verify.healthy_for
+        rows = {here(row.node): row for row in left if row.ended is not None and row.ended <= earliest}
+        out = {state.name for state in base.states or () if state.out_by_us}
+        alone = {name: row for name, row in rows.items() if name in out and is_unrepairable(row)}
+        recovered = self.observer.recovered(alone, base) if alone else []
+        self.records.prove_again([alone[name] for name in recovered], base.now)
 
     def _passes(self, base: Base, apply: bool, would: List[Would]) -> Tuple[List[Written], List[Waiting]]:
         moved: List[Written] = []

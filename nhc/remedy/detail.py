@@ -17,7 +17,8 @@ class Detail(NamedTuple):
     """Times are Unix seconds, 0.0 for not yet.
 
     `entered` is when the state was entered, `marked` when our mark was set, `repaired` when the last repair's effect
-    was seen, `healthy` the time of the first report in a row that says healthy. `waiting` says what holds the episode,
+    was seen, `healthy` the time of the first report in a row that says healthy, `proved_boot` the boot of these
+    reports. `waiting` says what holds the episode,
     since `waiting_since`; `alarmed` is when a wait was last called stalled. `device` and `repairer` belong to the rung
     of the row. `ask_after` is when a rung that nobody can be asked for now is asked for again, `not_now` since when it
     waits so. `again` are the numbers of attempts that the machine itself stood in the way of, `unsent` of those that
@@ -46,6 +47,7 @@ class Detail(NamedTuple):
     marked: float = 0.0
     repaired: float = 0.0
     healthy: float = 0.0
+    proved_boot: str = ""
     waiting: str = ""
     waiting_since: float = 0.0
     alarmed: float = 0.0

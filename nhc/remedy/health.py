@@ -54,7 +54,8 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
         return None
     verdict = Verdict[row.verdict]
     if not problems:
-        return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}")
+        since = max(row.since or 0.0, row.covered_since or 0.0)
+        return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}", since)
     # The store writes a problem's `seen` less often than a node's time: what the newest report says is as new as it.
     at = row.reported_at if verdict is Verdict.CRIT else max(problem.seen for problem in problems)
     faults = tuple(

@@ -114,6 +114,9 @@ LOST = frozenset({"Xid79", "GpuLost", "GpuOffBus", "GpuFallenOffBus", "GpuMissin
 """Reasons of a device that no longer answers on its bus: no reset reaches it (NVML: GPU_IS_LOST, 15), nor does a
 driver that is loaded anew find it."""
 
+NO_REPAIR = "no repair is known for this fault"
+"""Why the ladder ends before it begins: every fault suggests an inspection."""
+
 BY_DEVICE = frozenset({Rung.RESTART_APP, Rung.RESET_DEVICE})
 """Rungs that are for one device; the others are for the whole machine."""
 
@@ -161,7 +164,7 @@ def next_rung(
     """What to try next. `can` says whether a repairer of the site can do a rung on this node."""
     start = first_rung(faults)
     if start is Rung.ESCALATE:
-        return RungChoice(Rung.ESCALATE, "", (), "no repair is known for this fault")
+        return RungChoice(Rung.ESCALATE, "", (), NO_REPAIR)
     lowest = max([start, *(attempt.rung for attempt in tried if not _ask_again(attempt))], key=LADDER.index)
     skipped: List[Skipped] = []
     asked = all(fault.source == REQUEST for fault in faults)

@@ -65,6 +65,7 @@ class EpisodeEvent(str, Enum):
     HEALTHY_AGAIN = "healthy-again"
     STILL_FAULTY = "still-faulty"
     PROVED_HEALTHY = "proved-healthy"
+    BOOTED_AGAIN = "booted-again"
     MARK_CLEARED = "mark-cleared"
     PUT_BACK = "put-back"
     WIDENED = "widened"
@@ -144,11 +145,12 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.HEALTHY_AGAIN: "a fresh report says that the node is healthy",
     EpisodeEvent.STILL_FAULTY: "a report newer than the repair shows the fault",
     EpisodeEvent.PROVED_HEALTHY: "healthy for the whole time asked for, and every deep check passed",
+    EpisodeEvent.BOOTED_AGAIN: "the machine boots, or has booted, since it was proved: the new boot is proved",
     EpisodeEvent.MARK_CLEARED: "our mark is gone from the node, or the node itself is gone and its successor works",
     EpisodeEvent.PUT_BACK: "maintenance is not done and nothing was begun: train aborted, no time, or refused",
     EpisodeEvent.WIDENED: "the repair of one device becomes the node's: more fails, or a reset has not helped",
     EpisodeEvent.SKIP: "nothing was done to the node for maintenance, and it is in service",
-    EpisodeEvent.LADDER_ENDED: "no repair is left, or the next one is not enabled",
+    EpisodeEvent.LADDER_ENDED: "no repair is left or known, or the next one is not enabled",
     EpisodeEvent.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
     EpisodeEvent.FAULT_GONE: "the fault ended before anything was done",
     EpisodeEvent.NODE_GONE: "the node is no longer in the cluster",
@@ -169,6 +171,7 @@ _FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {
     (EpisodeState.DETECTED, EpisodeEvent.MARK_ALLOWED): EpisodeState.MARKING,
     (EpisodeState.DETECTED, EpisodeEvent.FAULT_GONE): EpisodeState.WITHDRAWN,
     (EpisodeState.DETECTED, EpisodeEvent.MARK_REFUSED): EpisodeState.WITHDRAWN,
+    (EpisodeState.DETECTED, EpisodeEvent.LADDER_ENDED): EpisodeState.ESCALATED,
     (EpisodeState.DETECTED, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
     (EpisodeState.MARKING, EpisodeEvent.MARK_SET): EpisodeState.MARKED,
     (EpisodeState.MARKING, EpisodeEvent.MARK_REFUSED): EpisodeState.WITHDRAWN,
@@ -196,9 +199,11 @@ _FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {
     (EpisodeState.WATCHING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
     (EpisodeState.VERIFYING, EpisodeEvent.STILL_FAULTY): EpisodeState.MARKED,
     (EpisodeState.VERIFYING, EpisodeEvent.PROVED_HEALTHY): EpisodeState.RETURNING,
+    (EpisodeState.VERIFYING, EpisodeEvent.BOOTED_AGAIN): EpisodeState.VERIFYING,
     (EpisodeState.VERIFYING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
     (EpisodeState.RETURNING, EpisodeEvent.MARK_CLEARED): EpisodeState.RETURNED,
     (EpisodeState.RETURNING, EpisodeEvent.STILL_FAULTY): EpisodeState.MARKED,
+    (EpisodeState.RETURNING, EpisodeEvent.BOOTED_AGAIN): EpisodeState.VERIFYING,
     (EpisodeState.RETURNING, EpisodeEvent.MARK_LOST): EpisodeState.WITHDRAWN,
     (EpisodeState.RETURNING, EpisodeEvent.GIVEN_UP): EpisodeState.ESCALATED,
 }

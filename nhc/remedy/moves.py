@@ -8,7 +8,7 @@ from typing import Optional
 from nhc.core.units import show_seconds
 from nhc.marks.policy.bounds import Held
 from nhc.remedy.detail import Detail
-from nhc.remedy.machine import EpisodeEvent
+from nhc.remedy.machine import EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 
 LONGEST_PAUSE = 600.0
@@ -66,6 +66,30 @@ def postponed(detail: Detail, now: float, why: str, again: float) -> Detail:
     return detail._replace(
         waiting=f"not-now: {why}", waiting_since=detail.waiting_since or since, not_now=since, ask_after=now + pause
     )
+
+
+FOR_ALL = ("breaker", "silence")
+"""What holds every node of which it is true: the breaker, and a cause that nodes share."""
+_HELD = (EpisodeState.MARKING, EpisodeState.ESCALATED)
+_SENT = (EpisodeState.ACTING, EpisodeState.WATCHING)
+
+
+def held_for_all(view: EpisodeView, scene: Scene, move: Move) -> Move:
+    """The move, or a wait where it takes a node over or leaves it to a person while the breaker is open or its cause is
+    shared: what passes by itself leaves no healthy node out of service. Afterwards the time of the state begins anew.
+    What was sent is followed to its end, and what a person decides holds.
+    """
+    state = after(view.state, move.event) if move.event is not None else view.state
+    if move.event is None or state not in _HELD or view.state in _SENT or view.consent.refused:
+        return move
+    for bound, why in zip(FOR_ALL, (view.breaker, view.shared)):
+        if why:
+            return stay(view, scene, bound, why)
+    waited = view.detail.waiting.partition(":")[0] in FOR_ALL
+    if waited and state is EpisodeState.ESCALATED:
+        anew = view.detail._replace(entered=scene.now, waiting="", waiting_since=0.0)
+        return Move(None, anew, "its time begins anew")
+    return move
 
 
 def fresh(health: Optional[Health], scene: Scene) -> bool:

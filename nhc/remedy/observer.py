@@ -24,7 +24,7 @@ from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
 from nhc.remedy.admit import Admission, admit
 from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
-from nhc.remedy.cases import EpisodeCase, causes_of, standing
+from nhc.remedy.cases import EpisodeCase, boots_of, causes_of, standing
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.held import StandingHolds, held_now
@@ -35,8 +35,9 @@ from nhc.remedy.proving import SuiteProver
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene
-from nhc.store import episodes, holds, nodes
+from nhc.store import attempts, episodes, holds, nodes
 from nhc.store.database import Store
+from nhc.store.episodes import Episode
 from nhc.store.rounds.one_item import failure, one_item
 
 GROUPS_EVERY = 600.0
@@ -195,6 +196,24 @@ class Observer:
 
     def _together(self, healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
         return health.by_reason(health.together(healths), self.settings.reasons)
+
+    def recovered(self, left: Mapping[str, Episode], base: Base) -> List[str]:
+        """Which of these nodes are healthy since they were left to a person, nothing having been sent to them, by reports
+        of the boot of then: who boots a node is at work on it.
+        """
+        with self.store.read() as connection:
+            own = {name: base.own[name] for name in left if name in base.own}
+            healths = self._together([health.stored(connection, self.fleet.names, sorted(left)), own])
+            tried = {name for name, row in left.items() if attempts.attempts_of(connection, row.id)}
+        well = []
+        for name, row in left.items():
+            seen, boots = healths.get(name), boots_of(row)
+            if seen is None or not seen.healthy or not seen.is_fresh(base.now, self.settings.sources.max_age):
+                continue
+            booted = bool(boots and seen.boot) and seen.boot not in boots
+            if seen.at > (row.ended or 0.0) and not booted and name not in tried:
+                well.append(name)
+        return well
 
     def _behind(self, connection: Connection, states: Sequence[NodeState], unhealthy: Sequence[str]) -> bool:
         """Whether a node is there, or a sick one is in a group, that the remembered fleet does not have: the bounds of

@@ -14,8 +14,8 @@ from sqlalchemy.engine import Connection
 from nhc.marks.policy.breaker import NAME
 from nhc.remedy import detail as details
 from nhc.remedy.cases import EpisodeCase, latest
-from nhc.remedy.detail import Detail
 from nhc.remedy.machine import ENDS, EpisodeEvent, EpisodeState, after
+from nhc.remedy.records import begin_proof
 from nhc.store import attempts, episodes, evidence, holds
 from nhc.store.attempts import AttemptStatus
 from nhc.store.database import Store
@@ -117,12 +117,7 @@ def release(store: Store, node: str, *, by: str, why: str, now: float) -> Releas
         last = next((row for row in latest(rows) if row.state != EpisodeState.RETURNED.value), None)
         if last is None:
             return Released(len(ended), 0)
-        before = case_of(connection, last.id).detail
-        about = before.about if before.about.known else before.widened  # which carries our mark still
-        row, _new = episodes.open_episode(
-            connection, node, last.cause, action=last.action, state=EpisodeState.VERIFYING.value, now=now, by=by,
-            detail=Detail(entered=now, marked=now, about=about).text(), because={"released": why, "after": last.id},
-        )  # fmt: skip
+        row, _new = begin_proof(connection, last, by=by, now=now, because={"released": why})
         return Released(len(ended), row.id)
 
 

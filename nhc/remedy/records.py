@@ -157,6 +157,14 @@ class Records:
                 written += self._save(connection, moves, now)
         return written
 
+    def prove_again(self, rows: Sequence[Episode], now: float) -> None:
+        """Begin the proof of nodes that were left to persons and whose faults have ended since."""
+        because = {"recovered": "its faults have ended, and nothing was done about them"}
+        for chunk in chunks(rows):
+            with self.store.write(self.fence) as connection, audit.together(connection):
+                for row in chunk:
+                    begin_proof(connection, row, by=self.actor, now=now, because=because)
+
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Mapping[int, Sighting] = {}
     ) -> List[Written]:
@@ -234,6 +242,20 @@ class Records:
                 audit.append(connection, now, self.actor, "attempt.late-answer", node=attempt.node,
                              episode=attempt.episode, detail=recorded)  # fmt: skip
                 return None
+
+
+def begin_proof(
+    connection: Connection, last: Episode, *, by: str, now: float, because: Mapping[str, object]
+) -> Tuple[Episode, bool]:
+    """Open the episode that proves a node, or its one device, that the last one left to a person, and puts it back;
+    False where another is open.
+    """
+    before = details.read_or_empty(last.detail)
+    about = before.about if before.about.known else before.widened  # which carries our mark still
+    return episodes.open_episode(
+        connection, last.node, last.cause, action=last.action, state=EpisodeState.VERIFYING.value, now=now, by=by,
+        detail=Detail(entered=now, marked=now, about=about).text(), because={**because, "after": last.id},
+    )  # fmt: skip
 
 
 def _left_out(row: Episode) -> bool:

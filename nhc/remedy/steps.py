@@ -14,14 +14,14 @@ from nhc.core.model import DeviceId, Verdict
 from nhc.core.units import show_number, show_seconds
 from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import MARK, Held
-from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
+from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Effect, Mark
 from nhc.marks.ports.marks import may_mark
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
-from nhc.remedy.ladder import REQUEST, UNREPORTED, NodeFault, missing, named, next_rung
+from nhc.remedy.ladder import NO_REPAIR, REQUEST, UNREPORTED, NodeFault, first_rung, missing, named, next_rung
 from nhc.remedy.last_look import REGISTERED_ANEW, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
-from nhc.remedy.moves import WORK, fresh, go, not_now, stay, still_not_now, wait_for
+from nhc.remedy.moves import WORK, fresh, go, held_for_all, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Health, Move, Scene
@@ -33,7 +33,8 @@ def step(view: EpisodeView, scene: Scene) -> Move:
     """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
     view = reclaim.noted(_registered(view))
     move = not_ours(view, scene) or _widened(view) or _recovered(view, scene) or reclaim.step(view, scene)
-    return move or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
+    move = move or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
+    return held_for_all(view, scene, move)
 
 
 def _registered(view: EpisodeView) -> EpisodeView:
@@ -121,7 +122,9 @@ def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
     if view.state is EpisodeState.DETECTED:
         return go(view, EpisodeEvent.FAULT_GONE, why)
     floor = view.last.written if view.last is not None else 0.0
-    return go(view, EpisodeEvent.HEALTHY_AGAIN, why, healthy=health.at) if health.at > floor else None
+    if health.at <= floor:
+        return None
+    return go(view, EpisodeEvent.HEALTHY_AGAIN, why, healthy=health.at, proved_boot=health.boot)
 
 
 # State by state.
@@ -138,15 +141,15 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
     if effect is Effect.REFUSED:
         return go(view, EpisodeEvent.MARK_REFUSED, why)
     if view.node.out_by_us:
+        hooks = view.node.mark is not None and view.node.mark.owner == OWNER
+        if hooks and first_rung(view.detail.faults) is Rung.ESCALATE:  # a mark of the loop's would outlast the fault
+            why = f"{NO_REPAIR}: the next healthy report puts it back"
+            return go(view, EpisodeEvent.LADDER_ENDED, why, marked=scene.now, uid=view.node.uid)
         return go(view, EpisodeEvent.MARK_ALLOWED, "our mark stands already", uid=view.node.uid)
     if settings.evidence_first and not view.detail.evidence:  # where the mark itself costs the machine
         if not view.collected:
             return stay(view, scene, "evidence", "evidence is being collected before the mark")
         return Move(None, view.detail._replace(evidence=scene.now, waiting="", waiting_since=0.0), "evidence is kept")
-    if view.breaker:
-        return wait_for(view, scene, Held("breaker", view.breaker))
-    if view.shared:
-        return wait_for(view, scene, Held("silence", view.shared))
     held = bounds.may_mark(settings.bounds, scene.usage, view.name, scene.now, scene.enabled_at)
     return wait_for(view, scene, held) if held else go(view, EpisodeEvent.MARK_ALLOWED, _why(view), uid=view.node.uid)
 

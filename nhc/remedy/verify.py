@@ -2,6 +2,8 @@
 
 A report counts only where its run began after the repair: after the effect was seen, or in a boot that is not the one
 before. UNKNOWN proves nothing either way: the loop waits, never repairs because of it, and escalates at the deadline.
+Healthy for a time means healthy reports at its beginning and at its end, of one boot: a node that has said so once, and
+then nothing, may be dead.
 """
 
 from __future__ import annotations
@@ -19,12 +21,15 @@ from nhc.remedy.view import EpisodeView, Scene
 
 
 class Verification(NamedTuple):
-    """An event, or None to wait for what `why` says; `healthy` is since when reports say healthy, 0.0 for not."""
+    """An event, or None to wait for what `why` says; `healthy` is since when reports of the boot `boot` say healthy,
+    0.0 for not.
+    """
 
     event: Optional[EpisodeEvent]
     why: str
     healthy: float
     bound: str = "verify"
+    boot: str = ""
 
 
 def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verification:
@@ -34,6 +39,8 @@ def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verific
         settings = settings._replace(suite=PROOF)
     if view.silent and not detail.successor:
         return _silent(view, settings, time)
+    if view.node is not None and view.node.rebooting and not detail.successor:
+        return _rebooting(view, settings, time)
     since = time.moment(detail.repaired or detail.entered)
     believed = fresh(health, scene)
     newer = health is not None and (
@@ -41,18 +48,20 @@ def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verific
         or bool(old_boots and health.boot and health.boot not in old_boots)
     )
     if health is not None and believed and newer and health.healthy:
-        healthy = detail.healthy or health.at
-        whole = time.elapsed(healthy)
+        healthy, boot = detail.healthy or health.at, health.boot or detail.proved_boot
+        # To the newest report, not to now; and no longer than has passed for certain, where a clock was set.
+        whole = max(0.0, min(health.at, time.now) - time.moment(healthy))
         if whole < settings.healthy_for:
-            since_when = f"healthy since {utc(healthy)}, which must last {settings.healthy_for:g} s"
-            return Verification(None, since_when, healthy, "proof")
+            since_when = f"healthy since {utc(healthy)}, which reports must say for {settings.healthy_for:g} s"
+            return Verification(None, since_when, healthy, "proof", boot)
         if settings.suite and view.proved is None:
             if time.elapsed(since) > settings.deadline + settings.healthy_for:
-                return Verification(EpisodeEvent.GIVEN_UP, f"the deep suite {settings.suite} gave no result", healthy)
-            return Verification(None, f"the deep suite {settings.suite} has not ended", healthy, "suite")
+                why = f"the deep suite {settings.suite} gave no result"
+                return Verification(EpisodeEvent.GIVEN_UP, why, healthy, boot=boot)
+            return Verification(None, f"the deep suite {settings.suite} has not ended", healthy, "suite", boot)
         if settings.suite and not view.proved:
             return Verification(EpisodeEvent.STILL_FAULTY, f"the deep suite {settings.suite} failed", 0.0)
-        return Verification(EpisodeEvent.PROVED_HEALTHY, f"healthy for {whole:.0f} s", healthy)
+        return Verification(EpisodeEvent.PROVED_HEALTHY, f"healthy for {whole:.0f} s", healthy, boot=boot)
     if health is not None and believed and newer and health.verdict is Verdict.CRIT:
         if health.at > since + settings.grace:
             fault_text = health.faults[0].message if health.faults else "it still fails"
@@ -68,7 +77,23 @@ def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verific
         return Verification(EpisodeEvent.GIVEN_UP, f"no healthy report within {settings.deadline:g} s: {what}", 0.0)
     if newer and believed:
         return Verification(None, "the newest report could not tell how the node is", 0.0)
-    return Verification(None, "waiting for a report newer than the work on it", detail.healthy if newer else 0.0)
+    kept = detail.healthy if newer else 0.0
+    return Verification(None, "waiting for a report newer than the work on it", kept, boot=detail.proved_boot)
+
+
+def another_boot(view: EpisodeView) -> bool:
+    """Whether the newest report is of another boot than those by which the node is, or is being, proved healthy."""
+    detail, health = view.detail, view.health
+    known = bool(detail.healthy and detail.proved_boot) and health is not None and bool(health.boot)
+    return known and health is not None and health.boot != detail.proved_boot
+
+
+def _rebooting(view: EpisodeView, settings: VerifySettings, time: SteadyTime) -> Verification:
+    """Its scheduler reboots it: what is reported now is of a boot that ends."""
+    why = "its scheduler reboots it: reports of the next boot must prove it"
+    if time.elapsed(view.detail.entered) > settings.deadline:
+        return Verification(EpisodeEvent.GIVEN_UP, f"{why}, and none came within {settings.deadline:g} s", 0.0)
+    return Verification(None, why, 0.0)
 
 
 def _silent(view: EpisodeView, settings: VerifySettings, time: SteadyTime) -> Verification:

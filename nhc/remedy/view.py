@@ -23,7 +23,8 @@ NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 class Health(NamedTuple):
     """What the newest report of a node says. `at` is when its run began (Unix time), `boot` the boot that it saw.
 
-    `faults` are its failures; none where the verdict is not CRIT.
+    `faults` are its failures; none where the verdict is not CRIT. `since` is since when its reports say so, without a
+    gap, 0.0 where nobody knows.
     """
 
     verdict: Verdict
@@ -31,11 +32,16 @@ class Health(NamedTuple):
     boot: str = ""
     faults: Tuple[NodeFault, ...] = ()
     source: str = "store"
+    since: float = 0.0
 
     @property
     def healthy(self) -> bool:
         """UNKNOWN is neither healthy nor a fault."""
         return self.verdict in (Verdict.OK, Verdict.WARN)
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether reports have said so for so long, from the first to the newest; true where the first is not known."""
+        return not self.since or self.at - self.since >= seconds
 
     def is_fresh(self, now: float, max_age: float) -> bool:
         """Whether it is young enough to be believed."""

@@ -9,8 +9,10 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import printable
+from nhc.core.timestamps import LATEST
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
+from nhc.store.errors import RequestRefused
 from nhc.store.schema import breaker, holds, settings_seen
 
 SCOPES = ("node", "group", "fleet")
@@ -46,7 +48,9 @@ class Breaker(NamedTuple):
 def hold(
     connection: Connection, scope: str, name: str, *, by: str, why: str, now: float, until: Optional[float] = None
 ) -> Hold:
-    """Set a hold. Raises ValueError for a scope that is none."""
+    """Set a hold. Raises ValueError for a scope that is none, RequestRefused for an end that no calendar has."""
+    if until is not None and until > LATEST:
+        raise RequestRefused("a hold ends by the year 9999: one without an end stands until it is released")
     if scope not in SCOPES or bool(name) == (scope == "fleet"):
         raise ValueError(f"{scope} {name!r}: a hold is for a node or a group by name, or for the fleet")
     values = {"scope": scope, "name": name, "by": by, "why": printable(why, MESSAGE_LIMIT), "made": now, "until": until}

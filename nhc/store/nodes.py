@@ -29,7 +29,7 @@ class StoredNode(NamedTuple):
     """One node. None for a time: it has no report yet.
 
     `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
-    `judged_at` or later.
+    `judged_at` or later. Its reports have had no gap since `covered_since`.
     """
 
     node: str
@@ -46,6 +46,7 @@ class StoredNode(NamedTuple):
     judged_at: Optional[float]
     received_at: Optional[float]
     source: str
+    covered_since: Optional[float] = None
 
 
 class NodeDescription(NamedTuple):

@@ -97,6 +97,8 @@ class Node(MadeUpNode):
         self.uid = ""
         self.gone = False
         self.rebooting_until = 0.0
+        self.flags: frozenset[str] = frozenset()
+        """What the scheduler says of its state besides."""
         self.under_way: List[Tuple[float, Rung, str]] = []
         self.devices: Dict[str, DeviceState] = {}
         """The accelerators that can be marked alone, by address."""
@@ -307,7 +309,7 @@ class FakeMarker(MadeUpScheduler[Node]):
     def state(self, node: Node) -> NodeState:
         hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
         state = super().state(node)
-        return state._replace(hold=hold, groups=("work",), silence=node.silence, uid=node.uid)
+        return state._replace(hold=hold, groups=("work",), silence=node.silence, uid=node.uid, flags=node.flags)
 
     def noted(self, node: Node, mark: Optional[Mark]) -> None:
         if mark is None:

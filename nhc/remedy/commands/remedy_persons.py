@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import time
-from typing import Optional
+from typing import List, Optional, Sequence
 
 import click
 from sqlalchemy.engine import Connection
@@ -15,17 +15,21 @@ from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import when
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.timestamps import from_utc
-from nhc.core.units import seconds
+from nhc.core.units import seconds, show_number
 from nhc.marks.policy.bounds import radii_of
-from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc.node.commands.named_nodes import named_nodes
 from nhc.remedy import persons
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, opened, site_of
+from nhc.remedy.machine import EpisodeState
 from nhc.remedy.persons import close_breaker, decide, hold_scope
-from nhc.store import holds, nodes
+from nhc.store import ended_episodes, holds, nodes
+from nhc.store.database import Store
 from nhc.store.errors import Conflict, StoreError
 
 _decided = under("What is decided")
@@ -70,7 +74,7 @@ def abort(number: int, why: str, by: str, settings_path: Optional[str], store_ur
 
 
 @click.command("hold", cls=GroupedCommand)
-@click.argument("name", metavar="NODE|KIND=GROUP|fleet")
+@click.argument("name", metavar="NODES|KIND=GROUP|fleet")
 @_decided("--why", required=True, metavar="TEXT", help="For everybody who meets the hold.")
 @_decided("--until", default="", metavar="TIME", help="When it ends: 3d, 12h, or 2026-12-01T15:00:00Z. "
           "Default: until it is released.")  # fmt: skip
@@ -78,9 +82,9 @@ def abort(number: int, why: str, by: str, settings_path: Optional[str], store_ur
 @SETTINGS
 @STORE
 def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-    """Hold a node (n17), a group (rack=r12) or the fleet: no mark, no repair, no clear. A repair that was sent is still
-    watched. A name that no node of the store or the cluster has is held as well, and said. A group that no node is in
-    is refused, unless the cluster cannot be asked.
+    """Hold nodes (n17, n[1-8]), a group (rack=r12) or the fleet: no mark, no repair, no clear. A repair that was sent is
+    still watched. A name that no node of the store or the cluster has is held as well, and said. A group that no node
+    is in is refused, unless the cluster cannot be asked.
 
     Exit status: 0, 2 wrong usage or no such group, 3 the store cannot be used.
     """
@@ -89,27 +93,36 @@ def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str],
     now, by = time.time(), person(by)
     end = _end(until, now)
     scope = hold_scope(name)
+    names = named_nodes(name, "NODES") if scope == "node" else [name]
     with opened(settings_path, store_url) as store:
         with store.read() as connection:
-            known = scope == "fleet" or is_known(connection, scope, name)
-        there = None if known else _in_cluster(scope, name, settings_path, store_url)
-        if there is False and scope == "group":
-            raise CommandError(f"{printable(name)}: no node is in that group: nothing is held", EXIT_USAGE)
+            unknown = [each for each in names if scope != "fleet" and not is_known(connection, scope, each)]
+        states = _cluster_nodes(settings_path, store_url) if unknown else None
+        if states is not None:
+            unknown = [each for each in unknown if not _has(states, scope, each)]
+            if unknown and scope == "group":
+                raise CommandError(f"{printable(name)}: no node is in that group: nothing is held", EXIT_USAGE)
         with store.write() as connection:
-            holds.hold(connection, scope, "" if scope == "fleet" else name, by=by, why=why, now=now, until=end)
-    if not known and not there:
+            for each in names:
+                holds.hold(connection, scope, "" if scope == "fleet" else each, by=by, why=why, now=now, until=end)
+    if unknown:
         what = f"no node of that name has reported to {store.name}" if scope == "node" else "no node is in that group"
-        print(f"nhc remedy hold: {printable(name)}: {what}: see that the name is right", file=sys.stderr)
-    click.echo(f"{name} is held by {by} until {when(end) if end is not None else 'it is released'}")
+        listed = fold(unknown) if scope == "node" else name
+        print(f"nhc remedy hold: {printable(listed)}: {what}: see that the name is right", file=sys.stderr)
+    verb = "is" if len(names) == 1 else "are"
+    click.echo(f"{name} {verb} held by {by} until {when(end) if end is not None else 'it is released'}")
 
 
-def _in_cluster(scope: str, name: str, path: Optional[str], url: Optional[str]) -> Optional[bool]:
-    """Whether the scheduler or cluster of the settings has that node or group; None where it cannot be asked."""
+def _cluster_nodes(path: Optional[str], url: Optional[str]) -> Optional[List[NodeState]]:
+    """The nodes of the scheduler or cluster of the settings; None where it cannot be asked."""
     try:
         with site_of(path, url, look=True) as site:
-            states = site.marker.nodes()
+            return site.marker.nodes()
     except (CommandError, SettingsError, NoAdapter, AdapterError, StoreError):
         return None
+
+
+def _has(states: Sequence[NodeState], scope: str, name: str) -> bool:
     if scope == "node":
         return any(state.name == name for state in states)
     kind, _, group = name.partition("=")
@@ -140,18 +153,23 @@ def _end(text: str, now: float) -> Optional[float]:
 
 
 @click.command("release", cls=GroupedCommand)
-@click.argument("name", metavar="NODE|KIND=GROUP|fleet|breaker")
+@click.argument("name", metavar="NODES|KIND=GROUP|fleet|breaker", required=False, default="")
+@_decided("--all-escalated", is_flag=True, help="Every node that an episode has escalated to a person.")
 @WHY
 @BY
 @SETTINGS
 @STORE
-def release(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-    """End the hold on a node, a group or the fleet; or close the breaker.
+def release(
+    name: str, all_escalated: bool, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]
+) -> None:
+    """End the hold on nodes (n17, n[1-8]), a group or the fleet; or close the breaker.
 
     A node that an episode left to a person is proved first, as after a repair, and put back if it is healthy and the
-    mark is ours. Exit status: 0, 2 there was nothing to release, 3 the store cannot be used.
+    mark is ours. Exit status: 0, 2 there was nothing to release on one of them, 3 the store cannot be used.
     """
     by, now = person(by), time.time()
+    if bool(name) == all_escalated:
+        raise CommandError("name what to release, or give --all-escalated", EXIT_USAGE)
     with opened(settings_path, store_url) as store:
         if name == "breaker":
             if not why.strip():
@@ -159,18 +177,38 @@ def release(name: str, why: str, by: str, settings_path: Optional[str], store_ur
             if not close_breaker(store, by=by, why=why, now=now):
                 raise CommandError("the breaker is not open", EXIT_USAGE)
             click.echo(f"the breaker is closed by {by}")
+            left = _escalated(store)
+            if left:
+                what = f"{show_number(len(left), 'node')} left to a person: {fold(left)}"
+                click.echo(f"{what}: nhc remedy release --all-escalated proves them and brings them back")
             return
-        scope = hold_scope(name)
-        if scope == "node":
-            done = persons.release(store, name, by=by, why=why, now=now)
-            if done.episode:
-                click.echo(f"episode {done.episode} proves {name} and brings it back")
-            elif not done.holds:
-                raise CommandError(f"{name} is neither held nor left to a person", EXIT_USAGE)
-            if not done.holds:
-                return
-        else:
+        if not all_escalated and hold_scope(name) != "node":
+            scope = hold_scope(name)
             with store.write() as connection:
                 if not holds.release(connection, scope, "" if scope == "fleet" else name, by=by, now=now, why=why):
                     raise CommandError(f"{name} is not held", EXIT_USAGE)
-        click.echo(f"{name} is no longer held")
+            click.echo(f"{name} is no longer held")
+            return
+        names = _escalated(store) if all_escalated else named_nodes(name, "NODES")
+        if not names:
+            raise CommandError("no node is left to a person", EXIT_USAGE)
+        nothing = [node for node in names if not _released(store, node, by=by, why=why, now=now)]
+    if nothing:
+        raise CommandError(f"{fold(nothing)}: neither held nor left to a person", EXIT_USAGE)
+
+
+def _escalated(store: Store) -> List[str]:
+    """The nodes that wait for a person because an episode could not bring them back, by name."""
+    with store.read() as connection:
+        left = ended_episodes.left_to_persons(connection)
+    return sorted(row.node for row in left if row.state == EpisodeState.ESCALATED.value)
+
+
+def _released(store: Store, node: str, *, by: str, why: str, now: float) -> bool:
+    """Release one node, and say what came of it; False where there was nothing to release."""
+    done = persons.release(store, node, by=by, why=why, now=now)
+    if done.episode:
+        click.echo(f"episode {done.episode} proves {node} and brings it back")
+    if done.holds:
+        click.echo(f"{node} is no longer held")
+    return bool(done.episode or done.holds)

@@ -23,7 +23,8 @@ class SpareView(NamedTuple):
 
     `verdicts` are the newest of the pool's deep suite by node, with their times. `episodes` are the open ones and the
     newest ended one of each node. A pool whose spares are added when they are needed names what it adds to (`adds`),
-    how many more may be there (`addable`), and the episodes for which it added one already (`had`).
+    how many more may be there (`addable`), and the episodes for which it added one already (`had`). `healthy_for` is
+    how long (seconds) a spare's reports must have said that it is healthy: one report, and then none, is no proof.
     """
 
     pool: PoolSettings
@@ -40,6 +41,7 @@ class SpareView(NamedTuple):
     adds: str = ""
     addable: int = 0
     had: FrozenSet[int] = frozenset()
+    healthy_for: float = 0.0
 
 
 class SpareStep(NamedTuple):
@@ -79,6 +81,9 @@ def unverified(view: SpareView, node: str) -> str:
         return "it has no fresh report"
     if not health.healthy:
         return f"its newest report is {health.verdict.name}"
+    if not health.lasts(view.healthy_for):
+        so_far = f"{health.at - health.since:.0f} s"
+        return f"its reports say {health.verdict.name} for {so_far}, not for {view.healthy_for:g} s"
     if not view.pool.suite:
         return ""
     verdict, at = view.verdicts.get(node, ("", 0.0))

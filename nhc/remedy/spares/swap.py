@@ -82,7 +82,7 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, newest,
         {node: details.read_or_empty(row.detail).marked for node, row in newest.items()},
         {node: held.why(node) for node in newest}, site.settings.sources.max_age, now,
-        adds, addable, had,
+        adds, addable, had, site.settings.verify.healthy_for,
     )  # fmt: skip
 
 

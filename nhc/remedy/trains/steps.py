@@ -13,7 +13,7 @@ from nhc.marks.ports.adapter import Effect, Mark
 from nhc.marks.ports.marks import may_mark
 from nhc.remedy import after_repair, steps
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
-from nhc.remedy.moves import fresh, go, outlasted, stay, still_not_now
+from nhc.remedy.moves import fresh, go, held_for_all, outlasted, stay, still_not_now
 from nhc.remedy.trains.machine import TrainState
 from nhc.remedy.trains.progress import WaveTurn
 from nhc.remedy.trains.settings import TrainPlan
@@ -41,8 +41,8 @@ def step(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
         return _planned(view, scene, train)
     move = _left(view) or steps.not_ours(view, scene)
     if move is None and train.state is TrainState.ABORTING and view.state in UNBEGUN:
-        move = _unbegun(view, scene, "the train was aborted")
-    return move or _STEPS[view.state](view, scene, train)
+        return _unbegun(view, scene, "the train was aborted")
+    return held_for_all(view, scene, move or _STEPS[view.state](view, scene, train))
 
 
 # What holds in several states.

@@ -10,11 +10,13 @@ import time
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.render.json import to_dict
-from nhc.store import audit, episodes, holds, reports
+from nhc.store import audit, episodes, holds, reports, schema
 from nhc.store.connect import open_store
+from nhc.store.errors import RequestRefused
 from nhc.store.intake import Incoming
 from tests.support.new_store import new_store
 from tests.support.slurmrest import FakeSlurmRest
@@ -356,3 +358,44 @@ def test_status_counts_the_clusters_nodes_where_the_store_has_none(site):
     site.rest.server_close()
     status, out, _ = site.nhc("status")
     assert (status, "nodes     the store knows none, and the cluster cannot be asked: " in out) == (0, True)
+
+
+def test_release_takes_a_set_of_nodes_and_all_that_were_escalated(site):
+    site.write('mark = "on"', '[breaker]\nfaults = "100%"\n')
+    for name in ("n1", "n2"):
+        site.report(name, ("GpuLost", Action.REBOOT))
+    site.nhc("run", "--once")
+    store = site.store()
+    with store.write() as connection:
+        holds.set_breaker(connection, "remedy", "open", by="test", why="many at once", now=time.time())
+        assert [row.state for row in episodes.list_episodes(connection)] == ["escalated", "escalated"]
+    store.close()
+    status, out, _ = site.nhc("release", "breaker", "--why", "a switch was replaced")
+    assert (status, out.splitlines()[1].partition(": nhc ")[0]) == (0, "2 nodes left to a person: n[1-2]")
+    status, out, err = site.nhc("release", "n[1,3]", "--why", "looked")
+    assert (status, out, "n3: neither held" in err) == (2, "episode 3 proves n1 and brings it back\n", True)
+    status, out, _ = site.nhc("release", "--all-escalated", "--why", "looked")
+    assert (status, out) == (0, "episode 4 proves n2 and brings it back\n")
+    for words in (("--all-escalated",), (), ("n1", "--all-escalated"), ("n[1-",)):
+        assert site.nhc("release", *words)[0] == 2
+    assert site.nhc("hold", "n[1-2]", "--why", "mine")[0] == 0
+    status, out, _ = site.nhc("status", "-f", "json")
+    assert [hold["name"] for hold in json.loads(out)["holds"]] == ["n1", "n2"]
+    status, out, _ = site.nhc("release", "n[1-2]")
+    assert (status, out) == (0, "n1 is no longer held\nn2 is no longer held\n")
+
+
+def test_a_hold_ends_by_a_year_that_a_calendar_has(site):
+    """Whoever sets it, and what an older release took still reads."""
+    for until in ("11574074074d", "9999999d", "31688787-11-27T12:00:00Z"):
+        assert site.nhc("hold", "n1", "--why", "x", "--until", until)[0] == 2
+    store = site.store()
+    with store.write() as connection:
+        with pytest.raises(RequestRefused):
+            holds.hold(connection, "node", "n1", by="a", why="x", now=time.time(), until=1e15)
+        made = holds.hold(connection, "node", "n1", by="a", why="x", now=time.time(), until=2e9)
+        connection.execute(sa.update(schema.holds).where(schema.holds.c.id == made.id).values(until=1e15))
+    store.close()
+    status, out, _ = site.nhc("status")
+    assert (status, "until 9999-12-31T23:59:59Z" in out) == (0, True)
+    assert site.nhc("run", "--once")[0] == 0
