@@ -283,7 +283,7 @@ def _gist(report: Report) -> object:
     return report.boot_id, frozenset(
         (
             result.check, result.outcome.target, result.outcome.reason, result.verdict, result.outcome.action,
-            result.source if result.check == NAMELESS else "",
+            result.outcome.scope, result.outcome.device, result.source if result.check == NAMELESS else "",
         )
         for result in report.results
     )  # fmt: skip

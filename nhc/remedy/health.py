@@ -53,6 +53,8 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
     if row.reported_at is None or row.verdict not in Verdict.__members__:
         return None
     verdict = Verdict[row.verdict]
+    if row.is_contested:
+        return Health(Verdict.UNKNOWN, row.reported_at, row.boot_id, (), f"store/{row.source}")
     if not problems:
         since = max(row.since or 0.0, row.covered_since or 0.0)
         return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}", since)

@@ -38,6 +38,7 @@ from nhc.remedy.view import Consent, EpisodeView, Health, Scene
 from nhc.store import attempts, episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.store.episodes import Episode
+from nhc.store.intake import NEITHER
 from nhc.store.rounds.one_item import failure, one_item
 
 GROUPS_EVERY = 600.0
@@ -46,6 +47,8 @@ MARKING = "remedy: marking"
 """The name under which the store remembers when marking was first enabled."""
 LOST_MARK = "mark: it is the loop's, and the store has no episode of it: put the node back in the scheduler"
 """What a node waits for that nobody else would put back (docs/troubleshooting.md)."""
+TWO_MACHINES = f"reports: two machines push under this name (a cloned image, a copied token): {NEITHER}"
+"""What a node waits for whose reports are those of two machines."""
 RECENT = 5
 """Episodes of a node that are looked through for the one that ended last."""
 
@@ -121,6 +124,8 @@ class Observer:
             free = sorted(state.name for state in states or () if _free(state))
             asked, wrong = self._requests(free)
             boot = self.actuators.repairers.boot
+            contested = {self.fleet.names.here(name) for name in nodes.contested(connection)} & known
+            faults = [fault for fault in faults if fault.node not in contested]
             faults = [fault if fault.boot else fault._replace(boot=boot(fault.node)) for fault in faults]
             wanted = {fault.node for fault in faults} - {row.node for row in rows} | set(asked)
             rows += episodes.newest_of(connection, sorted(wanted), RECENT)
@@ -140,6 +145,7 @@ class Observer:
             if fault.node in common and fault.node not in working
         ]  # fmt: skip
         admissions += [Admission(name, (), refused=LOST_MARK) for name in lost]
+        admissions += [Admission(name, (), refused=TWO_MACHINES) for name in sorted(contested)]
         return Base(now, states, own, admissions, counted, requests, common, devices=devices)
 
     def _requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
@@ -198,8 +204,8 @@ class Observer:
         return health.by_reason(health.together(healths), self.settings.reasons)
 
     def recovered(self, left: Mapping[str, Episode], base: Base) -> List[str]:
-        """Which of these nodes are healthy since they were left to a person, nothing having been sent to them, by reports
-        of the boot of then: who boots a node is at work on it.
+        """Which of these nodes, to which nothing was sent, are healthy since they were left to a person, by reports of
+        the boot of then: who boots a node is at work on it.
         """
         with self.store.read() as connection:
             own = {name: base.own[name] for name in left if name in base.own}

@@ -20,6 +20,17 @@ NEXT = 0.001
 """Seconds that a newest report is kept after the one before, where its own time says that it is none."""
 PROBLEMS = 500
 """Problems kept of one report, the worst first."""
+SKEW = 30.0
+"""Seconds that a node's clock may be off before its reports are dated by the clock of who receives them.
+
+Two clocks that NTP keeps differ by less than a second; a push may take up to `slow` (20 s) to arrive.
+"""
+PACE = 10.0
+"""Seconds by which the numbers of a machine that runs may go otherwise between two pushes than our clock does."""
+CONTESTED = 600.0
+"""Seconds after the last sign of a second machine under a node's name for which neither is believed."""
+NEITHER = "neither is acted upon until one of them is silent"
+_NO_FIGURES = str.maketrans("", "", "0123456789")
 
 
 class IntakeSettings(NamedTuple):
@@ -45,7 +56,8 @@ class Incoming(NamedTuple):
     result. With a `suite` it is of deep checks, and changes nothing of how the node stands.
 
     `seq` orders the reports of one boot whatever the node's clock says, 0 for none. `made` is when it was made by the
-    clock of who received it, 0 where that is not known.
+    clock of who received it, 0 where that is not known: were its push held back, it would be older. `stamped` is when
+    it was made by the node's own clock, 0 where that is its `at`.
 
     `unchanged`: the report says what the node's newest, of this digest, says, figures aside; its results are the
     problems alone.
@@ -60,6 +72,7 @@ class Incoming(NamedTuple):
     seq: int = 0
     made: float = 0.0
     unchanged: str = ""
+    stamped: float = 0.0
 
     @property
     def when(self) -> float:
@@ -80,7 +93,11 @@ class Receipt(str, Enum):
 
 
 class KnownNode(NamedTuple):
-    """What stands of a node: the columns of `nodes` that a report is compared with. None for a time: never."""
+    """What stands of a node: the columns of `nodes` that a report is compared with. None for a time: never.
+
+    `rival_boot` is the boot before this one, or another that was heard after it, whose number `rival_seq` came in at
+    `rival_at`. `contested` is when two machines were last heard under this name.
+    """
 
     node: str
     boot_id: str = ""
@@ -95,6 +112,10 @@ class KnownNode(NamedTuple):
     noted: Optional[float] = None
     stored: Optional[float] = None
     seq: int = 0
+    rival_boot: str = ""
+    rival_seq: int = 0
+    rival_at: Optional[float] = None
+    contested: Optional[float] = None
 
 
 class IntakeDecision(NamedTuple):
@@ -200,7 +221,10 @@ def ends(problem: ReportedProblem, source: str, findings: Findings, by: str) -> 
 def digest(report: Report, source: str, judged: Findings) -> str:
     """What two reports share that say the same of a node: figures in messages and metrics aside."""
     content: List[object] = [judged.verdict.name, report.boot_id, source, judged.whole, sorted(report.labels.items())]
-    content += sorted([*finding[:5]] for finding in judged.problems)
+    content += [report.version, [note.translate(_NO_FIGURES) for note in report.notes]]
+    # What ran and what could not tell: a problem ends by the first report whose check could.
+    content += [sorted(judged.judged), sorted(judged.unsure)]
+    content += sorted([*finding[:5], finding.scope, finding.device] for finding in judged.problems)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
@@ -217,8 +241,12 @@ def refusal(incoming: Incoming, pace: IntakeSettings) -> str:
     return ""
 
 
-def judge(known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace: IntakeSettings) -> IntakeDecision:
-    """What a report changes of a node whose stored state is `known` (None: nothing)."""
+def judge(
+    known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace: IntakeSettings, known_boot: bool = False
+) -> IntakeDecision:
+    """What a report changes of a node whose stored state is `known` (None: nothing). `known_boot`: its boot is not the
+    node's newest, and the history has reports of it.
+    """
     report = incoming.report
     known = known or KnownNode(report.host)
     why = refusal(incoming, pace)
@@ -229,11 +257,11 @@ def judge(known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace
     key = digest(report, incoming.source, judged)
     boot = printable(report.boot_id, 100)
     if before is not None:
-        behind = _behind(known, incoming, boot)
+        behind, known = _behind(known, incoming, boot, known_boot)
         if behind == 0:
             return IntakeDecision(Receipt.DUPLICATE, known)
         if behind > 0:
-            return _late(known, started, pace)
+            return _late(known, _made_at(known, incoming, boot), pace)
         started = started if started > before else before + NEXT
     verdict = judged.verdict.name
     gap = before is not None and started - before > pace.gap
@@ -271,7 +299,7 @@ def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: Intake
     started, before, boot = incoming.when, known.reported_at, printable(report.boot_id, 100)
     if before is None or known.digest != incoming.unchanged or known.boot_id != boot:
         return IntakeDecision(Receipt.WHOLE, known)
-    behind = _behind(known, incoming, boot)
+    behind, known = _behind(known, incoming, boot, False)
     if behind >= 0:  # an older one belongs into the history, which takes whole reports
         return IntakeDecision(Receipt.WHOLE if behind else Receipt.DUPLICATE, known)
     started = started if started > before else before + NEXT
@@ -298,26 +326,84 @@ def _by_this_clock(known: KnownNode, received: float, pace: IntakeSettings) -> K
     return known._replace(
         since=bounded(known.since), reported_at=latest, judged_at=bounded(known.judged_at),
         received_at=bounded(known.received_at), covered_since=bounded(known.covered_since),
-        noted=bounded(known.noted), stored=bounded(known.stored),
+        noted=bounded(known.noted), stored=bounded(known.stored), rival_at=bounded(known.rival_at),
+        contested=bounded(known.contested),
     )  # fmt: skip
 
 
-def _behind(known: KnownNode, incoming: Incoming, boot: str) -> float:
-    """How far a report is behind the newest of its node: 0 for the same, below 0 for one that is newer.
+def _behind(known: KnownNode, incoming: Incoming, boot: str, known_boot: bool) -> Tuple[float, KnownNode]:
+    """How far a report is behind the newest of its node: 0 for the same, below 0 for one that is newer; and the node
+    with what this says of a second machine.
 
-    Within a boot the agent's own numbers decide: a clock that is set back must not make what is newest late. Numbers
-    that begin again (a machine that was put back to a snapshot of its memory) are newer where the report was made after
-    the newest had come in.
+    Within a boot the agent's own numbers decide: a clock that is set back must not make what is newest late. A number
+    from before, or a boot that was left, is of a push that was held back or sent twice, unless its machine runs now. If
+    that of the newest report is silent since, the machine was put back to a snapshot. If not, there are two of them.
     """
-    if boot and boot == known.boot_id and incoming.seq and known.seq:
-        again = known.received_at is not None and incoming.made > known.received_at
-        return -1.0 if again and incoming.seq != known.seq else float(known.seq - incoming.seq)
-    return (known.reported_at or 0.0) - incoming.when
+    same = bool(boot) and boot == known.boot_id
+    if not incoming.seq or (same and not known.seq):
+        return _by_time(known, incoming, boot)
+    if same and incoming.seq >= known.seq:
+        return float(known.seq - incoming.seq), known
+    if not same and not known_boot and boot != known.rival_boot:
+        return _by_time(known, incoming, boot)
+    if not incoming.made:  # it was spooled in a boot before the one that has sent it
+        return (float(known.seq - incoming.seq) if same else (known.reported_at or 0.0) - incoming.when), known
+    behind = float(known.seq - incoming.seq) if same else 1.0
+    is_rival = boot == known.rival_boot and known.rival_at is not None
+    if not _runs_now(known, incoming, boot):
+        repeated = is_rival and incoming.seq <= known.rival_seq
+        return behind, known if repeated else _rivalled(known, boot, incoming.seq, incoming.received)
+    both = is_rival and (known.received_at or 0.0) > (known.rival_at or 0.0)
+    if both:
+        rivalled = _rivalled(known, boot, incoming.seq, incoming.received)
+        return behind, rivalled._replace(contested=incoming.received)
+    return -1.0, _rivalled(known, known.boot_id, known.seq, known.received_at)
+
+
+def _by_time(known: KnownNode, incoming: Incoming, boot: str) -> Tuple[float, KnownNode]:
+    """The order of reports that no numbers order. The boot that a newer one takes the place of is remembered."""
+    behind = (known.reported_at or 0.0) - incoming.when
+    if behind < 0 and known.boot_id and boot != known.boot_id and known.seq:
+        return behind, _rivalled(known, known.boot_id, known.seq, known.received_at)
+    return behind, known
+
+
+def _rivalled(known: KnownNode, boot: str, seq: int, at: Optional[float]) -> KnownNode:
+    return known._replace(rival_boot=boot, rival_seq=seq, rival_at=at)
+
+
+def _runs_now(known: KnownNode, incoming: Incoming, boot: str) -> bool:
+    """Whether the machine of a report runs now: by a clock that agrees with ours, and by its number, it was made after
+    the newest came in; or its numbers go on as our clock does.
+    """
+    stamped, received = incoming.stamped or incoming.when, incoming.received
+    if min(stamped, incoming.made) > (known.received_at or 0.0) and abs(stamped - incoming.made) <= SKEW:
+        return True
+    if boot != known.rival_boot or known.rival_at is None or not incoming.seq > known.rival_seq:
+        return False
+    passed = received - known.rival_at
+    return passed > 0 and abs(passed - (incoming.seq - known.rival_seq) / 1000) <= PACE
+
+
+def _made_at(known: KnownNode, incoming: Incoming, boot: str) -> float:
+    """When a late report was made, by its number where that is of the newest's boot; at its arrival nobody knows how
+    long its push was held back.
+    """
+    if boot and boot == known.boot_id and incoming.seq and known.seq and incoming.made:
+        return (known.reported_at or 0.0) - (known.seq - incoming.seq) / 1000
+    return min(incoming.stamped or incoming.when, incoming.when)
+
+
+def is_contested(contested: Optional[float], received_at: Optional[float]) -> bool:
+    """Whether two machines push under a node's name, so that neither is believed."""
+    return contested is not None and (received_at or 0.0) - contested <= CONTESTED
 
 
 def _late(known: KnownNode, started: float, pace: IntakeSettings) -> IntakeDecision:
     """An older report joins the span that lasts until now, where it lies next to it, else one of its own."""
     message = f"it is older than the newest report of {known.node}: only the history has it"
+    if is_contested(known.contested, known.received_at):
+        message = f"two machines push as {known.node}, of boots {known.boot_id} and {known.rival_boot}: {NEITHER}"
     if known.covered_since is not None and started >= known.covered_since - pace.gap:
         after = known._replace(covered_since=min(known.covered_since, started))
         return IntakeDecision(Receipt.LATE, after, message, note=True, when=started)

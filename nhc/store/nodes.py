@@ -14,6 +14,7 @@ from nhc.core.model import Report, printable
 from nhc.core.render.json import from_dict, to_dict
 from nhc.core.timestamps import AHEAD
 from nhc.store.errors import StoreError
+from nhc.store.intake import is_contested
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
 from nhc.store.schema import batches, insert_into, nodes, of_nodes, report_history
 
@@ -47,6 +48,12 @@ class StoredNode(NamedTuple):
     received_at: Optional[float]
     source: str
     covered_since: Optional[float] = None
+    contested: Optional[float] = None
+
+    @property
+    def is_contested(self) -> bool:
+        """Whether two machines push under its name, so that neither is believed."""
+        return is_contested(self.contested, self.received_at)
 
 
 class NodeDescription(NamedTuple):
@@ -159,6 +166,12 @@ SILENT = "SILENT"
 def _is_silent(at: sa.Column[float], since: float, now: float) -> sa.ColumnElement[bool]:
     """Whether a time is from before `since`, or ahead of the clock, which was another then."""
     return at < since if now == float("inf") else (at < since) | (at > now + AHEAD)
+
+
+def contested(connection: Connection) -> List[str]:
+    """The nodes under whose names two machines push now."""
+    rows = connection.execute(sa.select(*_SHOWN).where(nodes.c.contested.is_not(None)).order_by(nodes.c.node))
+    return [row.node for row in map(StoredNode._make, rows) if row.is_contested]
 
 
 def counts(connection: Connection, silent_since: Optional[float] = None, now: float = float("inf")) -> Dict[str, int]:

@@ -86,7 +86,8 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
     kept = _kept(connection, incoming)
     for arrived in incoming:
         host = arrived.report.host
-        taken.append(_judged(arrived, known.get(host), kept, pace))
+        left = _left_boot(connection, arrived, known.get(host))
+        taken.append(_judged(arrived, known.get(host), kept, pace, left))
         judged = taken[-1].judged
         if judged.receipt is not Receipt.REFUSED:
             known[host] = judged.after
@@ -108,10 +109,21 @@ def _received(item: _Taken) -> Received:
     return Received(item.incoming.report.host, judged.receipt, judged.message, judged.after.digest if newest else "")
 
 
-def _judged(each: Incoming, known: Optional[KnownNode], kept: Dict[str, bytes], pace: IntakeSettings) -> _Taken:
+def _left_boot(connection: Connection, arrived: Incoming, known: Optional[KnownNode]) -> bool:
+    """Whether a report is of a boot that its node has left: the history has it, and the newest is of another."""
+    boot = printable(arrived.report.boot_id, 100)
+    if known is None or not arrived.made or not boot or boot in (known.boot_id, "") or not known.boot_id:
+        return False
+    there = sa.exists().where(report_history.c.node == known.node, report_history.c.boot_id == boot)
+    return bool(connection.scalar(sa.select(there)))
+
+
+def _judged(
+    each: Incoming, known: Optional[KnownNode], kept: Dict[str, bytes], pace: IntakeSettings, known_boot: bool = False
+) -> _Taken:
     if not each.unchanged:
         seen = findings(each.report, each.complete)
-        return _Taken(each, seen, judge(known, each, seen, pace))
+        return _Taken(each, seen, judge(known, each, seen, pace, known_boot))
     judged = judge_unchanged(known, each, pace)
     if judged.receipt is not Receipt.SAME or not each.report.results:
         return _Taken(each, NOTHING, judged)

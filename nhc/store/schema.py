@@ -98,6 +98,10 @@ nodes = sa.Table(
     time_column("noted", empty=True),
     time_column("stored", empty=True),
     sa.Column("seq", sa.BigInteger, nullable=False, server_default="0"),
+    sa.Column("rival_boot", sa.Text, nullable=False, server_default=""),
+    sa.Column("rival_seq", sa.BigInteger, nullable=False, server_default="0"),
+    time_column("rival_at", empty=True),
+    time_column("contested", empty=True),
     sa.Column("reported", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("report", sa.LargeBinary),
 )
@@ -107,7 +111,9 @@ nodes = sa.Table(
 `report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
 by the store's `refresh`, or as old as its agent's last whole report (an hour). It began at `stored`. `noted` is when
 report_history last got a row. `covered_since`: no gap between then and `reported_at`. `seq` is the number of the
-newest report within its boot, 0 for none. `reported` names the labels that came with reports, and by which source.
+newest report within its boot, 0 for none. `rival_boot`, `rival_seq`, `rival_at`: the boot before, or another that was
+heard since, with its number and when that came in; `contested` is when both were heard. `reported` names the labels
+that came with reports, and by which source.
 None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
 """
 

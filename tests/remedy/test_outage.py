@@ -8,6 +8,7 @@ from nhc.marks.ports.repair import Rung
 from nhc.remedy.persons import close_breaker
 from nhc.store import holds
 from tests.remedy.test_controller import all_episodes, last
+from tests.store.test_pushes import OK, XID, Machine
 from tests.support.remedy_world import Sickness, World
 
 OUTAGE = Sickness(Action.INSPECT, Rung.ESCALATE, "FsNotAnswering", "/home", "check_fs_mount")
@@ -168,3 +169,33 @@ def test_a_node_is_proved_once_faults_that_nobody_repairs_have_ended_but_not_one
     world.report()
     world.run(controller, 20)
     assert (out(world), last(world, "n1").state) == (["n2", "n3"], "returned")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("repairing", [False, True])
+def test_nothing_is_done_to_a_node_under_whose_name_two_machines_push(world, repairing):
+    controller = world.controller()
+    if repairing:
+        world.nodes["n1"].busy = True
+        world.fall_sick("n1")
+        world.run(controller, 2)
+    world.nodes["n1"].silent = True
+    one = Machine(world.plain, "b1", world.now - 1000.0)
+    two = Machine(world.plain, "b2", world.now - 500.0)
+    for _ in range(3):
+        one.push(world.now, XID)
+        world.tick(30.0)
+        two.push(world.now, XID if repairing else OK)
+        world.tick(30.0)
+    world.nodes["n1"].busy = False
+    done = controller.round()
+    assert [wait.node for wait in done.waiting if "two machines push" in wait.why] == ["n1"]
+    for _ in range(5):
+        one.push(world.now, XID)
+        two.push(world.now + 1.0, XID)
+        world.run(controller, 1)
+    assert (world.sent, len(all_episodes(world))) == ([], int(repairing))
+    for _ in range(15):  # one of them is found, and ends
+        two.push(world.now, XID)
+        world.run(controller, 1, 60.0)
+    assert len(all_episodes(world)) == 1

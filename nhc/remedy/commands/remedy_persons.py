@@ -82,9 +82,9 @@ def abort(number: int, why: str, by: str, settings_path: Optional[str], store_ur
 @SETTINGS
 @STORE
 def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-    """Hold nodes (n17, n[1-8]), a group (rack=r12) or the fleet: no mark, no repair, no clear. A repair that was sent is
-    still watched. A name that no node of the store or the cluster has is held as well, and said. A group that no node
-    is in is refused, unless the cluster cannot be asked.
+    """Hold nodes (n17, n[1-8]), a group (rack=r12) or the fleet: no mark, no repair, no clear. What was sent is still
+    watched. A name that no node of the store or the cluster has is held as well, and said. A group that no node is in
+    is refused, unless the cluster cannot be asked.
 
     Exit status: 0, 2 wrong usage or no such group, 3 the store cannot be used.
     """

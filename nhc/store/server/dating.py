@@ -5,14 +5,9 @@ from __future__ import annotations
 from typing import List, NamedTuple
 
 from nhc.marks.push import Push
-from nhc.store.intake import Incoming
+from nhc.store.intake import SKEW, Incoming
 
 SOURCE = "agent"
-SKEW = 30.0
-"""Seconds that a node's clock may be off before its reports are dated by this server's.
-
-Two clocks that NTP keeps differ by less than a second; a push may take up to `slow` (20 s) to arrive.
-"""
 
 
 class Dated(NamedTuple):
@@ -35,7 +30,7 @@ def dated(pushed: Push, received: float) -> Dated:
         incoming = Incoming(report, SOURCE, received, complete, at, suite, seq, unchanged=unchanged)
         if 0 < seq <= pushed.seq and pushed.boot and report.boot_id == pushed.boot and not suite:
             made = received - (pushed.seq - seq) / 1000
-            incoming = incoming._replace(made=made)
+            incoming = incoming._replace(made=made, stamped=at)
             if abs(at - made) > SKEW:
                 off = at - made
                 incoming = incoming._replace(at=made, report=report._replace(started=report.started - off))
