@@ -18,7 +18,7 @@ from nhc.console.screens import Missing
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
 from nhc.remedy import persons
-from nhc.remedy.cases import EpisodeCase
+from nhc.remedy.cases import EpisodeCase, standing_cause
 from nhc.store import episodes, evidence, holds
 from nhc.store.database import Store
 from nhc.store.errors import Conflict, RequestRefused
@@ -42,7 +42,7 @@ def shown_digest(store: Store, number: int) -> str:
 def digest(connection: Connection, episode: episodes.Episode) -> str:
     """The digest of what an episode shows now, within a transaction."""
     pieces = [piece.sha256 for piece in evidence.of_episode(connection, episode.id)]
-    text = json.dumps([episode.id, episode.node, episode.cause, episode.state, episode.rung, sorted(pieces)])
+    text = json.dumps([episode.id, episode.node, standing_cause(episode), episode.state, episode.rung, sorted(pieces)])
     return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -81,7 +81,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
             if episode is None:
                 raise Missing(f"there is no episode {number}")
             rows.append((episode, seen))
-    if len({(*episode.cause.split("|")[:2], episode.rung) for episode, _ in rows}) > 1:
+    if len({(*standing_cause(episode).split("|")[:2], episode.rung) for episode, _ in rows}) > 1:
         raise RequestRefused("these are not alike: cause or repair differ")
     names = fold(sorted({episode.node for episode, _ in rows}))
     if form.get("confirm", "") != names:

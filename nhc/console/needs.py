@@ -10,6 +10,7 @@ from nhc.console import acts
 from nhc.console.screens import NAMES, ROWS, Value, cause_row, episode_row, left_out
 from nhc.console.snapshot import Snapshot, fold_causes
 from nhc.core.matching.node_ranges import fold
+from nhc.remedy.cases import standing_cause
 from nhc.store import ended_episodes, episodes
 from nhc.store.database import Store
 
@@ -49,7 +50,7 @@ def _alike(connection: Connection, approvals: Sequence[episodes.Episode]) -> Lis
     """The approvals that one decision may settle, in sets of two or more, at most ALIKE of each."""
     sets: Dict[Tuple[str, str, str], List[episodes.Episode]] = {}
     for episode in approvals:
-        check, reason, _target = (*episode.cause.split("|"), "", "")[:3]
+        check, reason, _target = (*standing_cause(episode).split("|"), "", "")[:3]
         sets.setdefault((check, reason, episode.rung), []).append(episode)
     return [
         {

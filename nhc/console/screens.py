@@ -16,6 +16,7 @@ from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
 from nhc.remedy import detail as details
+from nhc.remedy.cases import next_repair, standing_cause
 from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
@@ -248,6 +249,7 @@ def episode_row(row: episodes.Episode) -> Value:
     detail = details.read_or_empty(row.detail)
     return {
         **{key: value for key, value in row._asdict().items() if key != "detail"},
+        "cause": standing_cause(row), "rung": next_repair(row),
         "waiting": detail.waiting, "because": detail.because, "device": detail.device, "about": str(detail.about),
         "asked": detail.asked, "skipped": detail.skipped,
     }  # fmt: skip

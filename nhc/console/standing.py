@@ -9,6 +9,7 @@ from sqlalchemy.engine import Connection
 from nhc.console.snapshot import NodeWork
 from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy import detail as details
+from nhc.remedy.cases import standing_cause
 from nhc.remedy.machine import OUT, EpisodeState
 from nhc.store import ended_episodes, episodes, holds, node_work
 
@@ -67,18 +68,19 @@ def _of_episodes(connection: Connection) -> Dict[str, Tuple[NodeWork, ...]]:
 
 
 def _of_episode(episode: episodes.Episode) -> NodeWork:
-    why = cause_in_words(episode.cause)
+    cause = standing_cause(episode)
+    why = cause_in_words(cause)
     detail = details.read_or_empty(episode.detail)
     if episode.ended is not None:
         by = f"the remedy loop, episode {episode.id}, which ended as {episode.state}: a person must act"
         because = detail.because or episode.outcome
         following = f"a person must act{f': {because}' if because else ''}"
-        return NodeWork(following, episode.id, episode.cause, episode.state, True, detail.marked, by, why)
+        return NodeWork(following, episode.id, cause, episode.state, True, detail.marked, by, why)
     state = next((state for state in NEXT if state.value == episode.state), None)
     following = NEXT[state].format(rung=episode.rung or "repair") if state else episode.state
     waits = "" if state is EpisodeState.AWAITING_APPROVAL else detail.waiting
     out = detail.marked if state in OUT - {EpisodeState.RETURNING} else 0.0
-    return NodeWork(following, episode.id, episode.cause, episode.state, state is EpisodeState.AWAITING_APPROVAL, out,
+    return NodeWork(following, episode.id, cause, episode.state, state is EpisodeState.AWAITING_APPROVAL, out,
                     f"the remedy loop, episode {episode.id}", why, waits)  # fmt: skip
 
 

@@ -82,7 +82,7 @@ def _cancelled(view: EpisodeView, scene: Scene) -> Move:
 
     The first time the mark is set whatever the node's state says, which was read before the order was asked about.
     """
-    why, since = f"a person has cancelled the {view.rung.value}", view.detail.cancelled
+    why, since = f"a person has taken the {view.rung.value} back", view.detail.cancelled
     view = view._replace(detail=view.detail._replace(cancelled=since or scene.now))
     if not view.nodes_known:
         return stay(view, scene, "cluster", "the cluster cannot be asked about its nodes")

@@ -122,6 +122,22 @@ def causes_of(row: Episode) -> Tuple[str, ...]:
     return (*(fault.cause for fault in details.read_or_empty(row.detail).faults), row.cause)
 
 
+def standing_cause(row: Episode) -> str:
+    """The fault that stands, of several the one that began first: what an episode was opened for may be repaired, while
+    another fault has joined it. What it was opened for, where no fault is left.
+    """
+    faults = details.read_or_empty(row.detail).faults
+    if not faults or any(fault.cause == row.cause for fault in faults):
+        return row.cause
+    return min(faults, key=lambda fault: (fault.began, fault.cause)).cause
+
+
+def next_repair(row: Episode) -> str:
+    """The repair that an episode is at, "" where the ladder has ended and the row names the last that was tried."""
+    ended = details.read_or_empty(row.detail).ended_by if row.ended is not None else ""
+    return "" if ended == EpisodeEvent.LADDER_ENDED.value else row.rung
+
+
 def boots_of(row: Episode) -> FrozenSet[str]:
     """The boots in which its faults were seen, as far as its row can be read."""
     return frozenset(fault.boot for fault in details.read_or_empty(row.detail).faults if fault.boot)

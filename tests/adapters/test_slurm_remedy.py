@@ -215,8 +215,11 @@ def test_a_loop_that_was_stopped_right_before_the_reboot_sends_it_no_more_once_a
             stopped.wait(60)
 
 
-def test_a_reboot_that_a_person_cancels_leaves_the_node_out_of_service_for_a_person(cluster, tmp_path):
-    """Slurm takes the drain away with the reboot: the sick node would take the next job."""
+@pytest.mark.parametrize("by", ["cancel_reboot", "resume"])
+def test_a_reboot_that_a_person_takes_back_leaves_the_node_out_of_service_for_a_person(cluster, tmp_path, by):
+    """Slurm takes the drain away with the reboot: the sick node would take the next job. It shows the same after
+    `scontrol cancel_reboot` and after a resume; the next resume is a decision about the node.
+    """
     cluster.submit("sleep 600", "-w", "n2", "-n1")
     until(lambda: cluster.state("n2") in ("mix", "alloc"), what="the job to run")
     more = '[drain]\ndeadline = "1s"\nthen = "force"\n'
@@ -225,7 +228,10 @@ def test_a_reboot_that_a_person_cancels_leaves_the_node_out_of_service_for_a_per
         service.start()
         until(lambda: "REBOOT_REQUESTED" in cluster.show("n2")["State"], 90, what="the reboot", said=service.log)
         until(lambda: service.state() == "watching", 30, what="the loop to watch it", said=service.log)
-        cluster.scontrol("cancel_reboot", "n2")
+        if by == "resume":
+            cluster.update("n2", State="RESUME")
+        else:
+            cluster.scontrol("cancel_reboot", "n2")
 
         until(lambda: service.state() == "escalated", 30, what="the loop to leave it to a person", said=service.log)
         assert cluster.show("n2")["State"].endswith("+DRAIN")

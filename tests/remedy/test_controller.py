@@ -2,6 +2,8 @@
 
 import pytest
 
+from nhc.console import screens, standing
+from nhc.console.top import repairs
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import REMEDY_OWNER, Mark
 from nhc.marks.ports.repair import Rung
@@ -133,3 +135,25 @@ def test_only_marking_is_enabled_then_the_repair_is_left_to_a_person(world):
     world.run(world.controller('[actions]\nmark = "on"\n'), 5)
     assert (last(world).state, last(world).outcome) == ("escalated", "would reboot, which is not enabled (dry run)")
     assert (world.marked, world.sent) == (["n1"], [])
+
+
+@pytest.mark.thorough
+def test_what_is_shown_is_the_fault_that_stands_and_no_repair_that_is_over(world):
+    """Xid95 was repaired; the port that went down meanwhile is what a person has to look at."""
+    world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, "Xid95", "gpu3"))
+    controller = world.controller()
+    world.run(controller, 1)
+    world.fall_sick("n1", Sickness(Action.INSPECT, Rung.ESCALATE, "IbPortDown", "mlx5_0", "check_ib_state"))
+    world.run(controller, 12)
+    row = last(world)
+    assert (row.state, row.cause, row.rung) == ("escalated", "check_gpu|Xid95|gpu3", "reset-device")
+    shown = screens.episode_row(row)
+    assert (shown["cause"], shown["rung"]) == ("check_ib_state|IbPortDown|mlx5_0", "")
+    with world.read() as connection:
+        (work,) = standing.StandingWork().about_nodes(connection, world.now, 1)["n1"]
+    assert (work.cause, work.why) == ("check_ib_state|IbPortDown|mlx5_0", "check_ib_state, IbPortDown, mlx5_0")
+    world.fall_sick("n2", Sickness(cure=Rung.ESCALATE))
+    world.nodes["n2"].busy = True
+    world.run(controller, 2)
+    assert screens.episode_row(last(world, "n2"))["cause"] == last(world, "n2").cause
+    assert [line.cause for line in repairs.open_repairs(world)] == ["check_gpu, GpuBroken"]

@@ -144,7 +144,7 @@ def test_a_proof_is_of_the_boot_that_is_put_back(world, seen):
     assert last(world).state == "returning"
     proved = world.nodes["n1"].boot
     if seen == "scheduler":
-        world.nodes["n1"].flags = frozenset({"IDLE", "DRAIN", "REBOOT_ISSUED"})
+        world.nodes["n1"].rebooting = True
         world.run(controller, 2)
         assert last(world).state == "verifying"
         world.run(controller, 10)
@@ -152,7 +152,7 @@ def test_a_proof_is_of_the_boot_that_is_put_back(world, seen):
     world.nodes["n1"].silent = True
     world.run(controller, 1)
     world.nodes["n1"].silent, world.nodes["n1"].boot = False, proved + 1
-    world.nodes["n1"].rebooting_until, world.nodes["n1"].flags = 0.0, frozenset()
+    world.nodes["n1"].rebooting_until, world.nodes["n1"].rebooting = 0.0, False
     world.report()
     world.run(controller, 3)
     assert (last(world).state, world.nodes["n1"].available) == ("verifying", False)

@@ -97,8 +97,8 @@ class Node(MadeUpNode):
         self.uid = ""
         self.gone = False
         self.rebooting_until = 0.0
-        self.flags: frozenset[str] = frozenset()
-        """What the scheduler says of its state besides."""
+        self.rebooting = False
+        """Whether the scheduler has ordered its reboot, and waits for it to register."""
         self.under_way: List[Tuple[float, Rung, str]] = []
         self.devices: Dict[str, DeviceState] = {}
         """The accelerators that can be marked alone, by address."""
@@ -309,7 +309,7 @@ class FakeMarker(MadeUpScheduler[Node]):
     def state(self, node: Node) -> NodeState:
         hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
         state = super().state(node)
-        return state._replace(hold=hold, groups=("work",), silence=node.silence, uid=node.uid, flags=node.flags)
+        return state._replace(hold=hold, groups=("work",), silence=node.silence, uid=node.uid, rebooting=node.rebooting)
 
     def noted(self, node: Node, mark: Optional[Mark]) -> None:
         if mark is None:

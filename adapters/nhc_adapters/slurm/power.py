@@ -252,12 +252,14 @@ class SlurmPower:
         if failed and not held and (powers or not changed):
             return Progress(Stage.FAILED, printable(f"{state}: {fields['Reason']}", 200))
         if not changed and up and self._taken_back(order, fields, sent):
-            return Progress(Stage.CANCELLED, "somebody has cancelled the reboot (scontrol cancel_reboot)")
+            return Progress(
+                Stage.CANCELLED, "somebody has taken the reboot back (scontrol cancel_reboot, or state=resume)"
+            )
         return Progress(Stage.WORKING, held or printable(f"{state}, booted {_when(fields)}", 200))
 
     def _taken_back(self, order: Order, fields: Mapping[str, str], sent: Sent) -> bool:
         """Whether a reboot that slurmctld took is cancelled: with it go its reason, and the drain of before it
-        (NODE_STATE_REBOOT_CANCEL in src/slurmctld/node_mgr.c).
+        (NODE_STATE_REBOOT_CANCEL in src/slurmctld/node_mgr.c). NODE_RESUME leaves the node in the same state.
         """
         reason = fields["Reason"].lower()
         return sent.answer is Answer.ACCEPTED and order.rung is Rung.REBOOT and reason in ("", "none", "(null)")

@@ -8,6 +8,7 @@ from typing import List, NamedTuple
 from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy import detail as details
 from nhc.remedy import persons
+from nhc.remedy.cases import standing_cause
 from nhc.store import episodes, holds
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused
@@ -42,7 +43,9 @@ def open_repairs(store: Store) -> List[RepairLine]:
             waiting = details.read(row.detail).waiting
         except details.BadDetail as error:
             waiting = str(error)
-        lines.append(RepairLine(row.id, row.node, row.state, row.rung, cause_in_words(row.cause), waiting, row.updated))
+        lines.append(
+            RepairLine(row.id, row.node, row.state, row.rung, cause_in_words(standing_cause(row)), waiting, row.updated)
+        )
     return lines
 
 

@@ -115,13 +115,6 @@ class NodeState(NamedTuple):
     rebooting: bool = False
 
     @property
-    def rebooting(self) -> bool:
-        """Whether its scheduler has ordered a reboot that has not ended. Slurm's word, which HyperPod's Slurm has too;
-        a scheduler that says this in no flag shows it by the boot id of the next report.
-        """
-        return "REBOOT_ISSUED" in self.flags
-
-    @property
     def out_by_us(self) -> bool:
         """Whether it is out of service and carries a mark of nhc's."""
         return not self.available and self.mark is not None and self.mark.ours

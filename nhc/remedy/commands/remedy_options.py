@@ -12,6 +12,7 @@ from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
 from nhc.marks import plugins
 from nhc.marks.ports.adapter import AdapterError
+from nhc.remedy.cases import next_repair, standing_cause
 from nhc.remedy.detail import BadDetail, Detail, read
 from nhc.remedy.remedy_file import PATH, load, parse
 from nhc.remedy.settings import LeaderSettings, RemedySettings
@@ -81,7 +82,7 @@ def episode_value(row: Episode) -> Dict[str, Any]:
     """An episode as JSON."""
     detail = detail_of(row)
     return {
-        "id": row.id, "node": row.node, "state": row.state, "rung": row.rung, "cause": row.cause,
+        "id": row.id, "node": row.node, "state": row.state, "rung": next_repair(row), "cause": standing_cause(row),
         "opened": row.opened, "updated": row.updated, "ended": row.ended, "outcome": row.outcome,
         "waiting": detail.waiting, "repairer": detail.repairer, "device": detail.device,
         "successor": detail.successor, "about": str(detail.about),

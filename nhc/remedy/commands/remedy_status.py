@@ -9,18 +9,23 @@ from typing import Any, Dict, List, Mapping, Optional
 
 import click
 
+from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
 from nhc.core.command_line.printing import age, show_table, when
 from nhc.core.command_line.printing import show as show_value
+from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.limits import Mode
 from nhc.core.model import Scope, printable, speaks_of
 from nhc.core.plugins import NoAdapter
+from nhc.core.timestamps import from_utc
+from nhc.core.units import seconds
 from nhc.marks.policy.bounds import ACTIONS
 from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import cause_in_words
+from nhc.node.commands.named_nodes import named_nodes
+from nhc.remedy.cases import next_repair, standing_cause
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, detail_of, episode_value, opened, settings_of
 from nhc.remedy.persons import case_of
 from nhc.remedy.site import verdicts_by_cluster
@@ -67,7 +72,10 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
         "nodes_by": known,
         "episodes": dict(states),
         "stalled": [{"episode": row.id, "node": row.node, "waiting": details[row.id].waiting} for row in stalled],
-        "left": [{"episode": row.id, "node": row.node, "since": row.ended, "why": row.outcome} for row in left],
+        "left": [
+            {"episode": row.id, "node": row.node, "since": row.ended, "cause": standing_cause(row), "why": row.outcome}
+            for row in left
+        ],
         "holds": [hold._asdict() for hold in held],
     }  # fmt: skip
     if form == "json":
@@ -87,7 +95,8 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
         lines.append(["stalled", f"{what}: {printable(details[row.id].waiting)}"])
     for row in left:
         what = f"episode {row.id} {printable(row.node)} {row.state} {age(row.ended or row.updated)} ago"
-        lines.append(["a person", f"{what}: {printable(row.outcome)}: nhc remedy release {printable(row.node)}"])
+        why = f"{printable(cause_in_words(standing_cause(row)))}: {printable(row.outcome)}"
+        lines.append(["a person", f"{what}: {why}: nhc remedy release {printable(row.node)}"])
     lines += [["hold", f"{hold.name or 'fleet'} by {hold.by} until {when(hold.until)}: {hold.why}"] for hold in held]
     show_table(lines)
     return 1 if breaker.is_open or stalled else 0
@@ -109,34 +118,62 @@ def _counted(verdicts: Mapping[str, int], known: str) -> str:
 
 
 @click.command("episodes", cls=GroupedCommand)
-@under("Which")("--node", default="", metavar="NAME", help="Only this node's, ended ones too.")
-@under("Which")("--ended", type=DURATION, default=None, metavar="TIME", help="Also those that ended within this time.")
+@under("Which")("--node", default="", metavar="NODES", help="Only those of these nodes (n7, n[1-8]), ended ones too.")
+@under("Which")("--ended", is_flag=False, flag_value="all", default=None, metavar="[TIME]",
+                help="Also those that have ended, or that ended within this time.")  # fmt: skip
+@under("Which")("--since", default=None, metavar="TIME",
+                help="Only those that were open since then, ended ones too: 12h, or 2026-12-01T22:00:00Z.")  # fmt: skip
 @under("Which")("--limit", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many.")
 @SETTINGS
 @STORE
 @FORMAT
 def episodes(
-    node: str, ended: Optional[float], limit: int, settings_path: Optional[str], store_url: Optional[str], form: str
-) -> None:
-    """List episodes, the newest last. Exit status: 0, 2 wrong usage, 3 the store cannot be read."""
+    node: str, ended: Optional[str], since: Optional[str], limit: int, settings_path: Optional[str],
+    store_url: Optional[str], form: str,
+) -> None:  # fmt: skip
+    """List episodes, the newest last, with the repairs that were tried: what was done to n7 last night is
+    `nhc remedy episodes --node n7 --since 12h`. Exit status: 0, 2 wrong usage, 3 the store cannot be read.
+    """
+    now = time.time()
+    within = _since(ended, now, "--ended") if ended is not None and ended != "all" else None
+    begun = _since(since, now, "--since") if since is not None else None
+    names = named_nodes(node, "--node") or [""]
+    both = bool(node) or ended is not None or begun is not None
+    earliest = max((at for at in (within, begun) if at is not None), default=None)
     with opened(settings_path, store_url) as store, store.read() as connection:
-        rows = rows_of.list_episodes(connection, node=node, is_open=None if node else True, limit=limit)
-        if ended is not None and not node:
-            rows += rows_of.list_episodes(connection, is_open=False, ended_since=time.time() - ended, limit=limit)
-    rows = sorted(rows, key=lambda row: row.id)[-limit:]
+        rows = [row for name in names for row in rows_of.list_episodes(connection, node=name, is_open=True)]
+        for name in names if both else ():
+            rows += rows_of.list_episodes(connection, node=name, is_open=False, ended_since=earliest, limit=limit)
+        rows = sorted(rows, key=lambda row: row.id)[-limit:]
+        tried = {row.id: attempts.attempts_of(connection, row.id) for row in rows}
+    done = {number: [f"{one.rung} {one.outcome or one.state}" for one in some] for number, some in tried.items()}
     if form == "json":
-        show_value([episode_value(row) for row in rows])
+        show_value([{**episode_value(row), "done": done[row.id]} for row in rows])
         return
-    lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "WHY"]]
+    lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "DONE", "WHY"]]
     for row in rows:
-        why = row.outcome or detail_of(row).waiting or row.cause
+        why = row.outcome or detail_of(row).waiting
+        about = cause_in_words(standing_cause(row))
         lines.append([
-            str(row.id), printable(row.node), row.state, row.rung or "-", f"{age(row.opened)} ago",
-            f"{age(row.updated)} ago", printable(why),
+            str(row.id), printable(row.node), row.state, next_repair(row) or "-", f"{age(row.opened)} ago",
+            f"{age(row.updated)} ago", ", ".join(done[row.id]) or "-",
+            printable(f"{about}: {why}" if why else about),
         ])  # fmt: skip
     show_table(lines)
     if not rows:
         click.echo("no episode")
+
+
+def _since(text: str, now: float, option: str) -> float:
+    """The moment that `12h` or a time names. Raises CommandError."""
+    try:
+        return now - seconds(text)
+    except ValueError:
+        at = from_utc(text)
+    if not at:
+        expected = "a duration such as 12h, or a time such as 2026-12-01T22:00:00Z"
+        raise CommandError(f"{option}: {text!r} is not {expected}", EXIT_USAGE)
+    return at
 
 
 @click.command("show", cls=GroupedCommand)

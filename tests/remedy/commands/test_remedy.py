@@ -14,7 +14,8 @@ import sqlalchemy as sa
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.render.json import to_dict
-from nhc.store import audit, episodes, holds, reports, schema
+from nhc.store import attempts, audit, episodes, holds, reports, schema
+from nhc.store.attempts import AttemptStatus
 from nhc.store.connect import open_store
 from nhc.store.errors import RequestRefused
 from nhc.store.intake import Incoming
@@ -399,3 +400,39 @@ def test_a_hold_ends_by_a_year_that_a_calendar_has(site):
     status, out, _ = site.nhc("status")
     assert (status, "until 9999-12-31T23:59:59Z" in out) == (0, True)
     assert site.nhc("run", "--once")[0] == 0
+
+
+def test_episodes_lists_what_has_ended_and_what_was_done(site):
+    site.report("n1", ("GpuLost", Action.REBOOT))
+    site.write('mark = "on"')
+    site.nhc("run", "--once")
+    store = site.store()
+    with store.write() as connection:
+        old, _new = episodes.open_episode(
+            connection, "n2", "check_gpu|Xid95|", action="reboot", state="detected", now=time.time() - 90000, by="x",
+            detail="{}",
+        )  # fmt: skip
+        attempt = attempts.next_attempt(old, (), rung="reboot", device="", repairer="ipmi", key="k",
+                                        now=time.time(), before="{}")  # fmt: skip
+        (attempt,) = attempts.insert_all(connection, [attempt])
+        attempts.end_attempt(connection, attempt, AttemptStatus.SUCCEEDED, now=time.time(), by="x", message="")
+        step = episodes.EpisodeStep("x", "episode.returned")
+        ended = time.time() - 86400
+        episodes.save_step(connection, old, step, now=ended, state="returned", ended=ended, outcome="cleared")
+    store.close()
+
+    def listed(*words):
+        status, out, _ = site.nhc("episodes", *words, "-f", "json")
+        assert status == 0
+        return [(row["node"], row["state"], row["done"]) for row in json.loads(out)]
+
+    n1, n2 = ("n1", "escalated", []), ("n2", "returned", ["reboot succeeded"])
+    assert listed() == []
+    assert listed("--ended") == [n1, n2]
+    assert listed("--ended", "12h") == listed("--since", "12h") == [n1]
+    assert listed("--since", "2d") == [n1, n2]
+    assert listed("--node", "n[2-3]") == [n2]
+    assert listed("--node", "n2", "--since", "12h") == []
+    assert site.nhc("episodes", "--since", "last night")[0] == 2
+    status, out, _ = site.nhc("episodes", "--node", "n2")
+    assert (status, "reboot succeeded" in out) == (0, True)
