@@ -32,7 +32,12 @@ class ClusterSource:
         self._nodes.replace(self._row(state) for state in self._states)
         problems = [row for name in sorted(self._reports) for row in self._problems(self._reports[name])]
         marked = [_marked(state) for state in self._states if _is_marked(state) and state.name not in self._reports]
-        return take(self._nodes, [*problems, *marked], time.time(), self.stale)
+        conditions = "conditions that nhc agents write" if isinstance(self.adapter, ConditionReports) else ""
+        comes_from = conditions or f"none: the adapter {self.name} shows marks alone; show a store, or files (-r)"
+        notes = [] if self._reports or not marked else [f"No node has reported yet; reports come from {comes_from}"]
+        return take(
+            self._nodes, [*problems, *marked], time.time(), self.stale, notes=notes, comes_from=comes_from
+        )  # fmt: skip
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()

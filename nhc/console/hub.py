@@ -95,7 +95,7 @@ class Hub:
         if self.problem:
             self.problem = ""
             self._tell("trouble", {"why": ""})
-        self._tell("beat", {"at": new.at, "counts": new.counts()}, keep=False)
+        self._tell("beat", {"at": new.at, "counts": new.counts(), "notes": new.notes}, keep=False)
         if old is None:
             return
         if old.revision != new.revision:

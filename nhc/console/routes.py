@@ -223,6 +223,7 @@ async def _health(console: Console, _request: web.Request) -> web.StreamResponse
         silent = [name for name, letter in zip(hub.snapshot.names, hub.snapshot.letters) if letter in "sn"]
         value["silent"] = {"count": len(silent), "nodes": fold(silent[: screens.NAMES])}
         value["counts"] = hub.snapshot.counts()
+        value["notes"] = hub.snapshot.notes
     return answer_json(value)
 
 

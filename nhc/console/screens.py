@@ -64,12 +64,12 @@ def layout(snapshot: Snapshot) -> Value:
 
 def fleet(snapshot: Snapshot) -> Value:
     """A letter for each node, and the counts."""
-    return {"layout": snapshot.layout, "at": snapshot.at, "letters": snapshot.letters, "counts": snapshot.counts()}
+    return {**counts(snapshot), "letters": snapshot.letters}
 
 
 def counts(snapshot: Snapshot) -> Value:
     """The counts alone: what a screen that shows no map needs of the fleet."""
-    return {"layout": snapshot.layout, "at": snapshot.at, "counts": snapshot.counts()}
+    return {"layout": snapshot.layout, "at": snapshot.at, "counts": snapshot.counts(), "notes": snapshot.notes}
 
 
 def letters_of_check(snapshot: Snapshot, check: str) -> Value:

@@ -9,6 +9,7 @@ from collections import Counter, defaultdict
 from typing import DefaultDict, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.fleet_nodes import NEVER, STALE, WORST, FleetNodes, NodeRow
+from nhc.core.units import show_age
 from nhc.store.problem_groups import RANK, by_cause, group
 
 
@@ -53,7 +54,8 @@ class Snapshot(NamedTuple):
     """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do.
 
     `sizes` are the nodes of each group, by fact and value. `revision` is another one whenever something was done: the
-    number of the audit log's newest row. `standing` is what nhc does about nodes, by name.
+    number of the audit log's newest row. `standing` is what nhc does about nodes, by name. `notes` are what every
+    screen says: that no node has reported, which files could not be read.
     """
 
     at: float
@@ -65,6 +67,7 @@ class Snapshot(NamedTuple):
     sizes: Mapping[Tuple[str, str], int]
     revision: int = 0
     standing: Mapping[str, Tuple[NodeWork, ...]] = {}
+    notes: Tuple[str, ...] = ()
 
     def standing_about(self, problem: ProblemRow) -> Optional[NodeWork]:
         """What is done about a problem: by its own episode, else by another of its node; None for nothing."""
@@ -88,13 +91,28 @@ def take(
     stale: float,
     revision: int = 0,
     standing: Mapping[str, Tuple[NodeWork, ...]] = {},
+    notes: Sequence[str] = (),
+    comes_from: str = "",
 ) -> Snapshot:
-    """A snapshot. A source that keeps its nodes from one snapshot to the next gives its FleetNodes."""
+    """A snapshot. A source that keeps its nodes from one snapshot to the next gives its FleetNodes.
+
+    `comes_from` says by which ways reports come: it is told where there is no fresh one.
+    """
     fleet = nodes if isinstance(nodes, FleetNodes) else FleetNodes(nodes)
+    letters = fleet.letters(now, stale)
+    silence = [_silence(fleet, now, comes_from)] if comes_from and not letters.strip(NEVER + STALE) else []
     return Snapshot(
-        now, fleet.layout, fleet.names, fleet.letters(now, stale), fleet.rows.copy(), tuple(problems),
-        fleet.sizes.copy(), revision, standing,
+        now, fleet.layout, fleet.names, letters, fleet.rows.copy(), tuple(problems),
+        fleet.sizes.copy(), revision, standing, (*silence, *notes),
     )  # fmt: skip
+
+
+def _silence(fleet: FleetNodes, now: float, comes_from: str) -> str:
+    """A fleet of which nothing is known now looks like a healthy one: no problem stands in it."""
+    newest = max((row.reported_at for row in fleet.rows.values() if row.reported_at is not None), default=None)
+    if newest is None:
+        return f"No node has reported yet; reports come from {comes_from}"
+    return f"No node has a fresh report, the newest is {show_age(now - newest)} old; reports come from {comes_from}"
 
 
 class LayoutChange(NamedTuple):

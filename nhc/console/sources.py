@@ -6,7 +6,7 @@ import json
 import os
 import threading
 import time
-from typing import Callable, Dict, List, Mapping, Optional, Protocol, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from sqlalchemy.engine import Connection
 
@@ -15,11 +15,12 @@ from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
 from nhc.core.model import Report, Verdict, speaks_of
 from nhc.core.system.bounded_read import read_text
-from nhc.marks.policy.reconcile import BadReports, load_reports
+from nhc.marks.policy.reconcile import BadReports, files_of, read_report_file, where_from
 from nhc.store import audit, schema
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store
+from nhc.store.reports import INTO_THE_STORE
 
 
 class SourceError(Exception):
@@ -74,7 +75,7 @@ class StoreSource:
                 )
                 for p in problems
             ]
-            return take(self._nodes, standing, now, self.stale, revision, about)
+            return take(self._nodes, standing, now, self.stale, revision, about, comes_from=INTO_THE_STORE)
 
     def _read_nodes(self, connection: Connection, now: float) -> None:
         """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
@@ -103,50 +104,83 @@ class StoreSource:
 
 
 class ReportsSource:
-    """Reports in files and directories: a sweep's, or what agents write. Files are read anew when they change."""
+    """Reports in files and directories: a sweep's, or what agents write. A file is read anew when it changes.
+
+    One that cannot be read any more leaves what it said before, which gets old, and is named.
+    """
 
     def __init__(self, paths: Sequence[str], stale: float) -> None:
         self.paths, self.stale = tuple(paths), stale
         self.name = ", ".join(self.paths)
         self._nodes = FleetNodes()
-        self._stamp: Tuple[Tuple[str, int, int], ...] = ()
+        self._files: Dict[str, ReadFile] = {}
+        self._notes: Tuple[str, ...] = ()
         self._reports: Dict[str, Report] = {}
 
     def snapshot(self) -> Snapshot:
         self._refresh()
         self._nodes.replace(map(node_row, self._reports.values()))
         problems = [row for _name, report in sorted(self._reports.items()) for row in problem_rows(report)]
-        return take(self._nodes, problems, time.time(), self.stale)
+        comes_from = where_from(self.paths)
+        return take(self._nodes, problems, time.time(), self.stale, notes=self._notes, comes_from=comes_from)
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()
         return self._reports.get(node)
 
     def _refresh(self) -> None:
-        stamp = tuple(self._look())
-        if stamp == self._stamp and self._stamp:
-            return
+        names: List[str] = []
+        passed: List[str] = []
         try:
-            reports = load_reports(self.paths, read_text)
+            for path in self.paths:
+                some, note = files_of(path)
+                names += some
+                passed += [note] if note else []
         except BadReports as error:
             raise SourceError(str(error)) from None
+        before = self._files
+        self._files = {name: self._look(name, before.get(name)) for name in names}
+        broken = [file.problem for file in self._files.values() if file.problem]
+        more = [f"and {len(broken) - NAMED} files more that cannot be read"] if len(broken) > NAMED else []
+        self._notes = (*broken[:NAMED], *more, *passed)
+        if self._files == before:
+            return
         newest: Dict[str, Report] = {}
-        for report in reports:
-            if report.host not in newest or newest[report.host].started < report.started:
-                newest[report.host] = report
-        self._stamp, self._reports = stamp, newest
+        for file in self._files.values():
+            for report in file.reports:
+                if report.host not in newest or newest[report.host].started < report.started:
+                    newest[report.host] = report
+        self._reports = newest
 
-    def _look(self) -> List[Tuple[str, int, int]]:
-        files = []
-        for path in self.paths:
-            try:
-                names = [f"{path}/{name}" for name in sorted(os.listdir(path))] if os.path.isdir(path) else [path]
-                for name in names:
-                    seen = os.stat(name)
-                    files.append((name, seen.st_mtime_ns, seen.st_size))
-            except OSError as error:
-                raise SourceError(f"{path}: {error.strerror}") from None
-        return files
+    def _look(self, name: str, before: Optional[ReadFile]) -> ReadFile:
+        try:
+            seen = os.stat(name)
+        except OSError as error:
+            if name in self.paths:
+                raise SourceError(f"{name}: {error.strerror}") from None
+            return ReadFile((0, 0, 0), before.reports if before else (), f"{name}: {error.strerror}")
+        stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+        if before is not None and before.stamp == stamp:
+            return before
+        try:
+            reports, problem = read_report_file(name, read_text)
+        except BadReports as error:
+            if name in self.paths and (before is None or not before.reports):
+                raise SourceError(str(error)) from None
+            return ReadFile(stamp, before.reports if before else (), str(error))
+        return ReadFile(stamp, tuple(reports), problem)
+
+
+class ReadFile(NamedTuple):
+    """A file of reports as it was read: its time, size and number, what it said, and what of it could not be read."""
+
+    stamp: Tuple[int, int, int]
+    reports: Tuple[Report, ...]
+    problem: str
+
+
+NAMED = 3
+"""Files that cannot be read which a note names."""
 
 
 def node_row(report: Report) -> NodeRow:

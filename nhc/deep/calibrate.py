@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Dict, Iterable, List, Sequence, Tuple
 from nhc.core.model import Report
 from nhc.core.system.bounded_read import parse_json, read_text
 from nhc.deep.fleet_norm import Proposal, Sample
-from nhc.marks.policy.reconcile import BadReports, load_reports
+from nhc.marks.policy.reconcile import BadReports, ReportFiles, load_reports
 from nhc.node.checks.deep import SLOW
 from nhc.node.facts.expected import COLUMNS, format_row
 
@@ -23,8 +23,8 @@ class BadInput(ValueError):
     """A file is no report: one line naming it."""
 
 
-def reports(paths: Sequence[str]) -> List[Report]:
-    """The reports in these files, and in the *.json of these directories. Raises BadInput."""
+def reports(paths: Sequence[str]) -> ReportFiles:
+    """The reports in these files and directories. Raises BadInput."""
     try:
         return load_reports(paths, lambda path: read_text(path, LARGEST))
     except BadReports as error:

@@ -76,12 +76,13 @@ class RemedyController(Passes):
         suite: Optional[SuiteProver] = None,
         asks: Optional[Asks] = None,
         reports: Callable[[], Iterable[ConditionReport]] = tuple,
+        unread: Callable[[], Iterable[str]] = tuple,
         clock: Callable[[], float] = time.time,
         monotonic: Callable[[], float] = time.monotonic,
         publish: Callable[[Written], None] = nothing,
     ) -> None:
         records = Records(store, fence)
-        observer = Observer(store, settings, actuators, records, reports, evidence, suite, asks)
+        observer = Observer(store, settings, actuators, records, reports, evidence, suite, asks, unread)
         super().__init__(records, settings, actuators, observer, clock, monotonic, publish)
         self._waits: Dict[int, Tuple[str, str]] = {}
         """What each episode was shown to wait for."""

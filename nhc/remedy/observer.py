@@ -77,9 +77,11 @@ class Observer:
         self, store: Store, settings: RemedySettings, actuators: Actuators, records: Records,
         reports: Callable[[], Iterable[ConditionReport]],
         evidence: Optional[Gatherer], suite: Optional[SuiteProver], asks: Optional[Asks] = None,
+        unread: Callable[[], Iterable[str]] = tuple,
     ) -> None:  # fmt: skip
         self.store, self.settings, self.actuators, self.records = store, settings, actuators, records
         self.reports, self.evidence, self.suite, self.asks = reports, evidence, suite, asks
+        self.unread = unread  # what of `reports` could not be read, once it has been called
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
         self.fleet = FleetGroups({}, {}, Names((), ()))
@@ -250,7 +252,9 @@ class Observer:
 
     def reported(self) -> List[ConditionReport]:
         try:
-            return list(self.reports())
+            reports = list(self.reports())
+            self.problems += self.unread()
+            return reports
         except Exception as error:
             self.problems.append(f"reports cannot be read: {failure(error)}")
             return []

@@ -24,12 +24,14 @@ class BadHistory(ValueError):
 class FleetHistory(NamedTuple):
     """A fleet's history: its nodes with their groups, and the reports that said something new, the oldest first.
 
-    `repairs` are the times at which the loop really repaired a node, where that is known.
+    `repairs` are the times at which the loop really repaired a node, where that is known. `unread` names files, and
+    reports in them, that could not be read.
     """
 
     groups: Mapping[str, Mapping[str, str]]
     reports: Tuple[Report, ...]
     repairs: Mapping[str, Tuple[float, ...]] = {}
+    unread: Tuple[str, ...] = ()
 
     def repaired(self, node: str, since: float, until: float) -> bool:
         """Whether a node was really repaired in a time."""
@@ -61,8 +63,9 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
 def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
     """What recorded reports and the agents' event logs say. Raises BadHistory."""
     history: List[Report] = []
+    unread: Tuple[str, ...] = ()
     try:
-        history += load_reports(reports, lambda path: read_text(path, LIMIT))
+        history, unread, _notes = load_reports(reports, lambda path: read_text(path, LIMIT))
     except BadReports as error:
         raise BadHistory(str(error)) from None
     for path in events:
@@ -72,7 +75,7 @@ def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
             raise BadHistory(f"{path}: {error.strerror or error}") from None
         except UnicodeDecodeError:
             raise BadHistory(f"{path}: is no text in UTF-8") from None
-    return FleetHistory({report.host: {} for report in history}, _in_order(history))
+    return FleetHistory({report.host: {} for report in history}, _in_order(history), unread=unread)
 
 
 def of_events(lines: Iterable[str], path: str) -> List[Report]:

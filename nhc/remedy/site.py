@@ -83,6 +83,8 @@ class RemedySite:
         )  # fmt: skip
 
         self.prover = _prover(settings, store)
+        self.unread: List[str] = []
+        """What the last `reports` could not read or take in, for a person."""
 
     def controller(
         self, fence: Optional[Fence], publish: Callable[[Written], None], apply: bool = True
@@ -90,7 +92,7 @@ class RemedySite:
         """The loop over this site."""
         return RemedyController(
             self.store, self.settings, self.actuators, fence=fence, publish=publish, evidence=self.gatherer,
-            reports=lambda: self.reports(apply), suite=self.prover, asks=self.answering,
+            reports=lambda: self.reports(apply), unread=lambda: self.unread, suite=self.prover, asks=self.answering,
         )  # fmt: skip
 
     def answering(self, nodes: Sequence[str]) -> Mapping[str, bool]:
@@ -112,18 +114,20 @@ class RemedySite:
     def reports(self, apply: bool) -> Iterable[ConditionReport]:
         """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.
 
-        Raises AdapterError.
+        What of the files could not be read is `unread`. Raises AdapterError.
         """
         conditions: List[ConditionReport] = []
+        self.unread = []
         if self.settings.sources.reports:
             try:
-                read = load_reports(self.settings.sources.reports, lambda path: read_text(path, REPORTS))
+                files = load_reports(self.settings.sources.reports, lambda path: read_text(path, REPORTS))
             except BadReports as error:
                 raise AdapterError(str(error)) from None
+            self.unread += [f"reports cannot be read: {printable(line)}" for line in files.problems]
             if apply:
-                self._take_in(read)
+                self._take_in(files.reports)
             else:
-                conditions += [ConditionReport(report) for report in read]
+                conditions += [ConditionReport(report) for report in files.reports]
         if isinstance(self.marker, ConditionReports):
             conditions += self.marker.condition_reports()
         return conditions
@@ -134,7 +138,7 @@ class RemedySite:
             taken = store_reports.receive(connection, [Incoming(report, SOURCE, now) for report in reports])
         refused = [f"{receipt.node}: {receipt.message}" for receipt in taken if receipt.receipt is Receipt.REFUSED]
         if refused:
-            raise AdapterError(printable(f"{len(refused)} reports were refused, the first of {refused[0]}"))
+            self.unread.append(printable(f"{len(refused)} reports were refused, the first of {refused[0]}"))
 
     def close(self) -> None:
         """End its threads and connections."""

@@ -203,7 +203,7 @@ function heard({ kind, data }) {
   lost = false;
   beat = Date.now();
   if (kind === "trouble") trouble = data.why;
-  if (kind === "beat" && page.fleet) { page.fleet.counts = data.counts; page.fleet.at = data.at; }
+  if (kind === "beat" && page.fleet) { page.fleet.counts = data.counts; page.fleet.at = data.at; page.fleet.notes = data.notes; }
   if (kind === "letters" || kind === "layout") changes += 1;
   if (kind === "layout") moved(data);
   if (kind === "resync") page.missed = true;
@@ -220,8 +220,9 @@ function heard({ kind, data }) {
 
 function status() {
   const late = Date.now() - beat > 30000;
-  const text = lost ? "The stream is lost: what is shown may be old. Trying again." : late ? `Nothing was heard for ${age((Date.now() - beat) / 1000)}: what is shown may be old.` : trouble ? `The fleet cannot be read (${trouble}): the last picture is shown.` : counts();
-  state.className = lost || late || trouble ? "trouble" : "";
+  const notes = page.fleet?.notes ?? [];
+  const text = lost ? "The stream is lost: what is shown may be old. Trying again." : late ? `Nothing was heard for ${age((Date.now() - beat) / 1000)}: what is shown may be old.` : trouble ? `The fleet cannot be read (${trouble}): the last picture is shown.` : [counts(), ...notes].filter((one) => one).join(" · ");
+  state.className = lost || late || trouble || notes.length ? "trouble" : "";
   if (state.textContent !== text) state.textContent = text;
   const at = page.screen?.heard ? beat : page.shown;
   document.getElementById("asof").textContent = at ? `As of ${stamp(at / 1000)}, ${age((Date.now() - at) / 1000)} ago` : "";

@@ -19,6 +19,10 @@ export const follows = (one) => cell(one.next || "nothing is planned", one.perso
 export const service = (out) => cell(out ? "out" : "in", out ? "out of service" : "in service");
 const ofLoop = (...cells) => (page.me.store ? cells : []);
 
+// What an empty list says: that all is well only where some node's report is fresh.
+const unheard = () => (page.fleet ? ![..."ouwc"].some((one) => page.fleet.counts[one]) : false);
+export const unless = (text) => (unheard() ? `Nothing is known: ${page.fleet.notes?.[0] ?? "no node has a fresh report"}.` : text);
+
 const trend = (parts) => {
   const most = Math.max(1, ...parts);
   return el("span", { class: "trend", role: "img", "aria-label": `new in each five minutes of the last hour: ${parts.join(", ")}` },
@@ -35,7 +39,7 @@ export function causeTable(caption, rows, at, empty) {
       ...ofLoop(plans(one), cell(one.out, one.out === one.affected ? "all" : one.out ? `${one.out.toLocaleString("en")} of ${one.affected.toLocaleString("en")}` : "none")), since(one.began, at),
       el("td", { class: "said" }, setLink(one.nodes), one.shares.map(([fact, group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${fact} `, link(`/view/nodes?${new URLSearchParams({ by: fact, group })}`, group)))),
       Object.assign(trend(one.trend), { value: one.trend.reduce((sum, part) => sum + part, 0) }), one.action === "none" ? "" : one.action,
-    ]), empty);
+    ]), unless(empty));
 }
 
 export async function problems() {

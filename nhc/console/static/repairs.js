@@ -3,7 +3,7 @@
 import { ask, may, page } from "/static/app.js";
 import { abortForm, alikeForms, decisionForms, holdForm, releaseForm } from "/static/acts.js";
 import { age, el, facts, howMany, link, nodeLink, stamp } from "/static/dom.js";
-import { causeTable, left, setLink } from "/static/fleet.js";
+import { causeTable, left, setLink, unless } from "/static/fleet.js";
 import { cell, lasting, said, table } from "/static/table.js";
 
 // check|reason|target, as the store keeps it.
@@ -27,7 +27,7 @@ export async function needs() {
       may("approve") ? value.alike.map(alikeForms) : "",
       el("h2", {}, "Left to a person"), episodeTable("nhc remedy release NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
     el("h2", {}, "CRIT, and nothing is planned"), causeTable("On nodes without an episode or a hold", value.unplanned, value.at, "None."), left(value.unplanned_left_out) ?? "",
-    el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? [link("/view/nodes?show=sn", howMany(value.silent.count)), ": ", setLink(value.silent.nodes)] : "None."),
+    el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? [link("/view/nodes?show=sn", howMany(value.silent.count)), ": ", setLink(value.silent.nodes)] : unless("None.")),
   ] };
 }
 

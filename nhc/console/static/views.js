@@ -4,7 +4,7 @@
 import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { holdForm } from "/static/acts.js";
 import { age, el, facts, howMany, link, MARKS, nodeLink, sign, stamp, WORDS } from "/static/dom.js";
-import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell } from "/static/fleet.js";
+import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell, unless } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
 import { lasting, said, since, table } from "/static/table.js";
 import { audit, episode, episodes, episodeTable, held, needs, offenders } from "/static/repairs.js";
@@ -100,7 +100,7 @@ async function checks(_rest, query) {
     ["", ...value.facts].map((one) => el("option", { value: one, selected: one === fact }, one || "the whole fleet")));
   return { content: [el("h1", {}, "Checks"), el("p", {}, el("label", {}, "By ", by)),
     table("Checks that complain", ["Check", ...(fact ? [fact] : []), "CRIT", "UNKNOWN", "WARN", "Nodes with a fresh report"],
-      value.rows.map((row) => [el("td", {}, link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), " ", link(`/view/explain/${encodeURIComponent(row.check)}`, "Explain")), ...(fact ? [groupLink(fact, row.group)] : []), row.crit, row.unknown, row.warn, row.nodes]), "No check complains.")] };
+      value.rows.map((row) => [el("td", {}, link(`/view/map?check=${encodeURIComponent(row.check)}`, row.check), " ", link(`/view/explain/${encodeURIComponent(row.check)}`, "Explain")), ...(fact ? [groupLink(fact, row.group)] : []), row.crit, row.unknown, row.warn, row.nodes]), unless("No check complains."))] };
 }
 
 // A node.
@@ -116,7 +116,7 @@ async function node([name]) {
       ["Scheduler", one.scheduler ?? ""], ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups).map(([fact, group]) => [fact, groupLink(fact, group)])]),
     el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
     table("Problems", ["Verdict", "Reason", ...(page.me.store ? ["Next step", "In service"] : []), "Since", "Target", "Message", "Check", "Suggested"],
-      one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), targetCell(row), said(row.message), row.check, row.action === "none" ? "" : row.action]), "No problem stands."),
+      one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), targetCell(row), said(row.message), row.check, row.action === "none" ? "" : row.action]), "sn".includes(one.letter) ? "Nothing is known of this node now: it has no fresh report." : "No problem stands."),
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
     here.rows ? workHere(here, one.at) : "",
     ...(one.work ? workOf(one.work) : []),
@@ -216,7 +216,7 @@ async function timeline([name], query) {
 async function health() {
   const value = await ask("/api/health");
   return { content: [el("h1", {}, "The console itself"), facts([
-    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Nodes without a fresh report", value.silent?.count ? link("/view/nodes?show=sn", value.silent.count.toLocaleString("en")) : value.silent ? "none" : ""],
+    ["Fleet from", value.source], ["Read", `${age(value.at - value.read_at)} ago`], ["Trouble", value.trouble], ["Note", (value.notes ?? []).join("; ")], ["Nodes without a fresh report", value.silent?.count ? link("/view/nodes?show=sn", value.silent.count.toLocaleString("en")) : value.silent ? "none" : ""],
     ["Viewers", value.viewers], ["Streams ended because nobody read them", value.dropped], ["Sessions", value.sessions], ["Running for", age(value.at - value.started)], ["Version", value.version]])] };
 }
 

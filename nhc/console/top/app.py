@@ -151,7 +151,8 @@ class TopApp(App[None]):
             return
         snapshot = self.seen.snapshot
         paused = "[paused] " if self.paused else ""
-        self.query_one("#summary", Static).update(f"{paused}{frame.summary(snapshot)}  {self.source.name}")
+        about = printable("; ".join(snapshot.notes)) or self.source.name
+        self.query_one("#summary", Static).update(f"{paused}{frame.summary(snapshot)}  {about}")
         self._paint_problems(snapshot)
         self._paint_map(snapshot)
         self._paint_nodes(snapshot)

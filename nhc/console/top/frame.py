@@ -168,7 +168,7 @@ def _evidence(report: Optional[Report], check: str, reason: str, target: str) ->
 def plain(snapshot: Snapshot, width: int) -> List[str]:
     """One picture of the fleet as lines of text, for where there is no terminal."""
     causes, left_out = problems(snapshot)
-    lines = [summary(snapshot)]
+    lines = [summary(snapshot), *snapshot.notes]
     for cause in causes:
         shares = "".join(f"  {fact} {group}: {hit} of {of}" for fact, group, hit, of in cause.shares[:2])
         line = f"{cause.verdict} {cause.affected} {cause.reason} ({cause.check}) {cause.nodes}{shares}: {cause.message}"

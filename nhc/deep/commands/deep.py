@@ -299,7 +299,9 @@ def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int,
     if not paths and not url:
         raise CommandError("name reports, or a store (--store)", EXIT_USAGE)
     try:
-        samples, remarks = calibration.samples(calibration.reports(paths))
+        files = calibration.reports(paths)
+        samples, remarks = calibration.samples(files.reports)
+        remarks = [*files.problems, *remarks]
         if url:
             own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
             samples, remarks = samples + own, remarks + more

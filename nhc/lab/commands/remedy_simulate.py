@@ -57,6 +57,8 @@ def command(**options: Any) -> int:
         bool(options["enable"]),
     )  # fmt: skip
     past = _past(options, before)
+    for line in past.unread:
+        click.echo(f"nhc remedy simulate: left out: {printable(line)}", err=True)
     if not past.reports:
         raise CommandError("there is no history to play: no problem was recorded in this time")
     old, new = play(past, before, assumed), play(past, after, assumed)

@@ -206,14 +206,13 @@ def publish_command(**given: Any) -> None:
     """
 
     def work(kit: Any, cluster: Any, _read: Any) -> int:
-        from nhc.marks.commands.sync import read_reports
-        from nhc.marks.policy.reconcile import load_reports
+        from nhc.marks.commands.sync import read_report_files
 
-        reports = load_reports(given["reports"], read_reports)
-        if given["node"] and len(reports) != 1:
+        files = read_report_files("nhc kubernetes publish", given["reports"])
+        if given["node"] and len(files.reports) != 1:
             raise click.UsageError("--node names one node, so it goes with one report")
-        status: int = kit.publish(cluster, reports, given["vocabularies"], given["node"])
-        return status
+        status: int = kit.publish(cluster, files.reports, given["vocabularies"], given["node"])
+        return status or int(bool(files.problems))
 
     _run(given, work)
 

@@ -22,7 +22,7 @@ from nhc.marks.plugins import ADAPTERS, open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
 from nhc.marks.policy.policy_file import PATH as POLICY
 from nhc.marks.policy.policy_file import policy_of
-from nhc.marks.policy.reconcile import BadReports, load_reports, sync
+from nhc.marks.policy.reconcile import BadReports, ReportFiles, load_reports, sync
 from nhc.marks.policy.sync_text import NAMES, show_json, show_text
 from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
@@ -51,6 +51,8 @@ if TYPE_CHECKING:
 
 REPORTS = 1 << 30
 """Bytes of the reports of a whole cluster."""
+SAID = 10
+"""Lines about files that could not be read."""
 
 
 def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
@@ -65,7 +67,8 @@ REPORT_FILES = under("What is judged")(
     multiple=True,
     required=True,
     metavar="FILE",
-    help="Reports as JSON: one, a list, or one a line; a directory's *.json; - for standard input. Repeatable.",
+    help="Reports as JSON: one, a list, or one a line; a directory's *.json and *.jsonl; - for standard input. "
+    "Repeatable.",
 )
 APPLYING = under("What may be done")(
     "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
@@ -116,7 +119,8 @@ def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
 
     A node whose report is CRIT is marked with the reason, one that nhc marked and that is healthy again is put
     back; an unknown verdict leaves a node as it is, and so does a mark that is somebody else's. Exit status:
-    0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
+    0 done, 1 something failed or a report could not be read, 2 wrong usage, 3 the controller or the ledger cannot be
+    used.
     """
     raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), NAMES, options))
 
@@ -142,7 +146,7 @@ def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation
     """
     try:
         settings = policy_of(options["policy_path"], options["max_drained"])
-        reports = load_reports(options["reports"], read_reports)
+        files = read_report_files(command, options["reports"])
         adapter = make()
     except (SettingsError, BadReports, NoAdapter, AdapterError, ValueError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
@@ -150,7 +154,7 @@ def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation
     ledger = Ledger(options["ledger_path"], command)
     apply = settings.apply if options["apply"] is None else bool(options["apply"])
     try:
-        done = sync(adapter, reports, settings.policy, ledger, apply=apply, retry_for=options["patience"])
+        done = sync(adapter, files.reports, settings.policy, ledger, apply=apply, retry_for=options["patience"])
     except (AdapterError, LedgerError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
         return 3
@@ -160,7 +164,18 @@ def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation
     calls = getattr(adapter, "calls", None)
     text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, names)
     click.echo(text, nl=False)
-    return 1 if done.failed else 0
+    return 1 if done.failed or files.problems else 0
+
+
+def read_report_files(command: str, paths: Sequence[str]) -> ReportFiles:
+    """The reports in files, - for standard input; what was not read is said on standard error. Raises BadReports."""
+    files = load_reports(paths, read_reports)
+    said = [*files.problems, *files.notes]
+    for line in said[:SAID]:
+        print(f"{command}: {printable(line)}", file=sys.stderr)
+    if len(said) > SAID:
+        print(f"{command}: and {len(said) - SAID} more such lines", file=sys.stderr)
+    return files
 
 
 def read_reports(path: str) -> str:

@@ -54,33 +54,117 @@ class SyncResult(NamedTuple):
 # Reports.
 
 
-def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> List[Report]:
-    """The reports in files: one, a list, one a line, or an object with a list of them in `reports`."""
+class ReportFiles(NamedTuple):
+    """What files hold. `problems` name what of them could not be read, a line a file; `notes` the files passed over."""
+
+    reports: List[Report]
+    problems: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+
+
+ENDINGS = (".json", ".jsonl")
+"""How the files of a directory are called that hold reports: what `--format json` and `--format jsonl` write."""
+
+
+def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> ReportFiles:
+    """The reports in files and directories. What cannot be read costs its own reports alone, and is a problem.
+
+    Raises BadReports where a path that was named is not there or holds nothing but what cannot be read.
+    """
     reports: List[Report] = []
+    problems: List[str] = []
+    notes: List[str] = []
     for path in paths:
-        names = [path]
-        if path != "-" and os.path.isdir(path):
-            names = [f"{path}/{name}" for name in sorted(os.listdir(path)) if name.endswith(".json")]
+        names, note = files_of(path)
+        notes += [note] if note else []
+        found = len(reports), len(problems)
         for name in names:
             try:
-                reports.extend(from_dict(value) for value in _documents(read(name)))
-            except json.JSONDecodeError as error:
-                raise BadReports(f"{name}: not a report in JSON: {error}") from None
-            except (OSError, ValueError, RecursionError) as error:
-                raise BadReports(f"{name}: {cause(error)}") from None
-    return reports
+                some, problem = read_report_file(name, read)
+            except BadReports as error:
+                some, problem = [], str(error)
+            reports += some
+            problems += [problem] if problem else []
+        if len(reports) == found[0] and len(problems) > found[1]:
+            raise BadReports(problems[found[1]])
+    if not reports:
+        notes.append(f"No node has reported yet; reports come from {where_from(paths)}")
+    return ReportFiles(reports, tuple(problems), tuple(notes))
 
 
-def _documents(text: str) -> Iterator[Any]:
+def where_from(paths: Sequence[str]) -> str:
+    """Where reports are looked for, for a person."""
+    return f"{' and '.join(f'*{ending}' for ending in ENDINGS)} files in {', '.join(paths)}"
+
+
+def files_of(path: str) -> Tuple[List[str], str]:
+    """The files of reports that a path names, and what is to be said of other files in that directory."""
+    if path == "-" or not os.path.isdir(path):
+        return [path], ""
     try:
-        values = [loads(text)]
-    except ValueError:
-        values = [loads(line) for line in text.splitlines() if line.strip()]
-        if not values:
+        names = sorted(name for name in os.listdir(path) if not name.startswith("."))
+    except OSError as error:
+        raise BadReports(f"{path}: {cause(error)}") from None
+    strange = [name for name in names if not name.endswith((*ENDINGS, ".tmp"))]
+    note = ""
+    if strange:
+        count = "1 file is" if len(strange) == 1 else f"{len(strange)} files are"
+        note = f"{path}: {count} passed over, not named *{' or *'.join(ENDINGS)}: {', '.join(map(ascii, strange[:3]))}"
+    return [f"{path}/{name}" for name in names if name.endswith(ENDINGS)], note
+
+
+def read_report_file(name: str, read: Callable[[str], str]) -> Tuple[List[Report], str]:
+    """The reports in a file: one, a list, one a line, or an object with a list of them in `reports`.
+
+    The text names those of several that are no reports, "" where all are. Raises BadReports: there is none in it.
+    """
+    try:
+        text = read(name)
+        reports: List[Report] = []
+        wrong: List[Tuple[str, Exception]] = []
+        for where, value in _documents(text):
+            try:
+                if isinstance(value, ValueError):
+                    raise value
+                reports.append(from_dict(value))
+            except (ValueError, RecursionError) as error:
+                wrong.append((where, error))
+    except json.JSONDecodeError as error:
+        raise BadReports(f"{name}: not a report in JSON: {error}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise BadReports(f"{name}: {cause(error)}") from None
+    if not wrong:
+        return reports, ""
+    if not reports:
+        raise BadReports(f"{name}: {wrong[0][0] if len(wrong) > 1 else ''}{wrong[0][1]}")
+    first = "".join(map(str, wrong[0]))
+    return reports, f"{name}: {len(wrong)} of {len(wrong) + len(reports)} reports cannot be read, the first: {first}"
+
+
+def _documents(text: str) -> Iterator[Tuple[str, Any]]:
+    """Where in the text a report stands, and the report; a ValueError in its place where a line is no JSON."""
+    try:
+        values = [("", loads(text))]
+    except ValueError as whole:
+        lines = [(f"line {number}: ", line) for number, line in enumerate(text.splitlines(), 1) if line.strip()]
+        if not lines:
             raise ValueError("no report in it") from None
-    for value in values:
+        values = [(where, _value(line)) for where, line in lines]
+        if all(isinstance(value, ValueError) for _where, value in values):
+            raise whole from None
+    for where, value in values:
         inner = value["reports"] if isinstance(value, dict) and "reports" in value else value
-        yield from inner if isinstance(inner, list) else [inner]
+        if isinstance(inner, list):
+            yield from ((f"{where}report {place}: ", each) for place, each in enumerate(inner, 1))
+        else:
+            yield where, inner
+
+
+def _value(line: str) -> Any:
+    try:
+        return loads(line)
+    except (ValueError, RecursionError) as error:
+        return ValueError(f"not a report in JSON: {error}")
 
 
 def by_node(reports: Iterable[Report], nodes: Iterable[str]) -> Reports:

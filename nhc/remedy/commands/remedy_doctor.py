@@ -10,7 +10,7 @@ import click
 
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.option_groups import GroupedCommand
-from nhc.core.command_line.printing import show, show_table
+from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.language.loader import without_lines
 from nhc.core.language.site_settings import site_settings
 from nhc.core.limits import Mode
@@ -18,6 +18,7 @@ from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
 from nhc.marks.policy.bounds import MARK, REPAIRS
 from nhc.marks.policy.devices import DEVICE
+from nhc.marks.policy.reconcile import where_from
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import HasRights
 from nhc.remedy import counting
@@ -27,6 +28,7 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite
 from nhc.store import holds, nodes
 from nhc.store.errors import StoreError
+from nhc.store.reports import INTO_THE_STORE
 
 WALKED = 3
 """Nodes of a repairer that are tried until it would act on one."""
@@ -70,7 +72,7 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
         *_leader_rights(settings),
         *_groups(site),
         *_lines(site),
-        *_reports(site),
+        *_reports(site, settings),
     ]
     for name, rights, error in site.actuators.repairers.rights():
         if error:
@@ -197,7 +199,13 @@ def _lines(site: RemedySite) -> List[Examined]:
     return [Examined("checks", None, f"no line of this machine's {own.config} is for {nodes}")]
 
 
-def _reports(site: RemedySite) -> List[Examined]:
+def _where_from(settings: RemedySettings) -> str:
+    """By which ways the loop gets reports."""
+    files = [where_from(settings.sources.reports)] if settings.sources.reports else []
+    return ", ".join([INTO_THE_STORE, *files, f"the adapter {settings.sources.adapter}"])
+
+
+def _reports(site: RemedySite, settings: RemedySettings) -> List[Examined]:
     """Nodes that report under a name that the adapter does not know: nothing is ever done for them. A store may be of
     several clusters, so that is amiss for sure only where no node of this one reports.
     """
@@ -205,18 +213,23 @@ def _reports(site: RemedySite) -> List[Examined]:
     try:
         states = site.marker.nodes()
         told = {report.host for report, *_ in site.reports(False) if report.started > since}
+        unread = [Examined("reports", False, line) for line in site.unread]
         with site.store.read() as connection:
             names = counting.fleet(connection, states).names
             rows = nodes.list_nodes(connection)
     except (AdapterError, StoreError):
         return []  # which is said of the adapter and the store
     told |= {row.node for row in rows if row.reported_at is not None and row.reported_at > since}
+    if not told:
+        newest = max((row.reported_at for row in rows if row.reported_at is not None), default=None)
+        heard = f"the newest report is from {when(newest)}" if newest is not None else "No node has reported yet"
+        return [*unread, Examined("reports", None, f"{heard}; reports come from {_where_from(settings)}")]
     known, reporting = {state.name for state in states}, {names.here(name) for name in told}
     strange = sorted(reporting - known)
     if not strange:
-        return []
+        return unread
     message = f"nothing is done for {printable(fold(strange), 300)}: {site.settings.sources.adapter} has no such node"
-    return [Examined("reports", None if reporting & known else False, message)]
+    return [*unread, Examined("reports", None if reporting & known else False, message)]
 
 
 def _suite_rights(site: RemedySite, settings: RemedySettings) -> List[Examined]:

@@ -170,6 +170,8 @@ class TrainService:
                 if not self.leader.attempt():
                     raise CommandError("another process runs trains in this store now")
                 done = engine.round()
+                for line in self.site.unread:
+                    self.say(line)
             except LeadershipLost as error:
                 raise CommandError(str(error)) from None
             except StoreError as error:

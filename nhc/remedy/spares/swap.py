@@ -33,7 +33,7 @@ class SpareDone(NamedTuple):
 
 
 class PoolRound(NamedTuple):
-    """One pool: what was seen, decided and done. `problem` says why it could not be read, "" where it could."""
+    """One pool: what was seen, decided and done. `problem` says what could not be read, "" for nothing."""
 
     pool: PoolSettings
     view: Optional[SpareView]
@@ -105,7 +105,7 @@ def round_of(
             with one_item(step.spare, problems):
                 done.append(SpareDone(step, _carry_out(site, pool, source, step, now, fence)))
                 publish(done[-1])
-        rounds.append(PoolRound(pool, view, decision, tuple(done), "; ".join(problems)))
+        rounds.append(PoolRound(pool, view, decision, tuple(done), "; ".join([*problems, *site.unread])))
     return rounds
 
 

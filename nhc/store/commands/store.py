@@ -6,7 +6,7 @@ import json
 import os
 import sys
 import time
-from typing import Callable, Iterable, Iterator, List, Sequence
+from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
 
 import click
 
@@ -17,7 +17,7 @@ from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import Report, printable
 from nhc.core.system.foreign_module import attribute_of
 from nhc.core.timestamps import utc_milliseconds as utc
-from nhc.marks.policy.reconcile import BadReports, load_reports
+from nhc.marks.policy.reconcile import BadReports
 from nhc.store.commands.store_options import SETTINGS, URL, opened
 
 SWEEPS = "nhc.fleet.history:reports_of_file"
@@ -101,14 +101,15 @@ def import_command(paths: Sequence[str], path: str, url: str, source: str) -> in
     """Bring reports in: JSON files of them, directories of those, - for standard input, sweeps' fleet.sqlite.
 
     Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
-    in, 1 some were refused, 2 a file could not be read, 3 the store could not be used.
+    in, 1 some were refused or could not be read, 2 a path that was named could not be read, 3 the store could not be
+    used.
     """
     from nhc.store import settings as store_settings
     from nhc.store.importing import import_reports
 
     pace = store_settings.load(path, url).pace
     try:
-        reports = list(_reports(paths))
+        reports, whole = _reports(paths)
     except (BadReports, UnicodeDecodeError) as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     with opened(path, url, create=True) as store:
@@ -116,17 +117,20 @@ def import_command(paths: Sequence[str], path: str, url: str, source: str) -> in
     for line in done.refused:
         print(f"nhc: refused: {line}", file=sys.stderr)
     print(", ".join(f"{count} {name}" for name, count in done.receipts.items() if count) or "no reports")
-    return EXIT_UNHEALTHY if done.receipts["refused"] else EXIT_HEALTHY
+    return EXIT_UNHEALTHY if done.receipts["refused"] or not whole else EXIT_HEALTHY
 
 
-def _reports(paths: Sequence[str]) -> Iterator[Report]:
-    from nhc.marks.commands.sync import read_reports
+def _reports(paths: Sequence[str]) -> Tuple[List[Report], bool]:
+    """The reports in files, and whether all could be read. Raises BadReports."""
+    from nhc.marks.commands.sync import read_report_files
 
-    for path in paths:
-        if path.endswith((".sqlite", ".db")):
-            yield from _sweeps(path)
-        else:
-            yield from load_reports([path], read_reports)
+    kept = [path for path in paths if path.endswith((".sqlite", ".db"))]
+    reports = [report for path in kept for report in _sweeps(path)]
+    others = [path for path in paths if path not in kept]
+    if not others:
+        return reports, True
+    files = read_report_files("nhc store import", others)
+    return [*reports, *files.reports], not files.problems
 
 
 def _sweeps(path: str) -> Iterator[Report]:

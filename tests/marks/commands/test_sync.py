@@ -202,3 +202,27 @@ def test_a_file_of_nodes_that_is_no_text_is_said_in_words(site, tmp_path):
         2,
         f"nhc fleet check: {tmp_path}/nodes: line 2: byte 0xff is not UTF-8 text\n",
     )
+
+
+def test_one_broken_file_of_a_directory_leaves_the_others_in_force(site, tmp_path):
+    directory = tmp_path / "reports"
+    directory.mkdir()
+    for number, each in enumerate(json.loads(site.reports().read_text())):
+        (directory / f"{number}.jsonl").write_text(json.dumps(each) + "\n")
+    (directory / "broken.json").write_text('{"host": "n3"')
+    (directory / "other.txt").write_text("")
+
+    done = site.nhc("sync", "--adapter", "board", "-r", directory, "--ledger", tmp_path, NHC_BOARD=str(site.board))
+    assert done.returncode == 1
+    assert "would mark   n1" in done.stdout
+    assert "would clear  n2" in done.stdout
+    assert f"{directory}/broken.json: " in done.stderr
+    assert "other.txt" in done.stderr
+
+
+def test_a_directory_without_reports_is_said(site, tmp_path):
+    (tmp_path / "empty").mkdir()
+    words = ("-r", tmp_path / "empty", "--ledger", tmp_path)
+    done = site.nhc("sync", "--adapter", "board", *words, NHC_BOARD=str(site.board))
+    assert "No node has reported yet; reports come from" in done.stderr
+    assert done.returncode == 0
