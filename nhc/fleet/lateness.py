@@ -7,6 +7,7 @@ the threads beside it did.
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 
@@ -19,12 +20,12 @@ class Lateness:
 
     def __init__(self) -> None:
         self._noted = 0.0, float("inf")  # the lateness so far, when the tick began: who reads has both or neither
-        self._asked = False
+        self._asked = 0
 
     def start(self) -> None:
         """Begin to notice, in a thread of its own, unless that is so. Without a thread this process is never late."""
-        if not self._asked:
-            self._asked = True
+        if self._asked != os.getpid():  # a thread does not come along into a forked process
+            self._asked, self._noted = os.getpid(), (0.0, float("inf"))
             with contextlib.suppress(RuntimeError):  # the only reason that it has is that there can be no more threads
                 threading.Thread(target=self._notice, name="nhc-lateness", daemon=True).start()
 

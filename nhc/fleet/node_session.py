@@ -10,14 +10,13 @@ import functools
 import os
 import re
 import shlex
-import time
 import urllib.parse
-from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc import __version__
 from nhc.core.model import printable
 from nhc.fleet.bundles import Bundle, Site
-from nhc.fleet.transport import Node, Session, Stream, Trouble, left
+from nhc.fleet.transport import Deadline, Node, Session, Stream, Trouble, left
 
 REPORT_LIMIT = 4 << 20
 """Bytes of a report at most."""
@@ -31,6 +30,10 @@ PYTHONS = ("python3", *(f"python3.{minor}" for minor in range(15, 8, -1)), "/usr
 # No quote, no newline, no `!`: it goes through whatever login shell the user has. A line that begins with the
 # byte 1 says how long the program is; a password that sudo did not ask for is skipped that way.
 LOADER = "import sys;f=sys.stdin.buffer;exec(f.read(int(next(l for l in f if l[0]==1)[1:])))"
+
+
+def _nobody() -> None:
+    """Nobody wants to know."""
 
 
 class SweepTask(NamedTuple):
@@ -51,6 +54,8 @@ class SweepTask(NamedTuple):
     directory: str = ""
     sudo: bool = False
     nonce: str = ""
+    started: Callable[[], None] = _nobody
+    """Called once the node's Python runs: what it costs to begin with a node is behind it then."""
 
 
 class NodeOutput(NamedTuple):
@@ -92,7 +97,7 @@ def _command(python: str, sudo: str, seconds: int, nonce: str) -> str:
     script = (
         f'if command -v timeout >/dev/null 2>&1; then t="timeout -k 5 {seconds}"; else t=; fi; '
         f"for p in {' '.join(pythons)}; do if command -v $p >/dev/null 2>&1; "
-        f'then exec $t $p -I -S -c "{LOADER}"; fi; done; echo nhc-fleet {nonce} nopython'
+        f'then echo nhc-fleet {nonce} shell; exec $t $p -I -S -c "{LOADER}"; fi; done; echo nhc-fleet {nonce} nopython'
     )
     argv = ["/bin/sh", "-c", script]
     if sudo:
@@ -106,7 +111,7 @@ def _sudo(node: Node, task: SweepTask) -> bool:
 
 def request(node: Node, task: SweepTask) -> bytes:
     """The node's program with its call."""
-    before, after = _request(task)
+    before, after = _request(task._replace(started=_nobody))
     return before + ascii(node.name).encode() + after
 
 
@@ -136,7 +141,7 @@ def _request(task: SweepTask) -> Tuple[bytes, bytes]:
 
 def judge(session: Session, node: Node, task: SweepTask) -> NodeOutput:
     """The node's report. Raises Trouble, at the latest when the node's deadline and the grace have passed."""
-    login = time.monotonic() + task.login
+    login = Deadline(task.login)
     try:
         return _judge(session, node, task, login)
     except _OldPython as old:
@@ -158,9 +163,12 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
         password = f"{node.sudo_password}\n".encode() if node.sudo_password and _sudo(node, task) else b""
         stream.send(b"%s\x01%d\n%s" % (password, len(text), text), login)
         talk = _Talk(stream, task.nonce)
-        late = f"logged in, but no Python started within {task.login:g} s"
+        within = f"within {task.login:g} s (--connect-timeout)"
         try:
-            kind, answer = talk.line(login, "HungLogin", late)
+            kind, answer = talk.line(login, "HungLogin", f"logged in, but no command started {within}")
+            if kind == "shell":
+                late = f"logged in, but its Python did not start {within}"
+                kind, answer = talk.line(login, "SlowStart", late)
         except Trouble as trouble:
             refusal = _last_line(stream.complaint(), 300)  # before it come sudo's lecture and "try again"
             if trouble.reason == "Truncated" and refusal and _sudo(node, task):
@@ -171,8 +179,9 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
         if kind != "hello":
             raise Trouble("HostileOutput", "its answer is not nhc's")
         hello = answer
-        deadline = time.monotonic() + task.seconds + 2 * GRACE
-        late = f"no report within {task.seconds + 2 * GRACE:g} s"
+        task.started()
+        deadline = Deadline(task.seconds + 2 * GRACE)
+        late = f"no report within {task.seconds + 2 * GRACE:g} s (--timeout and {2 * GRACE:g} s)"
         pushed = 0
         kind, answer = talk.line(deadline, "HungCommand", late)
         while kind == "need":
@@ -201,7 +210,8 @@ def _answer(
     if why == "OutputTooLarge" or int(size) > REPORT_LIMIT:
         raise Trouble("OutputTooLarge", f"its report is larger than {REPORT_LIMIT >> 20} MiB")
     if why:
-        raise Trouble("HungCommand", f"nhc did not end within {task.seconds + GRACE:g} s and was killed there")
+        within = f"within {task.seconds + GRACE:g} s (--timeout and {GRACE:g} s)"
+        raise Trouble("HungCommand", f"nhc did not end {within} and was killed there")
     report = talk.exactly(int(size), deadline)
     status = answer.get("status", "")
     if status == "2":

@@ -1,4 +1,6 @@
-"""What a shard does when it gets no process, thread or descriptor: fewer nodes at a time, and those again later.
+"""How many nodes a shard has in hand at a time.
+
+Where it gets no process, thread or descriptor: fewer, and those again later.
 
 A user's limit (ulimit -u), a container's (pids.max) or a full table of files is nothing that a node can help. What can
 go on goes on with what there is; the fan-out grows again while that goes well.
@@ -17,6 +19,61 @@ GROW = 2.0
 """Seconds without scarcity after which one node more is tried at a time."""
 HOPELESS = 5.0
 """Seconds in which not even one node could be begun, after which the shard hands its nodes back."""
+
+
+FIRST = 16
+"""Hosts that a shard begins with at once: how long these take is not known yet."""
+LEAST = 2
+PATIENT = 2.0
+"""Seconds after which a host that does not answer is no reason to begin with fewer."""
+
+
+class Starts:
+    """How many hosts at a time may be between their first packet and the first line of their Python.
+
+    A handshake and a Python's start cost processor time, here and behind a bastion or on a container host there too: a
+    hundred at once only make each other late. As TCP finds its window, each start that was quick lets one more begin
+    (twice as many after each round), and while starts are slow a quarter fewer do. `slow` is in seconds: longer than
+    that, and than three times the quickest so far, is slow; far hosts are not.
+    """
+
+    def __init__(self, most: int, slow: float) -> None:
+        self.most, self.slow = most, slow
+        self.window = float(min(FIRST, most))
+        self.usual: Optional[float] = None
+        self._quickest = float("inf")
+        self._shrunk = float("-inf")
+
+    def ended(self, seconds: float, now: float) -> None:
+        """A host's Python runs, so many seconds after it was begun with."""
+        self._quickest = min(self._quickest, seconds)
+        self.usual = seconds if self.usual is None else self.usual + (seconds - self.usual) / 8
+        if seconds <= self._limit():
+            self.window = min(float(self.most), self.window + 1)
+        elif self.crowded:
+            self.fewer(now)
+
+    def fewer(self, now: float) -> None:
+        """Starts are slow, or did not come to their end: fewer at a time, once for all that were under way."""
+        if now - self._shrunk > (self.usual or self.slow) / 2:
+            self.window, self._shrunk = max(float(LEAST), self.window * 3 / 4), now
+
+    @property
+    def crowded(self) -> bool:
+        """Whether starts are slow in general, and not only those of a few hosts."""
+        return self.usual is not None and self.usual > self._limit()
+
+    @property
+    def patience(self) -> float:
+        """Seconds after which a host without an answer does not count any more: nobody is held up by the dead."""
+        return max(PATIENT, 2 * (self.usual or 0.0))
+
+    def room(self, under_way: int) -> bool:
+        """Whether one more may be begun with."""
+        return under_way < int(self.window)
+
+    def _limit(self) -> float:
+        return max(self.slow, 3 * self._quickest)
 
 
 class Scarcity:

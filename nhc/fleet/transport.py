@@ -1,18 +1,23 @@
 """How a sweep reaches a node: a Protocol that the local, the paramiko and the OpenSSH transport satisfy.
 
 A transport connects, a session starts commands (several over one connection), a stream is one command's input
-and output. Every deadline is a time of `time.monotonic()`; what passes one, and everything else that goes wrong,
-is a Trouble with a stable reason.
+and output. Every deadline is a time of `time.monotonic()`, mostly a `Deadline`; what passes one, and everything else
+that goes wrong, is a Trouble with a stable reason.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import threading
 import time
 from typing import Mapping, NamedTuple, Optional, Protocol, Tuple
 
 from nhc.core.system.scarcity import NOTHING_LEFT
+from nhc.fleet.lateness import Lateness
+
+CLIENT = Lateness()
+"""How late this process is; a shard starts it."""
 
 
 class Node(NamedTuple):
@@ -112,9 +117,44 @@ class Transport(Protocol):
     def close(self) -> None: ...
 
 
+class Deadline(float):
+    """A deadline so many seconds from now that does not run while our own threads wait for a processor.
+
+    As a number it is the time at which it passes where this process is never late. `left` and `passed` know how late it
+    was since: what waits with a deadline asks them again when its wait ends.
+    """
+
+    __slots__ = ("late",)
+    late: float
+
+    def __new__(cls, seconds: float) -> Deadline:  # noqa: PYI034 (Self came with Python 3.11)
+        made = super().__new__(cls, time.monotonic() + seconds)
+        made.late = CLIENT.seconds
+        return made
+
+
+def _seconds(deadline: float) -> float:
+    late = CLIENT.seconds - deadline.late if isinstance(deadline, Deadline) else 0.0
+    return deadline + late - time.monotonic()
+
+
+def passed(deadline: float, nearly: float = 0.0) -> bool:
+    """Whether the deadline has passed, or has less than `nearly` seconds to go."""
+    return _seconds(deadline) <= nearly
+
+
 def left(deadline: float, reason: str = "Timeout", message: str = "the deadline passed") -> float:
     """Seconds until the deadline; raises Trouble when it has passed."""
-    seconds = deadline - time.monotonic()
+    seconds = _seconds(deadline)
     if seconds <= 0:
         raise Trouble(reason, message)
     return seconds
+
+
+def wait_for(event: threading.Event, deadline: float) -> None:
+    """Wait until the event is set or the deadline has passed. Raises Trouble where it had passed before."""
+    seconds = left(deadline)
+    while not event.wait(seconds):
+        seconds = _seconds(deadline)
+        if seconds <= 0:
+            return

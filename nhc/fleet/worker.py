@@ -12,14 +12,14 @@ import signal
 import threading
 import time
 import zlib
+from collections import deque
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, NoReturn, Optional, Sequence, Tuple
+from typing import Any, Callable, Deque, Dict, NoReturn, Optional, Sequence, Set, Tuple
 
 from nhc.fleet import node_result, node_session
-from nhc.fleet.lateness import Lateness
 from nhc.fleet.result_frame import Returned, Scarce, arrival, failed, pack
-from nhc.fleet.scarcity import Scarcity
-from nhc.fleet.transport import Node, OutOfResources, Session, Transport, Trouble
+from nhc.fleet.scarcity import FEW, Scarcity, Starts
+from nhc.fleet.transport import CLIENT, Deadline, Node, OutOfResources, Session, Transport, Trouble
 
 SLOW = 2.0
 """Seconds after which a node's worker no longer counts against the fan-out."""
@@ -29,6 +29,10 @@ LATE = 0.25
 """Share of a second that this process is late after which it does less at a time."""
 EXCUSED = 10
 """Tries of one node that do not count because this process was late."""
+TIMED_OUT = frozenset({"ConnectTimeout", "HandshakeTimeout", "NoBanner", "HungLogin", "SlowStart"})
+"""Reasons that a host has which could not answer in time for all that was begun with beside it."""
+SHARE = 0.25
+"""Share of the time for a connection after which it is slow."""
 TIDY = 250
 """Nodes after which a shard looks after its memory."""
 Judge = Callable[[Session, Node, node_session.SweepTask], node_session.NodeOutput]
@@ -101,12 +105,17 @@ def _libc() -> Any:
         return None
 
 
+class CrowdedOut(Exception):
+    """A host that did not answer in time while many were begun with: it is tried once more, among fewer."""
+
+
 @dataclass
 class _NodeInHand:
     """One node in hand: since when, what it is at, and until when. Tries share `login` and `end`.
 
     `login` is the time left for connecting and logging in, `end` when all of it must be over. All but `begin` are by
-    the clock that stands still while this process is late; `excused` are tries that failed for that.
+    the clock that stands still while this process is late; `excused` are tries that failed for that. `started` says
+    that its Python runs.
     """
 
     begin: float
@@ -117,6 +126,7 @@ class _NodeInHand:
     until: float = 0.0
     attempts: int = 1
     excused: int = 0
+    started: bool = False
 
 
 class _Shard:
@@ -137,7 +147,11 @@ class _Shard:
         self.changed = threading.Condition()
         self.parent = os.getppid()
         self.scarcity = Scarcity(fanout)
-        self.lateness = Lateness()
+        self.starts = Starts(fanout, SHARE * settings.connect)
+        self.crowded_out: Deque[int] = deque()
+        """Nodes that timed out while many were begun with: they are tried once more, among fewer."""
+        self.tried_again: Set[int] = set()
+        self.lateness = CLIENT
         self._slowed, self._late = 0.0, 0.0
 
     def run(self) -> None:
@@ -186,7 +200,7 @@ class _Shard:
                 return
 
     def _room(self, now: float) -> bool:
-        return not self.drained and self._fresh() < self.scarcity.fanout(now)
+        return not self.drained and self._fresh() < self.scarcity.fanout(now) and self.starts.room(self._starting())
 
     def _put_back(self, index: int) -> None:
         """Keep a node for later, and do with less at a time: there is no thread, process or descriptor for it."""
@@ -197,11 +211,40 @@ class _Shard:
         now = self.lateness.now()
         return sum(1 for run in self.active.values() if now - run.taken < SLOW)
 
+    def _starting(self) -> int:
+        now, patience = self.lateness.now(), self.starts.patience
+        return sum(1 for run in self.active.values() if not run.started and now - run.taken < patience)
+
+    def _with_option(self, trouble: Trouble) -> Trouble:
+        """The same, naming the option by which a host gets more time to connect."""
+        if trouble.reason not in TIMED_OUT or "--" in trouble.message:
+            return trouble
+        option = f"--connect-timeout {self.settings.connect:g}s"
+        return Trouble(trouble.reason, f"{trouble.message} ({option})", trouble.passing)
+
+    def _crowded(self, trouble: Trouble) -> bool:
+        """Whether a host that timed out may have done so for the others that were begun with beside it."""
+        if self.starts.usual is not None:
+            return self.starts.crowded
+        # Nobody's Python has started yet. A host that does not even take the connection is not there: kernels do that.
+        return trouble.reason != "ConnectTimeout" and len(self.active) > FEW
+
+    def _started(self, run: _NodeInHand, begin: float) -> None:
+        """A node's Python runs: others may begin."""
+        now = self.lateness.now()
+        with self.changed:
+            if not run.started:
+                run.started = True
+                self.starts.ended(now - begin, now)
+                self.changed.notify()
+
     def _take(self, now: float) -> Optional[Tuple[int, _NodeInHand]]:
         """The next node, now in hand."""
         index = self.scarcity.again(now)
         if index is None:
             index = self._claim()
+        if index is None and self.crowded_out:
+            index = self.crowded_out.popleft()
         if index is None:
             self.drained = not self.scarcity.waiting
             return None
@@ -225,7 +268,8 @@ class _Shard:
         for index, run in list(self.active.items()):
             if now > run.until:
                 del self.active[index]
-                trouble = Trouble("Timeout", f"stuck while {run.stage}, given up")
+                option = "--connect-timeout" if run.stage == "connecting" else "--timeout"
+                trouble = Trouble("Timeout", f"stuck while {run.stage}, given up ({option})")
                 spent = time.monotonic() - run.begin
                 self._send(pack(arrival(index, failed(self.nodes[index], trouble, spent, run.attempts))))
 
@@ -235,7 +279,20 @@ class _Shard:
         while taken is not None:
             index, run = taken
             try:
-                done = self._node(self.nodes[index], run)
+                done = self._node(index, run)
+            except CrowdedOut:
+                with self.changed:
+                    if self.active.get(index) is not run:
+                        return  # given up, and somebody else works in this one's place
+                    del self.active[index]
+                    self.tried_again.add(index)
+                    self.starts.fewer(self.lateness.now())
+                    self.crowded_out.append(index)
+                    self.drained = False
+                    now = time.monotonic()
+                    taken = self._take(now) if self._room(now) else None
+                    self.changed.notify()
+                continue
             except OutOfResources:
                 with self.changed:
                     if self.active.get(index) is run:
@@ -267,7 +324,8 @@ class _Shard:
         except BrokenPipeError:
             os._exit(1)
 
-    def _node(self, node: Node, run: _NodeInHand) -> node_result.NodeResult:
+    def _node(self, index: int, run: _NodeInHand) -> node_result.NodeResult:
+        node = self.nodes[index]
         while True:
             late = self.lateness.seconds
             try:
@@ -276,15 +334,19 @@ class _Shard:
                 raise
             except Trouble as trouble:
                 pause = 0.5 * 2 ** (run.attempts - 1) * (1 + zlib.crc32(node.name.encode()) % 100 / 100)
-                timed_out = run.stage == "connecting" and trouble.reason.endswith("Timeout")
-                excused = timed_out and self.lateness.seconds > late and run.excused < EXCUSED
+                timed_out = not run.started and trouble.reason in TIMED_OUT
+                if timed_out and index not in self.tried_again and self._crowded(trouble):
+                    raise CrowdedOut from None
+                excused = (
+                    timed_out and run.stage == "connecting" and self.lateness.seconds > late and run.excused < EXCUSED
+                )
                 if excused:
                     run.excused += 1
                     pause = min(pause, run.login / 4)  # the host did nothing wrong, and has little time left
                 enough = pause < run.login and self.lateness.now() + pause + self._least(run) < run.end
                 counted = run.attempts - run.excused
                 if not (trouble.passing or excused) or counted > self.settings.retries or not enough:
-                    return failed(node, trouble, time.monotonic() - run.begin, run.attempts)
+                    return failed(node, self._with_option(trouble), time.monotonic() - run.begin, run.attempts)
                 run.stage = "waiting to try again"
                 run.until = self.lateness.now() + pause + 1
                 time.sleep(pause)  # spread, so that all do not come back at once
@@ -310,16 +372,19 @@ class _Shard:
         begin = self.lateness.now()
         run.stage, run.until = "connecting", begin + run.login + 1
         try:
-            session = transport.connect(node, time.monotonic() + run.login)
+            session = transport.connect(node, Deadline(run.login))
         finally:
             run.login -= self.lateness.now() - begin
         try:
             # A second try has less time for the checks, where the first one broke off among them.
             left = run.end - self.lateness.now() - settings.task.login - 2 * node_session.GRACE
-            task = settings.task._replace(seconds=min(settings.task.seconds, left))
+            task = settings.task._replace(
+                seconds=min(settings.task.seconds, left), started=lambda: self._started(run, begin)
+            )
             run.stage = "waiting for its report"
             run.until = run.end + node_session.GRACE
             answer = settings.judge(session, node, task)
+            self._started(run, begin)
             report = node_result.received(answer.report, node, time.time())
         finally:
             session.close()

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 import socket
 import subprocess
-import time
 from typing import Any, Dict, Optional, Tuple
 
 import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -14,7 +13,7 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
     SSHException,
 )
 
-from nhc.fleet.transport import OutOfResources, Trouble, is_scarce, left
+from nhc.fleet.transport import OutOfResources, Trouble, is_scarce, left, passed
 
 KEX_FIRST = ("curve25519-sha256", "curve25519-sha256@libssh.org")
 """One key exchange under two names: the standard's (RFC 8731) and the one it had before, which paramiko knows."""
@@ -127,14 +126,15 @@ class ParamikoStream:
             return  # it has ended: what it said is still to be read
 
     def receive(self, deadline: float) -> bytes:
-        try:
-            self.channel.settimeout(left(deadline))
-            data: bytes = self.channel.recv(65536)
-        except socket.timeout:
-            raise Trouble("Timeout", "the deadline passed") from None
-        except (OSError, EOFError, SSHException) as error:
-            raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
-        return data
+        while True:
+            try:
+                self.channel.settimeout(left(deadline))
+                data: bytes = self.channel.recv(65536)
+            except socket.timeout:
+                continue  # `left` says whether that was the deadline
+            except (OSError, EOFError, SSHException) as error:
+                raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
+            return data
 
     def complaint(self) -> str:
         try:
@@ -169,7 +169,7 @@ class ParamikoSession:
         except ChannelException as error:
             raise Trouble("SessionRefused", f"the server opens no session: {error}") from None
         except (OSError, EOFError, SSHException) as error:
-            if time.monotonic() >= deadline:
+            if passed(deadline):
                 raise Trouble("HungLogin", "logged in, but the server opens no session") from None
             raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
         return ParamikoStream(channel)

@@ -8,7 +8,6 @@ of what a connection costs; `KexAlgorithms` in ssh_config changes that.
 from __future__ import annotations
 
 import threading
-import time
 from typing import Any, Dict, List, Optional, Sequence, Tuple
 
 from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
@@ -25,7 +24,7 @@ from nhc.fleet.ssh.config import Route, SshConfig
 from nhc.fleet.ssh.connection import Buffered, ParamikoSession, QuietTransport, close, proxy
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.keys import Keys
-from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left
+from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left, passed, wait_for
 
 
 class Paramiko:
@@ -92,7 +91,7 @@ class Paramiko:
             reason = "GatewayRefused" if error.code == 1 else "Refused"
             raise Trouble(reason, f"{route.jumps[-1]} gets no connection to {route.host}: {error.text}") from None
         except (OSError, EOFError, SSHException) as error:
-            if time.monotonic() >= deadline:
+            if passed(deadline):
                 raise Trouble("ConnectTimeout", f"{route.host} through {route.jumps[-1]}: no answer") from None
             raise Trouble("ConnectionLost", f"{route.jumps[-1]}: {error}", passing=True) from None
 
@@ -139,7 +138,7 @@ class Paramiko:
                 if is_scarce(error):
                     raise OutOfResources(str(error)) from None
                 raise
-            done.wait(left(deadline))
+            wait_for(done, deadline)
             if not transport.is_active():
                 raise transport.get_exception() or SSHException("negotiation failed")
             key = transport.get_remote_server_key()
@@ -181,7 +180,7 @@ class Paramiko:
                 if not transport.auth_password(route.user, password):
                     return
         except (OSError, EOFError, SSHException) as error:
-            if time.monotonic() >= deadline or "timeout" in str(error).lower():
+            if passed(deadline) or "timeout" in str(error).lower():
                 raise Trouble("HungLogin", f"{route.user}: the login did not end in time") from None
             if not isinstance(error, AuthenticationException):
                 raise Trouble("ConnectionLost", f"the login broke off: {error}", passing=True) from None
@@ -196,7 +195,7 @@ def _offer(transport: Any, user: str, key: Any, deadline: float) -> List[str]:
     """Offer a key; what the server wants besides."""
     done = threading.Event()
     transport.auth_publickey(user, key, event=done)
-    done.wait(left(deadline))
+    wait_for(done, deadline)
     more: List[str] = transport.auth_handler.wait_for_response(done)
     return more
 
@@ -215,9 +214,9 @@ def _chosen(wish: str, offered: Tuple[str, ...]) -> Tuple[str, ...]:
 
 def _handshake_trouble(error: Exception, transport: Any, deadline: float) -> Trouble:
     complaint = printable(str(error) or type(error).__name__, 200)
-    if not transport.remote_version and (time.monotonic() >= deadline - 0.05 or "timed out" in complaint.lower()):
+    if not transport.remote_version and (passed(deadline, 0.05) or "timed out" in complaint.lower()):
         return Trouble("NoBanner", "connected, but no SSH banner came")
-    if time.monotonic() >= deadline - 0.05 or "timeout" in complaint.lower() or "No existing session" in complaint:
+    if passed(deadline, 0.05) or "timeout" in complaint.lower() or "No existing session" in complaint:
         return Trouble("HandshakeTimeout", "the SSH handshake did not end in time")
     if not transport.remote_version and "Invalid packet" not in complaint and "banner" in complaint.lower():
         # sshd drops connections over its MaxStartups this way: that passes.
