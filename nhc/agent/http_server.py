@@ -15,6 +15,7 @@ from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_tcp
 from nhc.core.model import printable
+from nhc.core.prometheus_family import page_for
 from nhc.core.timestamps import utc_milliseconds
 from nhc.marks.ports.sinks import NodeCondition
 
@@ -22,7 +23,6 @@ LIMIT = 8192
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
 _PATHS = ("/metrics", "/healthz", "/livez", "/conditions", "/report")
 TEXT = "text/plain; charset=utf-8"
-PROMETHEUS = "text/plain; version=0.0.4; charset=utf-8"
 JSON = "application/json"
 
 
@@ -67,13 +67,14 @@ class Http:
         if method not in ("GET", "HEAD"):
             peer.answer(_response(405, TEXT, "only GET\n", True))
             return
-        status, kind, text = self._page(target)
+        accept = next((line[7:] for line in head.decode("latin-1").split("\r\n") if line[:7].lower() == "accept:"), "")
+        status, kind, text = self._page(target, accept)
         peer.answer(_response(status, kind, text, method == "GET"))
 
-    def _page(self, path: str) -> Tuple[int, str, str]:
+    def _page(self, path: str, accept: str) -> Tuple[int, str, str]:
         node = self.agent.view()
         if path == "/metrics":
-            return 200, PROMETHEUS, prometheus_text.render(node)
+            return (200, *page_for(accept, prometheus_text.render(node)))
         if path == "/healthz":
             problem = latest_report.health(node)
             return (503, TEXT, f"{printable(problem)}\n") if problem else (200, TEXT, "ok\n")

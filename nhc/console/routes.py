@@ -24,6 +24,7 @@ from nhc.console.route_values import Answer, Console, answer_json, answer_packed
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
 from nhc.core.matching.node_ranges import fold
+from nhc.core.prometheus_family import page_for
 from nhc.core.render.page_parts import PARTS, part
 from nhc.node.planning.runbooks import explanation
 from nhc.store.coverage import ReportSpan
@@ -232,9 +233,10 @@ async def _ready(console: Console, _request: web.Request) -> web.StreamResponse:
     return web.Response(text="ok\n" if fresh else "not ready\n", status=200 if fresh else 503)
 
 
-async def _metrics(console: Console, _request: web.Request) -> web.StreamResponse:
+async def _metrics(console: Console, request: web.Request) -> web.StreamResponse:
     text = await asyncio.to_thread(exposition, console.hub, console.store, console.clock())
-    return web.Response(text=text, headers={"Content-Type": "text/plain; version=0.0.4; charset=utf-8"})
+    kind, page = page_for(request.headers.get("Accept", ""), text)
+    return web.Response(text=page, headers={"Content-Type": kind})
 
 
 WHICH = {"open": True, "ended": False}

@@ -13,7 +13,7 @@ from nhc import __version__
 
 DISTRIBUTION = "nodehealth"
 
-EXTRAS = ("fleet", "ansible", "kubernetes", "nvhcd", "remedy", "console", "aws", "azure", "oci", "gcp")
+EXTRAS = ("fleet", "fabric", "ansible", "kubernetes", "nvhcd", "remedy", "console", "aws", "azure", "oci", "gcp")
 """The optional parts that pyproject.toml names, each with the libraries that it needs."""
 
 PACKAGED = "/usr/share/nodehealth/"

@@ -1,4 +1,7 @@
-"""One metric in Prometheus' text format (https://prometheus.io/docs/instrumenting/exposition_formats/)."""
+"""One metric in Prometheus' text format, and a page of them as a scraper asks for it.
+
+https://prometheus.io/docs/instrumenting/exposition_formats/, https://prometheus.io/docs/specs/om/open_metrics_spec/
+"""
 
 from __future__ import annotations
 
@@ -29,6 +32,30 @@ class Family:
         lines = [f"# HELP {self.name} {self.help}", f"# TYPE {self.name} {self.kind}"]
         lines += [f"{self.name}{_labels(labels)} {number(value)}" for labels, value in self.samples.items()]
         return "\n".join(lines) + "\n"
+
+
+TEXT = "text/plain; version=0.0.4; charset=utf-8"
+OPEN_METRICS = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+
+
+def page_for(accept: str, text: str) -> Tuple[str, str]:
+    """The content type and the page for a scraper that sent this Accept header: OpenMetrics where it names that.
+
+    There a counter's family has no `_total`, and `# EOF` says that the page is whole. `text` is in Prometheus' format.
+    """
+    kinds = [kind.partition(";")[0].strip() for kind in accept.split(",")]
+    if "application/openmetrics-text" not in kinds:
+        return TEXT, text
+    lines = text.splitlines()
+    counters = {line.split(" ")[2] for line in lines if line.startswith("# TYPE ") and line.endswith(" counter")}
+    for place, line in enumerate(lines):
+        words = line.split(" ", 3)
+        if line.startswith(("# TYPE ", "# HELP ")) and words[2] in counters:
+            if words[2].endswith("_total"):
+                lines[place] = " ".join([*words[:2], words[2][: -len("_total")], *words[3:]])
+            elif words[1] == "TYPE":
+                lines[place] = f"# TYPE {words[2]} unknown"
+    return OPEN_METRICS, "".join(f"{line}\n" for line in [*lines, "# EOF"])
 
 
 def gauge(name: str, help: str, value: float) -> Family:

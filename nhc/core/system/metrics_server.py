@@ -9,10 +9,9 @@ import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Iterable, Tuple
 
+from nhc.core.prometheus_family import TEXT, page_for
 from nhc.core.system import server_name
 from nhc.core.system.host_port import host_and_port
-
-KIND = "text/plain; version=0.0.4; charset=utf-8"
 
 
 class Pages:
@@ -53,10 +52,14 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
             return server_name.NAME
 
         def do_GET(self) -> None:
-            status, text = pages.page(self.path.partition("?")[0])
+            path = self.path.partition("?")[0]
+            status, text = pages.page(path)
+            kind = TEXT
+            if path == "/metrics":
+                kind, text = page_for(self.headers.get("Accept", ""), text)
             body = text.encode()
             self.send_response(status)
-            self.send_header("Content-Type", KIND)
+            self.send_header("Content-Type", kind)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

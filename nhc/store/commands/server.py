@@ -13,6 +13,8 @@ from nhc.core.command_line.common_options import FORMAT, person
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
+from nhc.core.matching.node_ranges import expand
+from nhc.core.matching.nodeset import BadRange
 from nhc.core.model import printable
 from nhc.core.system.host_port import host_and_port
 from nhc.core.system.loopback import is_loopback
@@ -20,7 +22,7 @@ from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.store.commands.store_options import URL, opened
 
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Dict, Optional
 
     from nhc.core.system.stop_signals import StopSignals
     from nhc.store.server.settings import ServerSettings
@@ -73,24 +75,36 @@ def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSi
 
 
 @click.command("token", cls=GroupedCommand)
-@click.argument("node")
+@click.argument("nodes", metavar="NODE|NODESET")
 @STORE
 @URL
-@under("What it is for")("--only", is_flag=True, help="Revoke the tokens that the node had until now.")
-def token(node: str, path: str, url: str, only: bool) -> None:
+@under("What it is for")("--only", is_flag=True, help="Revoke the tokens that the nodes had until now.")
+def token(nodes: str, path: str, url: str, only: bool) -> None:
     """Make a token for a node and print it: it is shown this once, the store keeps its hash.
+
+    For a node set (gpu[001-512]) a line for each node: its name, a blank, its token. All are made, or none.
 
     Exit status: 0, 2 wrong usage, 3 the store cannot be used.
     """
-    if not node or node != printable(node).strip() or len(node) > 253:
-        raise click.UsageError(f"{printable(node, 60)!r} is no node's name")
+    if not nodes or nodes != printable(nodes).strip():
+        raise click.UsageError(f"{printable(nodes, 60)!r} is no node's name")
+    try:
+        names = list(dict.fromkeys(expand(nodes)))
+    except BadRange as error:
+        raise click.UsageError(f"{printable(nodes, 60)}: {error}") from None
+    long = [name for name in names if len(name) > 253]
+    if long or not names:
+        raise click.UsageError(f"{printable((long or [nodes])[0], 60)!r} is no node's name")
     from nhc.store import tokens as table
 
+    made: Dict[str, str] = {}
     with opened(path, url, create=True) as store, store.write() as connection:
-        made = table.make(connection, node, by=person(), now=time.time())
-        if only:
-            table.revoke(connection, node, by=person(), now=time.time(), keep=made)
-    print(made)
+        for node in names:
+            made[node] = table.make(connection, node, by=person(), now=time.time())
+            if only:
+                table.revoke(connection, node, by=person(), now=time.time(), keep=made[node])
+    for node, text in made.items():
+        print(text if names == [nodes] else f"{node} {text}")
 
 
 @click.command("revoke", cls=GroupedCommand)

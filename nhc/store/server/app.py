@@ -19,6 +19,7 @@ from weakref import WeakValueDictionary
 from aiohttp import web
 
 from nhc.core.model import printable
+from nhc.core.prometheus_family import page_for
 from nhc.core.system.web_listener import OpenConnections
 from nhc.marks import push
 from nhc.store.errors import StoreError
@@ -131,9 +132,10 @@ class Intake:
             return web.Response(status=503, text=f"the store does not answer: {self.problem}\n")
         return web.Response(text="ok\n")
 
-    async def metrics(self, _request: web.Request) -> web.Response:
+    async def metrics(self, request: web.Request) -> web.Response:
         """The counters."""
-        return web.Response(body=self.counters.text().encode(), headers={"Content-Type": "text/plain; version=0.0.4"})
+        kind, page = page_for(request.headers.get("Accept", ""), self.counters.text())
+        return web.Response(body=page.encode(), headers={"Content-Type": kind})
 
     @web.middleware
     async def _answering(self, request: web.Request, handler: Handler) -> web.StreamResponse:

@@ -166,3 +166,13 @@ def test_the_units_command_exists():
             capture_output=True, text=True, timeout=60,
         )  # fmt: skip
         assert "Unknown" not in done.stderr
+
+
+def test_tokens_of_a_node_set_come_a_line_each(nhc):
+    status, out, _ = nhc("server", "token", "n[1-3],gpu7")
+    lines = [line.split(" ") for line in out.splitlines()]
+    assert status == 0
+    assert [name for name, _token in lines] == ["n1", "n2", "n3", "gpu7"]
+    assert all(re.fullmatch(r"nhc_\S{43}", token) for _name, token in lines)
+    assert nhc("server", "tokens", "n2")[1].count("made") == 1
+    assert nhc("server", "token", "n[1-")[0] == 2
