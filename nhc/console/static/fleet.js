@@ -58,9 +58,10 @@ export async function cause(_rest, query) {
 export async function nodes(_rest, query) {
   const asked = Object.fromEntries(["text", "set", "by", "group", "show"].map((key) => [key, query.get(key) ?? ""]));
   const value = await ask(`/api/nodes?${new URLSearchParams(asked)}`);
-  if (asked.text && value.count === 1) { redirect(`/view/node/${encodeURIComponent(value.rows[0].node)}`); return { content: [] }; }
-  const which = asked.text ? ` named ${asked.text}` : asked.by ? ` of ${asked.by} ${asked.group || "(not known)"}` : asked.set ? ` of ${asked.set}` : "";
+  if (asked.text && value.count === 1 && value.found.some((one) => one === "name" || one === "node set")) { redirect(`/view/node/${encodeURIComponent(value.rows[0].node)}`); return { content: [] }; }
+  const which = asked.text ? ` found for ${asked.text}` : asked.by ? ` of ${asked.by} ${asked.group || "(not known)"}` : asked.set ? ` of ${asked.set}` : "";
   return { content: [el("h1", {}, value.count ? `${howMany(value.count)}${which}` : "No node is called so"),
+    asked.text ? el("p", {}, `Searched: ${value.searched}.`, value.found.length ? ` Found by ${value.found.join(", ")}.` : "") : "",
     value.count ? table("Nodes, the worst first", ["State", "Node", "Reason", ...ofLoop("Next step", "In service"), "Last report", ...value.facts, "Message"], value.rows.map((row) => [
       sign(row.letter), nodeLink(row.node), row.reason ? reasonCell(row) : "", ...ofLoop(row.reason || row.next ? follows(row) : "", service(row.out)), since(row.reported_at, value.at),
       ...value.facts.map((fact) => (fact in row.groups ? groupLink(fact, row.groups[fact]) : "")), said(row.message)])) : "", left(value.left_out) ?? ""] };

@@ -3,7 +3,7 @@
 
 import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { holdForm } from "/static/acts.js";
-import { age, el, facts, howMany, link, MARKS, nodeLink, sign, stamp, WORDS } from "/static/dom.js";
+import { age, el, facts, howMany, link, MARKS, nodeLink, released, replace, sign, stamp, WORDS } from "/static/dom.js";
 import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell, unless } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
 import { lasting, said, since, table } from "/static/table.js";
@@ -47,7 +47,8 @@ async function map(_rest, query) {
   const letters = async () => (check ? (await ask(check === DEEP ? "/api/deep/letters" : `/api/check/${encodeURIComponent(check)}`)).letters : page.fleet.letters);
   const summary = async () => { // counts what the picture shows
     const rows = check ? counted(picture.layout, picture.letters, fact) : (await ask(`/api/groups?fact=${encodeURIComponent(fact)}`)).rows;
-    groups.replaceChildren(table(fact ? `Nodes by ${fact}` : "Nodes", [fact || "Fleet", "Nodes", ...[..."cuwsno"].map((one) => words[one])],
+    await released();
+    replace(groups, table(fact ? `Nodes by ${fact}` : "Nodes", [fact || "Fleet", "Nodes", ...[..."cuwsno"].map((one) => words[one])],
       rows.map((row) => [fact ? groupLink(fact, row.group) : "all", row.nodes, ...[..."cuwsno"].map((one) => row.counts[one] ?? 0)])));
   };
   const draw = async () => {

@@ -99,7 +99,7 @@ class TopApp(App[None]):
         with VerticalScroll(id="pane"):
             yield Static("", id="pane-text", markup=False)
         yield Static("", id="said", markup=False)
-        yield Input(placeholder="a part of a name, a reason or a message", id="filter")
+        yield Input(placeholder="a part of a name, a node set, a rack, a reason or a message", id="filter")
         yield Footer()
 
     def on_mount(self) -> None:

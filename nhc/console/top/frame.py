@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.fleet_nodes import WORST, NodeRow
-from nhc.console.snapshot import FleetProblem, Snapshot, fold_causes
+from nhc.console.snapshot import FleetProblem, Snapshot, find, fold_causes
 from nhc.core.model import Report, Verdict, printable
 from nhc.core.units import show_age, show_number
 
@@ -28,7 +28,7 @@ _SPARKS = " ▁▂▃▄▅▆▇█"
 
 
 class NodeFilter(NamedTuple):
-    """Which nodes are listed: with this text in the name or in a problem, with one cause, in one group."""
+    """Which nodes are listed: to which this text leads (`find`), with one cause, in one group."""
 
     text: str = ""
     cause: Tuple[str, str] = ("", "")
@@ -109,10 +109,11 @@ def node_lines(snapshot: Snapshot, wanted: NodeFilter) -> Tuple[List[NodeLine], 
             if wanted.cause == (problem.check, problem.reason):
                 chosen.add(problem.node)
     lines = []
+    found = find(snapshot, wanted.text).nodes
     for name, letter in zip(snapshot.names, snapshot.letters):
         row = snapshot.nodes[name]
         causes = sorted(of.get(name, ()))
-        if _is_wanted(row, causes, wanted) and (not wanted.cause[0] or name in chosen):
+        if name in found and _is_in_group(row, wanted) and (not wanted.cause[0] or name in chosen):
             reasons = ", ".join(dict.fromkeys(reason for _verdict, reason, _message in causes))
             lines.append(NodeLine(name, letter, row.since, reasons, causes[0][2] if causes else ""))
     lines.sort(key=lambda line: (WORST.index(line.letter), line.node))
@@ -125,11 +126,8 @@ def describe(wanted: NodeFilter) -> str:
     return ", ".join(part for part in (wanted.text, wanted.cause[1], group) if part)
 
 
-def _is_wanted(row: NodeRow, causes: Sequence[Tuple[int, str, str]], wanted: NodeFilter) -> bool:
-    if wanted.group[0] and row.groups.get(wanted.group[0], "") != wanted.group[1]:
-        return False
-    text = wanted.text.lower()
-    return not text or text in row.node.lower() or any(text in f"{cause[1]} {cause[2]}".lower() for cause in causes)
+def _is_in_group(row: NodeRow, wanted: NodeFilter) -> bool:
+    return not wanted.group[0] or row.groups.get(wanted.group[0], "") == wanted.group[1]
 
 
 def node_text(snapshot: Snapshot, name: str, report: Optional[Report]) -> List[str]:

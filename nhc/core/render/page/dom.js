@@ -21,6 +21,36 @@ export const sign = (verdict) => {
   return Object.assign(el("span", { class: `sign ${letter}` }, WORDS[letter]), { rank: WORST.indexOf(letter) });
 };
 
+// Another content in place of what is there, without taking it from under whoever reads it: rows that say the same stay
+// the same elements, tables stay scrolled as they are, and what was opened stays open.
+export function replace(parent, ...children) {
+  const name = (one) => one.getAttribute("aria-label") ?? "";
+  const title = (one) => one.querySelector("summary")?.textContent ?? "";
+  const scrolled = new Map([...parent.querySelectorAll(".wide")].map((one) => [name(one), [one.scrollLeft, one.scrollTop]]));
+  const opened = new Set([...parent.querySelectorAll("details[open]")].map(title));
+  const rows = new Map();
+  for (const box of parent.querySelectorAll(".wide")) for (const row of box.querySelectorAll("tbody tr")) rows.set(`${name(box)}\n${row.outerHTML}`, row);
+  parent.replaceChildren(...children);
+  for (const one of parent.querySelectorAll("details")) if (opened.has(title(one))) one.open = true;
+  for (const box of parent.querySelectorAll(".wide")) {
+    for (const row of box.querySelectorAll("tbody tr")) {
+      const key = `${name(box)}\n${row.outerHTML}`, before = rows.get(key);
+      if (before) { rows.delete(key); row.replaceWith(before); }
+    }
+    const [left, top] = scrolled.get(name(box)) ?? [0, 0];
+    box.scrollLeft = left;
+    box.scrollTop = top;
+  }
+}
+
+// Between a press and its release nothing is replaced: the release would fall on something else, and nothing would happen.
+const waiting = [];
+let pressed = false;
+const release = () => setTimeout(() => { pressed = false; waiting.splice(0).forEach((go) => go()); }, 50); // the click comes right after
+addEventListener("pointerdown", () => { pressed = true; }, true);
+for (const end of ["pointerup", "pointercancel", "blur"]) addEventListener(end, release, true);
+export const released = () => (pressed ? new Promise((go) => waiting.push(go)) : Promise.resolve());
+
 export const link = (path, ...children) => el("a", { href: path }, ...children);
 export const nodeLink = (name) => link(`/view/node/${encodeURIComponent(name)}`, name);
 

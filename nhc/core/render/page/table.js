@@ -43,12 +43,18 @@ export function table(caption, heads, rows, empty = "Nothing.") {
     const place = Math.abs(sort) - 1;
     return place in heads ? some.sort((one, other) => Math.sign(sort) * compare(rank(one[place]), rank(other[place]))) : some;
   };
-  const cells = (row) => el("tr", {}, row.map((one, place) => (typeof one === "number" ? el("td", { class: "number" }, one.toLocaleString("en"))
-    : one instanceof HTMLTableCellElement ? (one.classList.toggle("number", numbers[place]), one) : el("td", { class: MOMENT.test(one) ? "stamp" : null }, one))));
-  const body = el("tbody"), count = el("span", { role: "status" });
+  // On a narrow screen a row is a card, where each cell says its head and keeps its role (console.css).
+  const cells = (row) => el("tr", { role: "row" }, row.map((one, place) => {
+    const made = typeof one === "number" ? el("td", { class: "number" }, one.toLocaleString("en"))
+      : one instanceof HTMLTableCellElement ? (one.classList.toggle("number", numbers[place]), one) : el("td", { class: MOMENT.test(one) ? "stamp" : null }, one);
+    made.dataset.head = heads[place];
+    made.setAttribute("role", "cell");
+    return made;
+  }));
+  const body = el("tbody", { role: "rowgroup" }), count = el("span", { role: "status" });
   const turn = (step, label) => el("button", { type: "button", onclick: () => { page += step; draw(true); } }, label);
   const back = turn(-1, "Previous"), on = turn(1, "Next");
-  const columns = heads.map((head, place) => el("th", { scope: "col", class: numbers[place] ? "number" : null }, head && rows.length > 1
+  const columns = heads.map((head, place) => el("th", { scope: "col", role: "columnheader", class: numbers[place] ? "number" : null }, head && rows.length > 1
     ? el("button", { type: "button", class: "sort", onclick: () => { sort = sort === place + 1 ? -(place + 1) : place + 1; page = 0; draw(true); } }, head) : head));
   const draw = (keep) => {
     const some = chosen(), pages = Math.max(1, Math.ceil(some.length / ROWS));
@@ -69,7 +75,7 @@ export function table(caption, heads, rows, empty = "Nothing.") {
       el("button", { type: "button", "aria-label": `Save as CSV: ${caption}`, onclick: () => save(`${key}.csv`, "text/csv", csv(named, values())) }, "CSV"),
       el("button", { type: "button", "aria-label": `Save as JSON: ${caption}`, onclick: () => save(`${key}.json`, "application/json", JSON.stringify(values().map((row) => Object.fromEntries(named.map((head, place) => [head, row[place]]))), null, 1)) }, "JSON")),
     el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
-      el("table", {}, el("caption", {}, caption), el("thead", {}, el("tr", {}, columns)), body)));
+      el("table", { role: "table" }, el("caption", {}, caption), el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns)), body)));
   draw(false);
   return made;
 }
