@@ -45,6 +45,13 @@ class Action(str, Enum):
     INSPECT = "inspect"
 
 
+DRASTIC = (
+    Action.NONE, Action.INSPECT, Action.RESTART_APP, Action.RESET_DEVICE, Action.RELOAD_DRIVER, Action.REBOOT,
+    Action.REPLACE,
+)  # fmt: skip
+"""Repairs, the least first. INSPECT is low because every failure suggests it where nothing better is known."""
+
+
 class Scope(str, Enum):
     """What a fault speaks of: one accelerator, a link between two, the board that they share (NVSwitches, fabric), or
     the node. Who is in doubt takes the node: only a fault of a device that is named may leave the others at work.

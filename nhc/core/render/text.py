@@ -6,12 +6,14 @@ import os
 import sys
 
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, CheckResult, Report, Verdict, printable, speaks_of, subject
+from nhc.core.model import DRASTIC, Action, CheckResult, Report, Verdict, printable, speaks_of, subject
 from nhc.core.units import show_number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import List, TextIO
+    from typing import Dict, List, TextIO
 
+CAUSES = 3
+"""Causes that the last line names."""
 COLOURS = {Verdict.SKIP: "2", Verdict.OK: "32", Verdict.WARN: "33", Verdict.UNKNOWN: "35", Verdict.CRIT: "1;31"}
 
 
@@ -42,7 +44,33 @@ def render(
     lines.extend(f"note: {printable(note)}" for note in report.notes)
     if not quiet or report.verdict > Verdict.OK:
         lines.append(summary(report, colour))
+        lines += _causes(report)
     return "".join(f"{line}\n" for line in lines)
+
+
+def _causes(report: Report) -> List[str]:
+    """Where several results are CRIT: what they come to, a device or another target once, with the hardest repair.
+
+    `1 cause: gpu3 is lost (Xid 79): reboot; nhc explain GpuLost`.
+    """
+    groups: Dict[str, List[CheckResult]] = {}
+    for result in report.results:
+        if result.verdict is Verdict.CRIT:
+            outcome = result.outcome
+            groups.setdefault(outcome.device.pci or outcome.target or result.check, []).append(result)
+    if sum(map(len, groups.values())) < 2:
+        return []
+    causes = []
+    for results in groups.values():
+        worst = max(results, key=lambda result: DRASTIC.index(result.outcome.action)).outcome
+        said = printable(worst.message or worst.reason, 120)
+        about = worst.target or worst.device.pci
+        name = "" if about in said else f"{about} "
+        repair = f": {worst.action.value}" if worst.action is not Action.NONE else ""
+        causes.append(f"{printable(name)}{said}{repair}" + (f"; nhc explain {worst.reason}" if worst.reason else ""))
+    return [
+        f"{show_number(len(causes), 'cause')}: {' | '.join(causes[:CAUSES])}{' | ...' if len(causes) > CAUSES else ''}"
+    ]
 
 
 def summary(report: Report, colour: bool = False) -> str:

@@ -11,7 +11,7 @@ import re
 from typing import Optional, Sequence, Tuple
 
 from nhc.core.matching.mark_cause import same_words
-from nhc.core.model import Action, CheckResult, Report, Verdict, describe, printable
+from nhc.core.model import DRASTIC, Action, CheckResult, Report, Verdict, describe, printable
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.adapter import OURS, OWNER, REMEDY_OWNER, SCHEDULER, Effect, Mark, NodeState
 
@@ -26,12 +26,6 @@ TAGS = {OWNER: TAG, REMEDY_OWNER: "NHC-REMEDY:"}
 
 WHY_LIMIT = 240
 """Characters kept of a mark's explanation. Slurm, PBS and LSF all take more; people read less."""
-
-DRASTIC = (
-    Action.NONE, Action.INSPECT, Action.RESTART_APP, Action.RESET_DEVICE, Action.RELOAD_DRIVER, Action.REBOOT,
-    Action.REPLACE,
-)  # fmt: skip
-"""Repairs, the least first. INSPECT is low because every failure suggests it where nothing better is known."""
 
 
 def mark_of(report: Report) -> Optional[Mark]:

@@ -82,10 +82,11 @@ def judge_output(
     status: Optional[int],
     match: Sequence[str],
     messages: Sequence[str] = (),
+    forbidden_message: str = '"%m" matched at line %l of "%c".',
 ) -> Optional[Outcome]:
     """A failure where the output or the end is not as asked for, in LBNL NHC's order.
 
-    First a line that must not be there, then the end, then a line that is missing.
+    First a line that must not be there (said as `forbidden_message`), then the end, then a line that is missing.
     """
     lines = ended.stdout.splitlines()
     missing: List[int] = []
@@ -100,9 +101,12 @@ def judge_output(
             missing.append(place)
     if forbidden:
         number, place = min(forbidden)
-        message = _message(messages, place, '"%m" matched at line %l of "%c"')
+        own = _message(messages, place, "")
         values = {"%m": match[place][1:], "%l": str(number + 1), "%L": lines[number], "%c": command.line}
-        return crit("OutputForbidden", f"{_filled(message, values)}.", evidence=(lines[number],))
+        values["%K"] = _without_stamp(lines[number])
+        return crit(
+            "OutputForbidden", _filled(f"{own}." if own else forbidden_message, values), evidence=(lines[number],)
+        )
     failed = judge_end(ended, command, timeout, status)
     if failed is not None or not missing:
         return failed
@@ -111,6 +115,12 @@ def judge_output(
     message = _message(messages, missing[0], default)
     values = {"%m": match[missing[0]], "%c": command.line, "%f": f"{len(missing)}/{len(match)}"}
     return crit("OutputMissing", f"{_filled(message, values)}.", evidence=tuple(lines[-EVIDENCE:]))
+
+
+def _without_stamp(line: str) -> str:
+    """A kernel line without dmesg's time stamp (`[   12.345678] `, `[Mon Jan  1 ...] `): the same on each node."""
+    end = line.find("] ") if line[:1] == "[" else -1
+    return line[end + 2 :].strip() if end > 0 else line.strip()
 
 
 def _message(messages: Sequence[str], place: int, default: str) -> str:
@@ -240,11 +250,12 @@ def check_cmd_dmesg(
     """The kernel's messages hold the lines that they should, and none that they should not.
 
     As check_cmd_output, on the output of dmesg (or of the command given with -e). It judges all that
-    is still in the kernel's buffer, so a fault long repaired keeps failing until the next boot.
+    is still in the kernel's buffer, so a fault long repaired keeps failing until the next boot. Without a message
+    of its own (-M) an unwanted line is the message, without its time stamp: nodes with one fault say one thing.
 
     Example: * || check_cmd_dmesg -m '!/Machine check events logged/'
     """
     command = command_of((), line)
     ended, failed = run_to_end(host, command, timeout, status)
-    failed = failed or judge_output(ended, command, timeout, status, match, messages)
+    failed = failed or judge_output(ended, command, timeout, status, match, messages, "%K")
     return failed or ok("no unwanted line in the kernel's messages" if match else "the kernel's messages can be read")

@@ -128,7 +128,8 @@ def check_hw_ib(host: Host, rate: Optional[float] = None, device: str = "") -> O
     if good:
         return ok(", ".join(_port_text(port) for port in usable), target=device)
     speed = "" if rate is None else f" {rate:g} Gb/sec"
-    message = f"No IB port{' ' if device else ''}{device} is ACTIVE (LinkUp{speed})."
+    faults = ", ".join(port.fault(rate) for port in wanted) or ("" if all_ports else "no adapter")
+    message = f"No IB port{' ' if device else ''}{device} is ACTIVE (LinkUp{speed}){f': {faults}' if faults else ''}."
     if not wanted:
         reason = "IbPortMissing"
     elif not any(port.up for port in wanted):

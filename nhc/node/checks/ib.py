@@ -97,9 +97,9 @@ def down(port: Port) -> Outcome:
         return unknown("IbStateUnknown", f"{port.name} does not tell its state{why}", target=port.name)
     evidence = (port_text(port),)
     if _waits_for_subnet_manager(port):
-        message = f"{port.name} is {port.state} on a link that is up: no subnet manager has activated it"
+        message = f"{port.fault()} on a link that is up: no subnet manager has activated it"
         return crit("IbNotActive", message, target=port.name, evidence=evidence)
-    message = f"{port.name} is {port.state} ({port.phys_state or 'physical state unknown'})"
+    message = f"{port.fault()} ({port.phys_state or 'physical state unknown'})"
     return crit("IbPortDown", message, target=port.name, evidence=evidence)
 
 
@@ -198,15 +198,16 @@ def check_ib_ports(
         message = f"{len(silent)} of {len(up)} {kind} ports are up, but their driver does not tell their rate"
         return unknown("IbRateUnknown", message, metrics=metrics, evidence=evidence)
     message = f"{len(good)} {kind} ports are up{at}, {count} expected"
+    faults = ", ".join(port.fault(rate) for port in ports if port not in good)
+    message += f": {faults or ('no adapter' if not ports else '')}".removesuffix(": ")
     if len(ports) < count:
         message += f" ({len(ports)} there)"
         return crit("IbPortMissing", message, metrics=metrics, evidence=evidence, action=Action.REBOOT)
     bad = [port for port in ports if port not in good]
-    names = ", ".join(port.name for port in bad)
     reason = "IbRateMismatch" if len(up) >= count else "IbPortDown"
     if len(up) < count and all(_waits_for_subnet_manager(port) for port in bad if not port.up):
         reason = "IbNotActive"
-    return crit(reason, f"{message}: {names}", metrics=metrics, evidence=evidence)
+    return crit(reason, message, metrics=metrics, evidence=evidence)
 
 
 @check("check_ib_layer", arg("link_layer", layer, "ib, roce or efa", required=True), NAMES, timeout=5)
@@ -282,7 +283,7 @@ def _judge_rate(host: Host, port: Port, rate: Optional[float], best: Dict[str, f
         wanted, because = reference
     if port.rate_gbps >= wanted:
         return None
-    message = f"{port.name} runs at {port.rate_gbps:g} Gb/s, {wanted:g} {because}"
+    message = f"{port.fault(wanted)}: {wanted:g} {because}"
     return crit("IbRateDegraded", message, target=port.name, metrics=metrics, evidence=(port_text(port),))
 
 

@@ -45,6 +45,12 @@ class Port(NamedTuple):
         """`mlx5_0:1`, the way the field writes a port."""
         return f"{self.device}:{self.port}"
 
+    def fault(self, rate: Optional[float] = None) -> str:
+        """What is wrong with it where it is to run at `rate` Gb/s: its state, or both rates; the same on each node."""
+        if self.up and self.rate_gbps is not None and rate is not None:
+            return f"{self.name} {self.rate_gbps:g} of {rate:g} Gb/s"
+        return f"{self.name} {'rate unknown' if self.up else self.state or 'state unknown'}"
+
     @property
     def label(self) -> str:
         """What logs call the link: the network interface's name where it has one, else the port's."""

@@ -171,3 +171,20 @@ def test_text_counts_skipped_checks_and_lists_them_on_request():
     assert "(1 OK, 1 SKIP)" in text.render(found)
     assert "SKIP     check_x: no disk" in text.render(found, skipped=True)
     assert "no disk" in text.render(report(result(Verdict.SKIP, "no disk")))  # else nothing would say why it is UNKNOWN
+
+
+def test_one_fault_with_many_lines_is_one_cause_at_the_end():
+    def bad(check, reason, action, target="gpu3"):
+        message = f"{target} is lost (Xid 79)" if action is Action.REBOOT else f"{target}: {reason}"
+        return CheckResult(check, Outcome(Verdict.CRIT, reason, message, target, action=action))
+
+    many = [bad(f"check_gpu_{name}", "GpuUnreadable", Action.INSPECT) for name in ("ecc", "temp", "power", "clock")]
+    lost = bad("check_gpu_lost", "GpuLost", Action.REBOOT)
+    report = Report("n1", "b", 1.0, 0.1, (*many, lost))
+    last = text.render(report).splitlines()[-1]
+    assert last == "1 cause: gpu3 is lost (Xid 79): reboot; nhc explain GpuLost"
+    two = text.render(report._replace(results=(*many, lost, bad("check_fs_free", "FsFull", Action.INSPECT, "/tmp"))))
+    assert two.splitlines()[-1].startswith("2 causes: ")
+    one = text.render(report._replace(results=(lost,)))
+    assert "cause" not in one.splitlines()[-1]
+    assert text.render(report, quiet=2) == ""

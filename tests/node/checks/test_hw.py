@@ -173,11 +173,22 @@ def test_a_port_that_is_up_at_its_rate_passes(arguments):
 @pytest.mark.parametrize(
     ("arguments", "reason", "message"),
     [
-        ("100", "IbRateMismatch", "No IB port is ACTIVE (LinkUp 100 Gb/sec)."),
-        ("400 mlx5_1:1", "IbPortDown", "No IB port mlx5_1:1 is ACTIVE (LinkUp 400 Gb/sec)."),
-        ("400 mlx5_2:1", "IbRateMismatch", "No IB port mlx5_2:1 is ACTIVE (LinkUp 400 Gb/sec)."),
+        (
+            "100",
+            "IbRateMismatch",
+            (
+                "No IB port is ACTIVE (LinkUp 100 Gb/sec): mlx5_0:1 400 of 100 Gb/s, mlx5_1:1 DOWN, "
+                "mlx5_2:1 200 of 100 Gb/s."
+            ),
+        ),
+        ("400 mlx5_1:1", "IbPortDown", "No IB port mlx5_1:1 is ACTIVE (LinkUp 400 Gb/sec): mlx5_1:1 DOWN."),
+        (
+            "400 mlx5_2:1",
+            "IbRateMismatch",
+            "No IB port mlx5_2:1 is ACTIVE (LinkUp 400 Gb/sec): mlx5_2:1 200 of 400 Gb/s.",
+        ),
         ("400 mlx5_9:1", "IbPortMissing", "No IB port mlx5_9:1 is ACTIVE (LinkUp 400 Gb/sec)."),
-        ("'' mlx5_1:1", "IbPortDown", "No IB port mlx5_1:1 is ACTIVE (LinkUp)."),
+        ("'' mlx5_1:1", "IbPortDown", "No IB port mlx5_1:1 is ACTIVE (LinkUp): mlx5_1:1 DOWN."),
     ],
 )
 def test_a_port_that_is_not_fails(arguments, reason, message):
@@ -187,7 +198,7 @@ def test_a_port_that_is_not_fails(arguments, reason, message):
 
 
 def test_a_node_without_any_port_fails_where_one_is_asked_for():
-    assert judge(FakeHost(), "check_hw_ib 400").message == "No IB port is ACTIVE (LinkUp 400 Gb/sec)."
+    assert judge(FakeHost(), "check_hw_ib 400").message == "No IB port is ACTIVE (LinkUp 400 Gb/sec): no adapter."
 
 
 def test_a_port_needs_its_logical_and_its_physical_link():

@@ -8,6 +8,7 @@ from nhc.core.check import BadArguments
 from nhc.core.model import Action, Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.facts.ib_portinfo import parse_portinfo
+from nhc.node.facts.infiniband import Port
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device, eight
 
@@ -212,7 +213,7 @@ def test_a_link_slower_than_its_equals():
     found = judge_all(host, "check_ib_rate")
 
     assert [(o.reason, o.target) for o in found] == [("IbRateDegraded", "mlx5_5:1")]
-    assert "runs at 200 Gb/s, 400 on mlx5_0:1 of the same model" in found[0].message
+    assert "200 of 400 Gb/s: 400 on mlx5_0:1 of the same model" in found[0].message
 
 
 def test_adapters_of_different_models_are_not_compared():
@@ -260,3 +261,11 @@ def test_portinfo():
 @given(st.text())
 def test_portinfo_takes_any_text(text):
     assert parse_portinfo(text) is None or parse_portinfo(text) > 0
+
+
+def test_a_port_that_is_not_as_it_should_be_is_named_with_its_state_or_its_rates():
+    good = Port("mlx5_0", 1, "ACTIVE", "LinkUp", 100.0, "InfiniBand", "", "")
+    assert good.fault(200.0) == "mlx5_0:1 100 of 200 Gb/s"
+    assert good._replace(state="INIT").fault(200.0) == "mlx5_0:1 INIT"
+    assert good._replace(rate_gbps=None).fault(200.0) == "mlx5_0:1 rate unknown"
+    assert good._replace(state="").fault() == "mlx5_0:1 state unknown"
