@@ -62,6 +62,7 @@ REASONS = {
     "check_ps_loadavg": NEEDS_A_VALUE,
     "check_ps_unauth_users": SCHEDULER,
     "check_ps_userproc_lineage": SCHEDULER,
+    "check_runtime_log": SLOW,
     "check_roce_ports": NEEDS_A_VALUE,
     "check_scheduler_node": SCHEDULER,
     "check_scheduler_ping": SCHEDULER,
