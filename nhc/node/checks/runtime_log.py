@@ -22,7 +22,8 @@ _OF_THE_NODE = re.compile(
     r"no space left on device|too many open files|cannot allocate memory|resource temporarily unavailable"
     r"|read-only file system|input/output error|structure needs cleaning|context deadline exceeded"
     r"|nvidia-container-cli|nvml error|shim (?:exited|disconnected)|ttrpc: closed"
-    r"|failed to (?:create|write|join) cgroup|unable to (?:apply cgroup|freeze)|cni plugin not initialized|no ip addresses available",
+    r"|failed to (?:create|write|join) cgroup|unable to (?:apply cgroup|freeze)|cni plugin not initialized"
+    r"|no ip addresses available",
     re.IGNORECASE,
 )
 """Causes that lie with the node. A wrong command, image or mount of a pod is its owner's, and is not counted."""
