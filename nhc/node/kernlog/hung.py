@@ -29,7 +29,7 @@ STAYS = 600.0
 gives up well before (SCSI: 30 s a command and a few resets; NVMe: 30 s and a controller reset)."""
 TASKS = 32
 """Tasks remembered, those reported last."""
-OWN = ("ext4", "xfs", "btrfs")
+OWN = ("ext4", "xfs", "btrfs", "zfs", "bcachefs", "f2fs", "jfs")
 """File systems whose data is on the node's own disks."""
 ENDS = {("nfs", "ServerOk"): "nfs", ("lustre", "ConnectionRestored"): "lustre", ("ceph", "MdsBack"): "ceph"}
 """The lines with which a file server is back."""
@@ -41,7 +41,7 @@ _MODULES = {
     "nfsv3": "nfs", "nfsv4": "nfs", "sunrpc": "nfs", "rpcsec_gss_krb5": "nfs", "jbd2": "ext4", "libceph": "ceph",
     "rpc": "nfs", "rbd": "ceph", "ptlrpc": "lustre", "obdclass": "lustre", "osc": "lustre", "lov": "lustre",
     "mdc": "lustre", "lmv": "lustre", "mgc": "lustre", "lnet": "lustre", "mmfs26": "gpfs", "mmfslinux": "gpfs",
-    "wekafsio": "weka", "wekafsgw": "weka", "9pnet": "9p",
+    "wekafsio": "weka", "wekafsgw": "weka", "9pnet": "9p", "spl": "zfs",
 }  # fmt: skip
 
 

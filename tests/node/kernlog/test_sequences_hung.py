@@ -133,3 +133,18 @@ def test_a_stack_may_be_read_in_two_parts(cut):
     state = log(lines[:cut])
     log(lines[cut:], state=state)
     assert only(state) == only(log(lines))
+
+
+@pytest.mark.parametrize(
+    ("module", "name"), [("zfs", "zfs"), ("spl", "zfs"), ("bcachefs", "bcachefs"), ("f2fs", "f2fs")]
+)
+def test_every_file_system_of_the_nodes_own_disks_counts(module, name):
+    stack = (" __schedule+0x2d0/0x880", f" wait_for_it+0x3a/0x100 [{module}]")
+    severity, message = only(log(report(0, stack=stack), report(STAYS + 100, seconds=722, stack=stack)))
+    assert severity == "fatal"
+    assert f"the node's own {name}" in message
+
+
+def test_a_file_system_that_nobody_knows_may_be_another_machines():
+    stack = (" __schedule+0x2d0/0x880", " wait_for_it+0x3a/0x100 [hyperfs]")
+    assert only(log(report(0, stack=stack), report(STAYS + 100, seconds=722, stack=stack)))[0] == "degraded"
