@@ -211,6 +211,25 @@ def _somebody_was_repaired(stand: Stand) -> str:
     return "" if stand.world.sent else "no node was repaired"
 
 
+_OUTAGE = DrillFault("DrillOutage", Action.INSPECT, Rung.ESCALATE)
+
+
+def _outage_begins(stand: Stand) -> None:
+    """Four nodes notice it before the others, which are too few for the breaker."""
+    for name in sorted(stand.world.fleet)[:4]:
+        stand.world.fall_sick(name, _OUTAGE)
+
+
+def _outage_spreads_and_ends(stand: Stand) -> None:
+    for name in stand.world.fleet:
+        stand.world.fall_sick(name, *([_OUTAGE] if stand.since < 61 else []))
+
+
+def _all_are_back(stand: Stand) -> str:
+    left = sorted(node.name for node in stand.world.fleet.values() if not node.available)
+    return f"{len(left)} healthy nodes are out of service: {', '.join(left)}" if left else ""
+
+
 REBOOTED = _ends("returned", [Rung.REBOOT])
 
 ALL: Sequence[Scenario] = (
@@ -258,6 +277,16 @@ ALL: Sequence[Scenario] = (
              _killed_once("after marks are cleared"), REBOOTED),
     Scenario("scheduler-away", "cybozu-go/neco#2298", "The scheduler does not answer for minutes; the mark stays.",
              _busy, REBOOTED, _away),
+    Scenario("silent-after-report", "", "One healthy report after the repair, and then none: it proves nothing.",
+             _fault(), _ends("escalated", [Rung.REBOOT]),
+             _when("verifying", lambda stand: stand.world.fall_silent(stand.node))),
+    Scenario("automaton-uncordons", "NVIDIA/k8s-driver-manager#212", "A program puts the node back after the reboot.",
+             _fault(), REBOOTED, _when("verifying", lambda stand: stand.world.automaton_uncordons(stand.node))),
+    Scenario("goes-on", "", "The fault goes on whatever is done: each repair once, then a person.",
+             _fault(DrillFault(cure=Rung.ESCALATE)),
+             _ends("escalated", [Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE])),
+    Scenario("shared-outage", "", "A shared file system is away for a minute: every node comes back by itself.",
+             _outage_begins, _all_are_back, _outage_spreads_and_ends, over=_after(2 * 3600)),
     Scenario("other-actor", "two repairers on one node", "The platform repairs the node for a quarter of an hour.",
              _claimed, REBOOTED, _claim_ends),
 )  # fmt: skip

@@ -42,13 +42,19 @@ class DrilledNode(MadeUpNode):
     def __init__(self, name: str, rack: str) -> None:
         super().__init__(name)
         self.rack = rack
-        self.unknown = False
+        self.unknown = self.silent = False
+        self.undone = ""
+        """The part of our mark that an automaton has undone."""
         self.booted = 0.0
         self.faults: Dict[str, DrillFault] = {}
 
     def be_busy(self, busy: bool) -> None:
         """Whether work runs on it."""
         self.busy = busy
+
+    def marked(self, mark: Optional[Mark], available: bool) -> None:
+        super().marked(mark, available)
+        self.undone = ""
 
     def pass_time(self, now: float) -> None:
         """Repairs take effect."""
@@ -91,7 +97,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
         for node in self.fleet.values():
             if not self.deaf.get(node.name):
                 node.pass_time(self.now)
-        return [self.report(node) for node in self.fleet.values() if not node.repairs]
+        return [self.report(node) for node in self.fleet.values() if not node.repairs and not node.silent]
 
     def report(self, node: DrilledNode) -> Report:
         """What nhc would say of a node."""
@@ -106,7 +112,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
     # As a scheduler.
 
     def state(self, node: DrilledNode) -> NodeState:
-        return super().state(node)._replace(groups=("drill",))
+        return super().state(node)._replace(groups=("drill",), undone=node.undone)
 
     def moment(self, what: str) -> None:
         """Raises AdapterError, Killed."""
@@ -163,6 +169,10 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
         """The node's check gives no verdict from now on."""
         self.fleet[name].unknown = True
 
+    def fall_silent(self, name: str) -> None:
+        """The node's agent dies: no report comes any more."""
+        self.fleet[name].silent = True
+
     def answer(self, *moods: str) -> None:
         """What the next orders are answered with."""
         self.answers = list(moods)
@@ -196,6 +206,12 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
     def operator_drains(self, name: str) -> None:
         """A person takes the node out."""
         self.fleet[name].marked(Mark("mine", owner="ann", since=self.now), False)
+
+    def automaton_uncordons(self, name: str) -> None:
+        """A program that knows nothing of our mark lets work on the node, as a driver's installer does after a boot."""
+        node = self.fleet[name]
+        if node.mark is not None and node.mark.ours:
+            node.available, node.undone = True, "its cordon"
 
     def _count(self) -> None:
         ours = [node for node in self.fleet.values() if node.mark is not None and node.mark.ours]
