@@ -7,7 +7,7 @@ from nhc.core.model import Action, printable
 from nhc.node.kernlog import pcie
 from nhc.node.kernlog.findings import LINE_LIMIT, change
 from nhc.node.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
-from nhc.node.kernlog.repeats import DRILL, escalated, repeated
+from nhc.node.kernlog.repeats import DRILL, counts, escalated, repeated
 
 if TYPE_CHECKING:
     from typing import Callable, Optional
@@ -56,7 +56,7 @@ def add(state: LogState, match: Match, when: float, now: float, look: Optional[C
     seen[severity] = seen.get(severity, 0) + 1
     hit = (
         repeated(state, match, when, look if look and now - when <= FRESH else _nothing)
-        if severity != INFO or match.kind == "aer"
+        if counts(match._replace(severity=severity))
         else None
     )
     if hit is not None:

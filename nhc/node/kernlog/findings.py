@@ -27,6 +27,14 @@ LINE_LIMIT = 400
 """Characters of a line or a message that are kept."""
 
 NVIDIA = ("xid", "sxid", "nvrm")
+TOGETHER = 60.0
+"""Seconds within which two devices die of one cause."""
+_DEATHS = {
+    "xid": ("79",), "nvrm": ("GpuFallenOffBus", "GpuIsLost"), "amdgpu": ("DeviceLost", "SmuGone"),
+    "habanalabs": ("NotUsable",), "mlx5": ("HealthCompromised", "InitFailed"), "nvme": ("Down", "Disabled"),
+    "driver": ("Unusable",),
+}  # fmt: skip
+"""What is said of a device that is gone. AER and DPC say it of the port above it, and so of no other device."""
 REPAIRS = ("restart-app", "reset-device", "reload-driver", "reboot", "replace")
 """What repairs a device, from the mildest to the hardest, as nhc.remedy.ladder has them; `inspect` is for a person."""
 
@@ -131,6 +139,40 @@ def _with_repair(finding: Finding, wanted: Dict[str, int]) -> Finding:
     return finding if repair == action else {**finding, "action": repair}
 
 
+def _of_the_node(pairs: List[Tuple[str, Finding]]) -> List[Tuple[str, Finding]]:
+    """Findings of devices of different drivers that died together: what they share failed, and no reset helps."""
+    dead = [
+        finding for _key, finding in pairs
+        if finding["severity"] == FATAL and finding["device"]
+        and finding["code"] in _DEATHS.get(finding["kind"], ())
+    ]  # fmt: skip
+    if len(dead) < 2:
+        return pairs
+
+    def beside(finding: Finding) -> str:
+        for other in dead:
+            near = abs(other["first"] - finding["first"]) <= TOGETHER
+            apart = other["device"].rpartition(".")[0] != finding["device"].rpartition(".")[0]
+            if near and apart and _driver_of(other) != _driver_of(finding):
+                return other["device"]
+        return ""
+
+    def judged(finding: Finding) -> Finding:
+        other = beside(finding) if finding in dead else ""
+        if not other:
+            return finding
+        message = f"{finding['message']}; {other} died within a minute of it: the node's power, or a riser"
+        return {**finding, "action": Action.INSPECT.value, "message": message}
+
+    return [(key, judged(finding)) for key, finding in pairs]
+
+
+def _driver_of(finding: Finding) -> str:
+    if finding["kind"] in NVIDIA:
+        return "nvidia"
+    return finding["line"].partition(" ")[0] if finding["kind"] == "driver" else finding["kind"]
+
+
 def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] = None) -> List[Tuple[str, Finding]]:
     """The findings, most serious first. Where Xid 154 names a GPU's repair, its other Xids follow it.
 
@@ -152,5 +194,5 @@ def current(state: LogState, kinds: Tuple[str, ...] = (), now: Optional[float] =
         elif held["kind"] == "xid" and held["device"] in repair and held["action"] != Action.REPLACE.value:
             finding = {**held, "action": repair[held["device"]]}
         pairs.append((key, finding))
-    pairs = _hardest(pairs)
+    pairs = _of_the_node(_hardest(pairs))
     return sorted(pairs, key=lambda pair: (-RANK[pair[1]["severity"]], pair[1]["first"]))

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING
 from nhc.node.kernlog.findings import OF_A_DEVICE
+from nhc.node.kernlog.repeats import RECOVERIES
 from nhc.node.kernlog.shape import acknowledged, fit
 from nhc.node.kernlog.source import ACKS
 
@@ -61,7 +62,11 @@ def _mark(part: Dict[str, Any]) -> int:
     import zlib
 
     parts = [f"{key} {finding['severity']} {finding['action']}" for key, finding in part["findings"].items()]
-    parts += [f"{name} {len(times)} {times[-2:-1]}" for name, times in part["history"].items() if "/*fatal/" in name]
+    parts += [
+        f"{name} {len(times)} {times[-2:-1]}"
+        for name, times in part["history"].items()
+        if name.split("/")[1] in ("*fatal", *RECOVERIES)
+    ]
     return zlib.crc32("\n".join([part["boot"], *parts]).encode()) if parts else 0
 
 

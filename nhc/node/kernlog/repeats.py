@@ -9,7 +9,7 @@ from nhc.core.data.reader import table
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action
 from nhc.node.kernlog.findings import change
-from nhc.node.kernlog.match import DEGRADED, FATAL, RANK, Match
+from nhc.node.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import LogState
 
 HISTORIES = 512
+RECOVERIES = ("Restarted", "GpuResetDone", "ResetDone", "Recovered")
+"""Codes of recoveries that worked, of several kinds: each is good news, and the second within two weeks is not."""
 DRILL = "nhc-drill"
 """The mark of a line that `nhc inject` wrote."""
 
@@ -63,6 +65,11 @@ def repeats() -> List[Repeat]:
             )  # fmt: skip
             _repeats.append(rule)
     return _repeats
+
+
+def counts(match: Match) -> bool:
+    """Whether an occurrence counts by itself: more than information, a corrected error, or a reset that worked."""
+    return match.severity != INFO or match.kind == "aer" or match.code in RECOVERIES
 
 
 def repeated(state: LogState, match: Match, when: float, look: Callable[[int], str]) -> Optional[Tuple[Repeat, int]]:

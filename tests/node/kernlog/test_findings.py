@@ -449,3 +449,49 @@ def test_habanalabs_is_read_under_each_of_its_names(speaker, line, key, verdict)
     assert standing(state) == {key.format(speaker, speaker.split()[1]): verdict}
     log(f"{speaker}: Successfully finished resetting the device", state=state)
     assert bool(standing(state)) is (verdict[0] == "fatal"), "a reset that succeeded ends what it was begun for"
+
+
+DAY = 24 * HOUR
+
+
+@pytest.mark.parametrize(
+    ("line", "key"),
+    [
+        ("mpt3sas 0000:3b:00.0: diag reset: SUCCESS", "driver/Restarted/0000:3b:00.0"),
+        ("amdgpu 0000:c3:00.0: amdgpu: GPU reset(1) succeeded!", "amdgpu/GpuResetDone/0000:c3:00.0"),
+        ("accel accel0: Successfully finished resetting the 0000:1a:00.0 device", "habanalabs/ResetDone/accel0"),
+        ("mlx5_core 0000:5e:00.0: health recovery succeeded", "mlx5/Recovered/0000:5e:00.0"),
+    ],
+)
+def test_recoveries_that_succeed_are_counted_too(line, key):
+    state = log((line, NOW), (line, NOW + 60))
+    assert standing(state) == {}, "one reset, told twice"
+    log((line, NOW + 13 * DAY), state=state)
+    assert standing(state) == {key: ("degraded", "inspect")}
+    assert standing(log((line, NOW), (line, NOW + 15 * DAY))) == {}
+
+
+GONE = [
+    "NVRM: Xid (PCI:0000:3b:00): 79, GPU has fallen off the bus.",
+    "ice 0000:5e:00.0: PCIe link lost", "nvme nvme0: Removing after probe failure status: -19",
+    "mlx5_core 0000:61:00.0: poll_health:1: device's health compromised - reached miss count",
+    "amdgpu 0000:c3:00.0: amdgpu: device lost from bus!",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("first", GONE)
+@pytest.mark.parametrize("second", GONE)
+def test_devices_of_two_drivers_that_die_within_a_minute_are_the_nodes(first, second):
+    if first == second:
+        return
+    actions = {action for _severity, action in standing(log((first, NOW), (second, NOW + 50))).values()}
+    assert actions == {"inspect"}
+    apart = {action for _severity, action in standing(log((first, NOW), (second, NOW + 120))).values()}
+    assert "inspect" not in apart
+
+
+def test_one_device_that_dies_in_many_words_is_one_device():
+    state = log(
+        GONE[0], "NVRM: GPU 0000:3b:00.0: GPU has fallen off the bus.", "NVRM: Xid (PCI:0000:5e:00): 79, GPU lost"
+    )
+    assert {action for _severity, action in standing(state).values()} == {"reboot"}, "two of one driver are not enough"
