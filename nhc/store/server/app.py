@@ -13,7 +13,7 @@ import asyncio
 import math
 import time
 from concurrent.futures import ThreadPoolExecutor
-from typing import Awaitable, Callable, List
+from typing import Awaitable, Callable, List, Tuple
 from weakref import WeakValueDictionary
 
 from aiohttp import web
@@ -29,7 +29,7 @@ from nhc.store.server import access
 from nhc.store.server.access import KnownTokens
 from nhc.store.server.counters import ServerCounters
 from nhc.store.server.dating import Dated, dated
-from nhc.store.server.limits import BucketRate, Buckets
+from nhc.store.server.limits import BucketRate, Buckets, NodeVolume, NodeVolumes
 from nhc.store.server.settings import ServerSettings
 from nhc.store.server.writer import Busy, Writer
 
@@ -67,6 +67,7 @@ class Intake:
         self._readers = ThreadPoolExecutor(READERS, "nhc-reader")
         burst = max(10.0, settings.node_rate / 2)
         self._nodes = Buckets(BucketRate(burst, settings.node_rate / 60))
+        self._volumes = NodeVolumes(settings.node_rate)
         self._all = Buckets(BucketRate(settings.rate * 2.0, settings.rate)) if settings.rate else None
         self.problem = ""
         """Why the store does not answer, "" while it does."""
@@ -103,12 +104,15 @@ class Intake:
     async def _taken(self, request: web.Request, node: str) -> web.Response:
         body = await self._body(request)
         try:
-            pushed = await self._parsed(request.headers.get("Content-Encoding", "identity").strip().lower(), body)
+            pushed, size = await self._parsed(request.headers.get("Content-Encoding", "identity").strip().lower(), body)
         except push.TooLarge as error:
             raise RefusedPush(413, "large", str(error)) from None
         except ValueError as error:
             raise RefusedPush(400, "malformed", str(error)) from None
         self._same_node(request, node, pushed)
+        wait, too_many = self._volumes.take(pushed.node, _volume(pushed, size), time.monotonic())
+        if wait:
+            raise RefusedPush(429, "volume", f"{printable(pushed.node, 100)} pushes {too_many}", wait)
         if self._all is not None:
             wait = self._all.take("", time.monotonic(), len(pushed.reports))
             if wait:
@@ -211,8 +215,8 @@ class Intake:
             parts.append(part)
         return b"".join(parts)
 
-    async def _parsed(self, encoding: str, body: bytes) -> push.Push:
-        """What a push says. A small one is read here: another thread would cost more than it does."""
+    async def _parsed(self, encoding: str, body: bytes) -> Tuple[push.Push, int]:
+        """What a push says, and how many bytes it is, unpacked. A small one is read here: a thread would cost more."""
         if encoding not in ("gzip", "identity"):
             raise RefusedPush(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
         packed = encoding == "gzip"
@@ -220,9 +224,9 @@ class Intake:
             plain = _plain(body, packed, min(INLINE, self.settings.unpacked))
         except push.TooLarge:
             return await asyncio.get_running_loop().run_in_executor(
-                self._readers, lambda: push.parse(_plain(body, packed, self.settings.unpacked))
+                self._readers, lambda: _read(_plain(body, packed, self.settings.unpacked))
             )
-        return push.parse(plain)
+        return _read(plain)
 
     async def _written(self, pushed: Dated) -> List[Received]:
         try:
@@ -272,6 +276,16 @@ class Intake:
         for line in notes:
             self.counters.mention(request.remote or "somebody", line, time.monotonic())
         return notes
+
+
+def _read(plain: bytes) -> Tuple[push.Push, int]:
+    return push.parse(plain), len(plain)
+
+
+def _volume(pushed: push.Push, size: int) -> NodeVolume:
+    results = [result for sent in pushed.reports for result in sent.report.results if result.is_problem]
+    named = {(result.check, result.outcome.reason, result.outcome.target) for result in results}
+    return NodeVolume(size, len(pushed.reports), len(named))
 
 
 def _plain(body: bytes, packed: bool, limit: int) -> bytes:

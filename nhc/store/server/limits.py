@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from typing import NamedTuple
+from typing import NamedTuple, Tuple
 
 
 class BucketRate(NamedTuple):
@@ -11,6 +11,38 @@ class BucketRate(NamedTuple):
 
     burst: float
     a_second: float
+
+
+class NodeVolume(NamedTuple):
+    """What one push brings: its bytes, unpacked, its reports, and the problems that they name, each once."""
+
+    bytes: int
+    reports: int
+    problems: int
+
+
+LEAST = 30
+"""Pushes a minute for which a node always has room."""
+A_PUSH = NodeVolume(256 << 10, 10, 12)
+"""What a node may bring in a minute, by the pushes that it may send then. A report of 150 results has some 60 kB; one
+node says the same few problems again and again."""
+
+
+class NodeVolumes:
+    """How much each node may bring: with its token alone, which is on the node, nobody fills the store."""
+
+    def __init__(self, pushes: int) -> None:
+        each = max(pushes, LEAST)
+        self._most = NodeVolume(*(each * part for part in A_PUSH))
+        self._buckets = [Buckets(BucketRate(float(most), most / 60)) for most in self._most]
+
+    def take(self, node: str, volume: NodeVolume, now: float) -> Tuple[float, str]:
+        """Take a push. Returns 0.0 and "", or the seconds until there is room, and of what there is too much."""
+        for name, most, count, bucket in zip(NodeVolume._fields, self._most, volume, self._buckets):
+            wait = bucket.take(node, now, count)
+            if wait:
+                return wait, f"too many {name}: at most {most} a minute"
+        return 0.0, ""
 
 
 class Buckets:

@@ -1,14 +1,17 @@
 """Rates hold whatever the clock and the callers do; a node that pushes too often is told when it may."""
 
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.system.loopback import is_loopback
+from nhc.store import problems
 from nhc.store.server.counters import ServerCounters
 from nhc.store.server.limits import BucketRate, Buckets
 from nhc.store.server.settings import load
-from tests.support.intake import Server, packed, report
+from tests.support.intake import OK, XID, Server, packed, report
 
 
 @given(steps=st.lists(st.floats(-5, 20), max_size=60))
@@ -48,6 +51,35 @@ def test_a_refusal_is_said_again_after_a_while_only(capsys):
     assert lines[0] == "nhc server: refused a push from 10.0.0.1: too often"
     assert len(lines) == 3
     assert counters.refused["rate"] == 5
+
+
+def too_much(kind, number):
+    """Pushes each of which is allowed, and six of which fill a store."""
+    if kind == "problems":
+        results = [XID._replace(outcome=XID.outcome._replace(target=f"gpu{number}-{each}")) for each in range(100)]
+        return [report(results=results)]
+    if kind == "bytes":
+        evidence = (f"{number} " + "x" * 900,) * 50
+        return [report(results=[OK._replace(outcome=OK.outcome._replace(evidence=evidence))] * 60)]
+    return [report(at=time.time() - 200 + each, boot=f"b{number}") for each in range(100)]
+
+
+@pytest.mark.parametrize("kind", ["problems", "bytes", "reports"])
+def test_one_nodes_token_does_not_fill_the_store_and_that_is_said(tmp_path, kind):
+    server = Server(tmp_path, f"sqlite:///{tmp_path}/store.db", nodes=["n1", "n2"])
+    try:
+        token, other = server.token(), server.token("n2")
+        answers = [server.push(packed(*too_much(kind, number)), token) for number in range(6)]
+        statuses = [status for status, *_ in answers]
+        assert statuses[:2] == [200, 200]
+        assert statuses[-1] == 429
+        assert int(answers[-1][2]) >= 1
+        assert f"too many {kind}" in server.said()
+        assert server.push(packed(report("n2"), node="n2"), other)[0] == 200
+        with server.store() as store, store.read() as connection:
+            assert len(problems.list_problems(connection)) <= 360
+    finally:
+        server.stop()
 
 
 def test_a_node_that_pushes_too_often_is_told_when_it_may(tmp_path):
