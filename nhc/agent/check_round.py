@@ -16,6 +16,7 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, NoReturn, Optional, Sequence, Tuple
 
 from nhc.agent.event_loop import Loop
+from nhc.core import plan as plans
 from nhc.core.host import Host
 from nhc.core.light import NamedTuple
 from nhc.core.model import CheckResult, Outcome, unknown
@@ -24,7 +25,6 @@ from nhc.core.render.plain import decode, encode
 from nhc.core.state.store import State
 from nhc.core.system.children import close_all_but, fork, reap_all
 from nhc.node.kernlog.read import Followed, followed
-from nhc.node.run import deadlines
 from nhc.node.run.engine import run
 
 GRACE = 5.0
@@ -47,7 +47,7 @@ def allowance(item: Item, plan: Plan) -> float:
 
         answer = item.declared or declare(item.argv)
         declared = None if isinstance(answer, Outcome) else answer
-    return deadlines.of_line(item, deadlines.of_run(plan) or deadlines.DEFAULT, declared)
+    return plans.seconds_of_line(item, plans.seconds_of_run(plan) or plans.RUN_SECONDS, declared)
 
 
 class Finished(NamedTuple):
@@ -71,7 +71,7 @@ class CheckRound:
         self.keys = tuple(key_of(item) for item in plan.items)
         self.began = time.monotonic()
         longest = max((allowance(item, plan) for item in plan.items), default=0.0)
-        self.limit = max(deadlines.of_run(plan), longest + 2.0)
+        self.limit = max(plans.seconds_of_run(plan), longest + 2.0)
         self._buffer = bytearray()
         self.over = False
         self.pid, self._fd = _fork(plan, host, state, name, self.limit, known)

@@ -31,6 +31,14 @@ AUTO, NONE, UNLESS_NAMED = "auto", "none", ""
 """Which profile is added: that of the node's type, none, or none unless the configuration names one."""
 NO_CHECK = "nhc"
 """The name under which a result is filed that belongs to no check."""
+RUN_SECONDS = 30.0
+"""Seconds for a whole run where nothing else is said: LBNL NHC's TIMEOUT."""
+
+OWN_DEADLINE_MARGIN = 0.2
+"""Seconds by which the watchdog lets a line that keeps a deadline of its own say that it has passed."""
+
+UNLIMITED = 86400.0
+"""Seconds for a line of a run without a limit."""
 
 
 class Declared(NamedTuple):
@@ -107,3 +115,31 @@ class Plan(NamedTuple):
     notes: Tuple[str, ...] = ()
     inputs: Tuple[str, ...] = ()
     offered: Tuple[Tuple[str, str, str], ...] = ()
+
+
+# How long one line may take: its own `timeout` first, then for a built-in check what its declaration asks for
+# (`nhc.core.declare.declare`), then the whole run's time. One rule, for the engine's watchdog and the agent's rounds.
+
+
+def seconds_of_run(plan: Plan) -> float:
+    """The plan's TIMEOUT in seconds, which counts wherever it is set; 30 where it is not or makes no sense."""
+    try:
+        return max(0.0, float(plan.settings.get("TIMEOUT", "") or RUN_SECONDS))
+    except ValueError:
+        return RUN_SECONDS
+
+
+def seconds_of_line(item: Item, run: float, declared: Optional[Declared] = None) -> float:
+    """Seconds for one line of a run that may take `run` seconds (0: without a limit)."""
+    return item.timeout or (declared.timeout if declared is not None else run) or UNLIMITED
+
+
+def seconds_of_watchdog(item: Item, run: float, declared: Optional[Declared] = None) -> float:
+    """Seconds after which the line is ended from outside."""
+    keeps = item.kind == COMMAND if declared is None else declared.own_deadline
+    return seconds_of_line(item, run, declared) + (OWN_DEADLINE_MARGIN if keeps else 0.0)
+
+
+def seconds_of_command(watchdog: float) -> float:
+    """What a line that is a command keeps itself, of what the watchdog has for it."""
+    return watchdog - OWN_DEADLINE_MARGIN

@@ -10,6 +10,7 @@ import os
 import time
 
 from nhc import __version__
+from nhc.core import plan as plans
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.core.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
@@ -17,7 +18,6 @@ from nhc.core.render.plain import decode, encode
 from nhc.core.state.strikes import Strikes
 from nhc.core.state.stuck import StuckChecks
 from nhc.core.system import process
-from nhc.node.run import deadlines
 from nhc.node.run.call_check import call, encode_all, run_command
 from nhc.node.run.supervisor import Supervisor
 from nhc.node.run.task_queue import Task, TaskResult
@@ -118,7 +118,7 @@ def run(
         from nhc.core.state.mutes import read
 
         muted = read(text, started)
-    limit = deadlines.of_run(plan) if deadline is None else deadline
+    limit = plans.seconds_of_run(plan) if deadline is None else deadline
     notes = [*plan.notes, *(muted.notes if muted else ())]
     other = state.claim_run()
     if other is not None:
@@ -180,7 +180,7 @@ def _key(item: Item) -> str:
 
 def prepare(item: Item, host: Host, limit: float, stuck: Optional[StuckCheck] = None) -> Job:
     """Make an item ready. A wrong argument, an unknown check or a process still stuck decides it at once."""
-    job = Job(item, _key(item), deadlines.of_watchdog(item, limit), item.on_timeout or "unknown")
+    job = Job(item, _key(item), plans.seconds_of_watchdog(item, limit), item.on_timeout or "unknown")
     if item.kind == BUILT_IN:
         job = _prepare_check(job, host)
     elif item.kind == COMMAND:
@@ -213,7 +213,7 @@ def _prepare_check(job: Job, host: Host) -> Job:
     if isinstance(declared, Outcome):
         return job._replace(decided=declared)
     job = job._replace(
-        timeout=deadlines.of_watchdog(item, 0.0, declared),
+        timeout=plans.seconds_of_watchdog(item, 0.0, declared),
         on_timeout=item.on_timeout or declared.on_timeout,
         tags=declared.tags,
         changes=declared.changes,
@@ -315,7 +315,7 @@ def _carry_out(job: Job, host: Host) -> List[Any]:
     """In a worker: run one job and return its outcomes in the form that marshal carries."""
     seen = host.with_settings(job.item.settings)
     if job.item.kind != BUILT_IN:
-        return [encode(run_command(job.item, seen, deadlines.of_command(job.timeout)))]
+        return [encode(run_command(job.item, seen, plans.seconds_of_command(job.timeout)))]
     return encode_all(job.item.name, _call(job.item.argv, seen.reading(job.parts)))
 
 

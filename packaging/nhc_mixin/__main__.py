@@ -1,4 +1,4 @@
-"""Write the rules, dashboards and mixin: `python -m nhc_adapters.prometheus_mixin DIRECTORY [--alerts FILE]`.
+"""Write the rules, dashboards and mixin: `python -m nhc_mixin DIRECTORY [--alerts FILE]`.
 
 The content of adapters/prometheus is made by this; a test holds that it is what would be made now.
 """
@@ -11,7 +11,7 @@ import os
 import sys
 from typing import Dict, List, Optional
 
-from nhc_adapters.prometheus_mixin import alerts, dashboards
+from nhc_mixin import alerts, dashboards
 
 MIXIN = """\
 // For kube-prometheus, and whoever else builds with jsonnet:
@@ -58,7 +58,7 @@ def _json(value: object) -> str:
 
 def main(argv: Optional[List[str]] = None) -> int:
     """Write them all; 1 where a file cannot be written."""
-    parser = argparse.ArgumentParser(prog="python -m nhc_adapters.prometheus_mixin", description=__doc__)
+    parser = argparse.ArgumentParser(prog="python -m nhc_mixin", description=__doc__)
     parser.add_argument("directory")
     parser.add_argument("--runbooks", default="", metavar="URL", help="where docs/alerts.md can be read at your site")
     parser.add_argument("--alerts", metavar="FILE", help="write the runbooks, docs/alerts.md, to this file as well")

@@ -81,7 +81,7 @@ def document() -> str:
     lines = [
         "# Alerts and what to do about them",
         "",
-        "Made by `python -m nhc_adapters.prometheus_mixin` from `adapters/nhc_adapters/prometheus_mixin/alerts.toml`.",
+        "Made by `python -m nhc_mixin` from `packaging/nhc_mixin/alerts.toml`.",
         "[Monitoring](monitoring.md) says how to install the rules and which metrics they read.",
     ]  # fmt: skip
     for group in GROUPS:

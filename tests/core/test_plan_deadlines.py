@@ -3,9 +3,9 @@
 import pytest
 
 from nhc.agent.check_round import allowance
+from nhc.core import plan as plans
 from nhc.core.declare import declare
 from nhc.core.plan import BUILT_IN, COMMAND, SHELL, Item, Plan
-from nhc.node.run import deadlines
 
 
 def line(*argv, kind=BUILT_IN, timeout=None):
@@ -13,7 +13,7 @@ def line(*argv, kind=BUILT_IN, timeout=None):
 
 
 def limit(item, run=30.0):
-    return deadlines.of_line(item, run, declare(item.argv) if item.kind == BUILT_IN else None)
+    return plans.seconds_of_line(item, run, declare(item.argv) if item.kind == BUILT_IN else None)
 
 
 @pytest.mark.parametrize(
@@ -39,20 +39,20 @@ def test_a_lines_seconds_are_the_same_for_the_engine_and_the_agent(item, seconds
 
 def test_what_keeps_a_deadline_itself_is_ended_from_outside_a_little_later():
     own, other = line("check_kubelet_healthz", "-t", "60"), line("check_fs_mount", "/")
-    assert deadlines.of_watchdog(own, 30.0, declare(own.argv)) == 60.0 + deadlines.MARGIN
-    assert deadlines.of_watchdog(other, 30.0, declare(other.argv)) == limit(other)
+    assert plans.seconds_of_watchdog(own, 30.0, declare(own.argv)) == 60.0 + plans.OWN_DEADLINE_MARGIN
+    assert plans.seconds_of_watchdog(other, 30.0, declare(other.argv)) == limit(other)
 
     command = line("true", kind=COMMAND)
-    watchdog = deadlines.of_watchdog(command, 30.0)
-    assert (watchdog, deadlines.of_command(watchdog)) == (30.0 + deadlines.MARGIN, 30.0)
+    watchdog = plans.seconds_of_watchdog(command, 30.0)
+    assert (watchdog, plans.seconds_of_command(watchdog)) == (30.0 + plans.OWN_DEADLINE_MARGIN, 30.0)
 
 
 @pytest.mark.parametrize(("value", "seconds"), [("5", 5.0), ("0", 0.0), ("", 30.0), ("-1", 0.0), ("soon", 30.0)])
 def test_a_runs_seconds_are_timeout_s(value, seconds):
-    assert deadlines.of_run(Plan((), {"TIMEOUT": value}, (), ())) == seconds
+    assert plans.seconds_of_run(Plan((), {"TIMEOUT": value}, (), ())) == seconds
 
 
 def test_no_limit_for_a_run_is_a_day_for_a_line_and_a_limit_in_the_agent():
     item = line("true", kind=SHELL)
-    assert limit(item, 0.0) == deadlines.UNLIMITED
-    assert allowance(item, Plan((item,), {"TIMEOUT": "0"}, (), ())) == deadlines.DEFAULT
+    assert limit(item, 0.0) == plans.UNLIMITED
+    assert allowance(item, Plan((item,), {"TIMEOUT": "0"}, (), ())) == plans.RUN_SECONDS

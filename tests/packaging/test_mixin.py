@@ -11,8 +11,8 @@ from shutil import which
 import pytest
 
 from nhc.core.render.prometheus import UNITS
-from nhc_adapters.prometheus_mixin import __main__ as generator
-from nhc_adapters.prometheus_mixin import alerts, dashboards
+from nhc_mixin import __main__ as generator
+from nhc_mixin import alerts, dashboards
 from tests.support.require import need
 from tests.support.run import ROOT
 
@@ -37,8 +37,6 @@ def existing():
     found = {"up": "gauge"}
     prefixes, of_each = set(), {}  # what every service of rounds shows under a prefix of its own
     for path in [*(ROOT / "nhc").rglob("*.py"), *(ROOT / "adapters" / "nhc_adapters").rglob("*.py")]:
-        if "prometheus_mixin" in path.parts:
-            continue
         text = path.read_text()
         prefixes.update(re.findall(r'^    prefix = "(nhc_\w+)"$', text, re.MULTILINE))
         if not any(word in text for word in ("gauge(", "counter(", "Family(", "nhc_server_")):
