@@ -153,7 +153,7 @@ check_local = GroupedCommand(
     params=[click_option(option) for option in CHECK_LOCAL],
     help="""Judge the node this runs on, now, by its configuration.
 
-    Exit status: 0 healthy, 1 unhealthy, 2 wrong usage or a configuration that cannot be used, 3 unknown. With
+    Exit status: 0 healthy (WARN too), 1 unhealthy, 2 wrong usage or an unusable configuration, 3 unknown. With
     --format nagios or npd it is what those programs expect of a plugin.
     """,
 )

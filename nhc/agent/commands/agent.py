@@ -75,7 +75,7 @@ def run(
 def status(path: str, form: str, checks: bool, events: int) -> int:
     """Show how the node is and what the agent does.
 
-    Exit status: 0 healthy, 1 unhealthy, 3 unknown or no answer.
+    Exit status: 0 healthy (WARN too), 1 unhealthy, 3 unknown or no answer.
     """
     answer = _ask(path, {"do": "status"}, AgentStatus)
     past: List[Mapping[str, Any]] = []
@@ -153,7 +153,7 @@ def resume(path: str) -> None:
 def run_now(path: str, no_wait: bool, names: List[str]) -> int:
     """Have the agent run checks now (all, or those of these names; shell patterns work), and show their results.
 
-    Exit status: 0 healthy, 1 unhealthy, 3 unknown.
+    Exit status: 0 healthy (WARN too), 1 unhealthy, 3 unknown.
     """
     question = {"do": "check", "names": list(names), "wait": not no_wait}
     if no_wait:

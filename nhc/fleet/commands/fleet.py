@@ -140,8 +140,8 @@ FANOUT = 4096
 def check(**options: Any) -> int:
     """Judge many nodes over SSH; nothing needs to be installed on them but Python 3.9.
 
-    Exit status, of the worst node: 0 healthy, 1 unhealthy (CRIT), 3 unknown; 2 wrong usage. 3 too when the adapter
-    of --from or --mark does not answer, and 1 when marking failed.
+    Exit status, of the worst node: 0 healthy (WARN too), 1 unhealthy (CRIT), 3 unknown; 2 wrong usage. 3 too when the
+    adapter of --from or --mark does not answer, and 1 when marking failed.
     """
     from nhc.fleet.commands.fleet_check import run
 
