@@ -99,11 +99,16 @@ def complaint(done: Completed) -> str:
 
 
 def understood(whose: str, parse: Callable[..., T], *answer: object) -> T:
-    """A scheduler's answer as `parse` reads it. Raises AdapterError where that makes no sense of it (ValueError)."""
+    """A scheduler's answer as `parse` reads it. Raises AdapterError where that makes no sense of it: ValueError, or
+    what comes of a value of another shape.
+    """
     try:
         return parse(*answer)
     except ValueError as error:
         raise AdapterError(f"{whose} answer cannot be understood: {error}") from None
+    except (AttributeError, LookupError, OverflowError, RecursionError, TypeError) as error:
+        why = printable(f"{type(error).__name__}: {error}", 200)
+        raise AdapterError(f"{whose} answer cannot be understood: {why}") from None
 
 
 ARGUMENT_LIMIT = 100_000

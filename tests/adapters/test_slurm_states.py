@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.model import Action
-from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
+from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
 from nhc.marks.ports.marks import may_clear, may_mark
+from nhc_adapters._command import understood
 from nhc_adapters.slurm import states
 from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, parse_sinfo
 
@@ -232,3 +233,21 @@ def test_what_slurm_makes_of_a_node_that_it_reboots(state, more, returns):
     """As `scontrol show node` of 22.05.8 prints it between the reboot's order and the registration."""
     (found,) = parse_show(f"NodeName=n1 Arch=x86_64\n   State={state} ThreadsPerCore=1\n   Partitions=work\n{more}\n")
     assert (found.rebooting, found.returns, found.available) == (True, returns, False)
+
+
+@pytest.mark.parametrize("when", [10**400, float("inf"), float("nan"), {"number": 10**400}, {"number": []}, [], "x"])
+def test_a_time_that_is_none_is_no_time(when):
+    node = {"name": "n1", "state": ["IDLE"], "reason": "a", "reason_changed_at": when}
+    [state] = parse_json_nodes({"nodes": [node]})
+    assert state.name == "n1"
+
+
+@pytest.mark.parametrize(
+    "error", [KeyError("x"), TypeError("x"), AttributeError("x"), OverflowError("x"), IndexError("x")]
+)
+def test_an_answer_of_another_shape_is_the_adapters_error(error):
+    def read(_answer):
+        raise error
+
+    with pytest.raises(AdapterError, match=type(error).__name__):
+        understood("Slurm's", read, {})

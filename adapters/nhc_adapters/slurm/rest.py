@@ -88,7 +88,8 @@ class SlurmRest(SlurmMarker):
             value = parse_json(data.decode(errors="replace"))
         except ValueError:
             value = {}
-        errors = [_error(entry) for entry in value.get("errors") or []] if isinstance(value, dict) else []
+        listed = value.get("errors") if isinstance(value, dict) else []
+        errors = [_error(entry) for entry in (listed if isinstance(listed, list) else [listed]) if entry]
         if answer.status >= 400 or errors:
             why = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or "no reason given"
             raise AdapterError(f"{where}: {answer.status} {why}")
@@ -105,8 +106,8 @@ class SlurmRest(SlurmMarker):
                 match = re.fullmatch(r"/slurm/v0\.0\.(\d+)/node/\{node_name\}", path)
                 number = int(match[1]) if match else 0
                 if number in KNOWN:
-                    read = max(read, number if "get" in methods else 0)
-                    write = max(write, number if "post" in methods else 0)
+                    read = max(read, number if isinstance(methods, dict) and "get" in methods else 0)
+                    write = max(write, number if isinstance(methods, dict) and "post" in methods else 0)
             if not read:
                 raise AdapterError(f"slurmrestd offers none of the API versions v0.0.{KNOWN[0]} to v0.0.{KNOWN[-1]}")
             self._versions = (read, write)

@@ -271,6 +271,7 @@ def _number(value: Any) -> Optional[float]:
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     try:
-        return float(value) or None
-    except (TypeError, ValueError):
+        number = float(value)
+    except (TypeError, ValueError, OverflowError):
         return None
+    return number if number and abs(number) < float("inf") else None

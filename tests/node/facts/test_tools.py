@@ -1,6 +1,8 @@
 # ruff: noqa: E501 (lines as tools print them)
 """What the tools of deep checks print, every format and version. The texts' sources are in tests/support/deep_samples.py."""
 
+import contextlib
+import json
 import math
 
 import pytest
@@ -269,3 +271,27 @@ def test_our_own_programs():
     for broken in (samples.gemm(2) + samples.gemm(2), samples.gemm(2)[:-20], "x"):
         with pytest.raises(ValueError):  # noqa: PT011 (each names its own)
             gemm.parse(broken)
+
+
+SHAPES = [True, 0, 1.5, "x", {}, {"a": 1}, [None], [1], ["x"], [[]], 10**400]
+
+
+def test_a_diagnostic_of_another_shape_is_a_value_error_or_read():
+    """Every value of a real output in turn has every other shape."""
+
+    def places(value, at=()):
+        yield at
+        inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+        for key, one in inner:
+            yield from places(one, (*at, key))
+
+    whole = samples.dcgm4(failing=("memory",))
+    for at in list(places(json.loads(whole)))[1:]:
+        for shape in SHAPES:
+            changed = json.loads(whole)
+            inside = changed
+            for key in at[:-1]:
+                inside = inside[key]
+            inside[at[-1]] = shape
+            with contextlib.suppress(ValueError):
+                dcgm_diag.parse(json.dumps(changed))

@@ -7,6 +7,7 @@ Sources: NVIDIA DCGM 4.6.0 (testing/python3/dcgm_diag_schema.json, dcgmlib/dcgm_
 
 from __future__ import annotations
 
+from nhc.core.json_values import list_in, objects_in
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.tools.output import json_object
 
@@ -110,13 +111,13 @@ def _diagnostic(run: Tuple[int, Dict[str, Any]]) -> Diagnostic:
 
 def _gpus(root: Dict[str, Any]) -> List[Dict[str, Any]]:
     """The GPUs among the entities that DCGM 4 lists."""
-    groups = [group for group in root.get("entity_groups") or () if isinstance(group, dict)]
-    return [gpu for group in groups if group.get("entity_group") == "GPU" for gpu in group.get("entities") or ()]
+    groups = [group for group in list_in(root, "entity_groups") if isinstance(group, dict)]
+    return [gpu for group in groups if group.get("entity_group") == "GPU" for gpu in objects_in(group, "entities")]
 
 
 def _device_ids(root: Dict[str, Any]) -> Tuple[str, ...]:
     """The PCI device ids of the GPUs: DCGM 4 names them by entity, DCGM 3 at the top."""
-    listed = [device for device in root.get("GPU Device IDs") or () if isinstance(device, str)]
+    listed = [device for device in list_in(root, "GPU Device IDs") if isinstance(device, str)]
     return tuple(dict.fromkeys([*listed, *(str(gpu["device_id"]) for gpu in _gpus(root) if gpu.get("device_id"))]))
 
 
@@ -126,9 +127,9 @@ def _category(category: object) -> Iterator[DiagResult]:
     for test in category["tests"]:
         if not isinstance(test, dict) or not isinstance(test.get("name"), str):
             raise ValueError("a test without a name")
-        results = test.get("results")
+        results = list_in(test, "results")
         called = _NAMES.get(test["name"].lower(), test["name"].lower())
-        graded_results = [parsed for result in results or () for parsed in _results(result, called)]
+        graded_results = [parsed for result in results for parsed in _results(result, called)]
         summary = test.get("test_summary")
         if isinstance(summary, dict) and "status" in summary:
             graded = _status(summary["status"])
@@ -143,8 +144,8 @@ def _category(category: object) -> Iterator[DiagResult]:
 def _results(result: object, test: str) -> Iterator[DiagResult]:
     if not isinstance(result, dict):
         raise ValueError(f"a result of {test} is no object")
-    info = result.get("info", ())
-    lines = (info,) if isinstance(info, str) else tuple(str(line) for line in info or ())
+    info = result.get("info")
+    lines = (info,) if isinstance(info, str) else tuple(str(line) for line in list_in(result, "info"))
     for entity in _entities(result):
         yield DiagResult(test, entity, _status(result.get("status")), _errors(result), lines)
 
@@ -166,9 +167,8 @@ def _status(value: object) -> str:
 
 
 def _errors(result: Dict[str, Any]) -> Tuple[DiagError, ...]:
-    warnings = result.get("warnings") or ()
-    if isinstance(warnings, str):  # before DCGM 3.1
-        warnings = [warnings]
+    said = result.get("warnings")  # a text before DCGM 3.1
+    warnings = [said] if isinstance(said, str) and said else list_in(result, "warnings") if said else []
     errors = []
     for warning in warnings:
         if isinstance(warning, dict):
