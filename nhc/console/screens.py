@@ -205,6 +205,8 @@ def timeline(store: Store, name: str, window: ReportSpan, gap: float) -> Value:
         past = nodes.verdicts(connection, name, window.began, window.ended, NAMES)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
         entries = audit.entries(connection, node=name, limit=NAMES, newest=True)
+        if not (rows or past or entries or nodes.list_nodes(connection, [name])):
+            raise Missing(f"no node is called {name}")
     return {
         "node": name, "began": window.began, "ended": window.ended,
         "problems": [row._asdict() for row in rows[:NAMES]], "more": len(rows) > NAMES,

@@ -961,3 +961,8 @@ def test_the_work_on_a_node_is_for_those_who_may_see_evidence_and_leads_to_the_w
     seen = console.ask("GET", "/api/node/b1/work", who="olga")[1]["rows"]
     assert [(row["id"], row["user"], row["watched"]) for row in seen] == [("17+0", "ann", job.id), ("18", "bob", None)]
     assert console.ask("GET", "/api/node/nobody/work", who="olga")[0] == 404
+
+
+def test_a_timeline_of_a_node_that_does_not_exist_says_so(console):
+    assert console.ask("GET", "/api/node/nobody/timeline")[0] == 404
+    assert console.ask("GET", "/api/node/b4/timeline")[0] == 200

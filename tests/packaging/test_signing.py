@@ -1,14 +1,17 @@
 """Digests and their signature, with keys of ssh-keygen's that are thrown away."""
 
+import shutil
 import subprocess
 
 import pytest
 
 from nhc_release import signing
 from nhc_release.commands import BuildError
+from tests.support.require import need
 
 
 def key(path):
+    need("ssh-keygen", shutil.which("ssh-keygen"), "package openssh-client")
     subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", path], check=True)
     return path, (path.parent / f"{path.name}.pub").read_text().strip()
 

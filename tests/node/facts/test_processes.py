@@ -1,6 +1,7 @@
 """Facts of processes: from text, from a fake /proc, and from real ones."""
 
 import os
+import shutil
 import signal
 import subprocess
 import time
@@ -17,6 +18,7 @@ from nhc.node.facts.processes import Clock, first_word, is_ssh_session, parse_cm
 from nhc.node.hosts.recording import RecordingHost, finish
 from nhc.node.hosts.replay import Replay
 from tests.support.processes import KSWAPD0, SSHD, Process, node
+from tests.support.require import need
 
 STAT = (
     "1234 (a) b (c) R 1 1234 1234 34816 1234 4194304 100 0 0 0 150 25 0 0 20 0 1 0 98765 1105920 512 "
@@ -131,6 +133,7 @@ def test_no_more_is_read_than_is_asked_for():
 
 
 def test_a_real_process_is_seen_as_ps_sees_it():
+    need("ps", shutil.which("ps"), "package procps")
     child = subprocess.Popen(["tail", "-f", "/dev/null", "with  two blanks"], stderr=subprocess.DEVNULL)
     try:
         host = Host()
