@@ -52,6 +52,15 @@ class DrilledNode(MadeUpNode):
         """Whether work runs on it."""
         self.busy = busy
 
+    def fall_silent(self) -> None:
+        """Its agent dies."""
+        self.silent = True
+
+    def undo(self, part: str) -> None:
+        """A part of our mark is undone, and the node takes work."""
+        if self.mark is not None and self.mark.ours:
+            self.available, self.undone = True, part
+
     def marked(self, mark: Optional[Mark], available: bool) -> None:
         super().marked(mark, available)
         self.undone = ""
@@ -171,7 +180,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
 
     def fall_silent(self, name: str) -> None:
         """The node's agent dies: no report comes any more."""
-        self.fleet[name].silent = True
+        self.fleet[name].fall_silent()
 
     def answer(self, *moods: str) -> None:
         """What the next orders are answered with."""
@@ -209,9 +218,7 @@ class DrillWorld(MadeUpWorld[DrilledNode]):
 
     def automaton_uncordons(self, name: str) -> None:
         """A program that knows nothing of our mark lets work on the node, as a driver's installer does after a boot."""
-        node = self.fleet[name]
-        if node.mark is not None and node.mark.ours:
-            node.available, node.undone = True, "its cordon"
+        self.fleet[name].undo("its cordon")
 
     def _count(self) -> None:
         ours = [node for node in self.fleet.values() if node.mark is not None and node.mark.ours]
