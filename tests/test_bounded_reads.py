@@ -254,6 +254,7 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
 OWN = {
     "nhc/agent/main.py": "the answer of our own child",
     "nhc/cli/main.py": "a standard stream",
+    "nhc/core/system/address_space.py": "/proc's line of numbers",
     "nhc/core/system/steady_time.py": "/proc's boot id",
     "nhc/node/commands/profile.py": "files of the package",
     "nhc/fleet/inventory.py": "the first 4 KiB",

@@ -17,7 +17,7 @@ DOCUMENTS = [
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 FENCE = re.compile(r"^```.*?^```", re.MULTILINE | re.DOTALL)
 
-PAGE = 120
+PAGE = 160
 """Lines of the changelog for a version that is not released yet."""
 
 
