@@ -239,3 +239,10 @@ def test_an_xid_that_is_newer_than_the_catalogue_is_called_so(words):
 def test_a_number_that_nvidia_has_left_out_is_not_called_newer():
     assert "is not in this catalogue, which ends at 176" in runbooks.unknown_xid("Xid 0")
     assert runbooks.unknown_xid("GpuLost") == "" == runbooks.unknown_xid("SXid 99999")
+
+
+@pytest.mark.parametrize("words", [["GpuLost", "79"], ["Xid", "79", "79"], ["check", "gpu_ecc"], ["Gpu", "Lost"]])
+def test_several_words_are_one_name_only_where_they_are_an_xids(words):
+    done = nhc("explain", *words)
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "unexpected extra argument" in done.stderr

@@ -13,7 +13,7 @@ from nhc.core.language.elsewhere import meant
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.plugins import CHECKS, unreadable
 from nhc.core.units import show_seconds
-from nhc.node.planning.runbooks import brought, reasons, sections, unknown_xid
+from nhc.node.planning.runbooks import brought, is_code, reasons, sections, unknown_xid
 from nhc.node.planning.runbooks import find as runbook
 
 if TYPE_CHECKING:
@@ -45,17 +45,27 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
         click.echo(f"nhc list: {problem}", err=True)
 
 
+def _one_name(_ctx: click.Context, _param: click.Parameter, words: Tuple[str, ...]) -> str:
+    """The name that was asked for. Several words are one only where they are an Xid as the kernel writes it."""
+    name = " ".join(words)
+    if len(words) > 1 and not is_code(name):
+        extra = words[1:]
+        raise click.UsageError(f"Got unexpected extra argument{'s' if extra[1:] else ''} ({' '.join(extra)})")
+    return name
+
+
 @click.command()
-@click.argument("words", metavar="CHECK|REASON", nargs=-1, required=True, shell_complete=_names)
+@click.argument(
+    "name", metavar="CHECK|REASON", nargs=-1, required=True, callback=_one_name, shell_complete=_names,
+)  # fmt: skip
 @FORMAT
-def explain_command(words: Tuple[str, ...], form: str) -> None:
+def explain_command(name: str, form: str) -> None:
     """Explain a check or a reason.
 
     A check (check_gpu_ecc): what it reads and judges, its options and defaults, where thresholds come from. A reason,
     as reports name it (GpuLost, Xid79, Ext4ReadOnly): what it means, what causes it, what to do, and how to confirm
     the repair. A number alone (79) is an Xid's, also as the kernel writes it (Xid 79).
     """
-    name = " ".join(words)
     check = find(name) or find(f"check_{name}")
     if check is None:
         if not _explain_reason(name, form):

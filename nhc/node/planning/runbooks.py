@@ -97,6 +97,11 @@ def find(asked: str) -> Optional[Runbook]:
     return _find(asked, blocks()) or _find(asked, brought().blocks)
 
 
+def is_code(asked: str) -> bool:
+    """Whether a text reads as the number of an Xid or SXid: `79`, `Xid 79`, `SXid: 12028`."""
+    return _CODE.fullmatch(asked) is not None
+
+
 def unknown_xid(asked: str) -> str:
     """Why a number of an Xid has no runbook; "" for a name that is no Xid's."""
     from nhc.core.data.reader import table
