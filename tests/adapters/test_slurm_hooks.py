@@ -62,7 +62,7 @@ def test_a_job_that_lands_on_a_sick_node_is_requeued_and_runs_elsewhere(cluster,
     hooks.sick("n1")
     job = cluster.submit("hostname", "--nodelist=n1")
     until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
-    assert cluster.reason("n1").startswith("NHC: check_file_test: ")
+    assert cluster.reason("n1").startswith("NHC: [node] check_file_test: ")
     # Slurm holds a requeued batch job back for two minutes, the life of its credential; no update sticks before.
     until(lambda: requeued(cluster.job(job)), what="the job to be requeued")
     cluster.scontrol("update", f"JobId={job}", "ReqNodeList=", "StartTime=now")
@@ -92,7 +92,7 @@ def test_an_unknown_verdict_lets_the_job_start(cluster, hooks):
 def test_the_health_check_drains_within_its_interval_and_resumes_after_repair(cluster, hooks):
     hooks.sick("n3")
     until(lambda: cluster.state("n3") == "drain", 60, what="n3 to be drained")
-    assert cluster.reason("n3").startswith("NHC: check_file_test: ")
+    assert cluster.reason("n3").startswith("NHC: [node] check_file_test: ")
     assert cluster.state("n1") == "idle"
     hooks.well("n3")
     until(lambda: cluster.state("n3") == "idle", 60, what="n3 to be back")
@@ -188,7 +188,7 @@ def test_a_node_that_is_sick_after_its_reboot_takes_no_job(cluster, hooks, how):
     job = cluster.submit("sleep 600", "--nodelist=n2")
     first.rmdir()
     cluster.boot_node("n2")
-    until(lambda: cluster.reason("n2").startswith("NHC: check_file_test: "), 20, what="our mark")
+    until(lambda: cluster.reason("n2").startswith("NHC: [node] check_file_test: "), 20, what="our mark")
     until(lambda: cluster.state("n2") in ("drain", "drng"), 20, what="n2 to be drained")
     if not how:
         assert cluster.job(job)["JobState"] == "PENDING"
@@ -482,7 +482,7 @@ def test_a_closed_gate_and_a_suite_before_the_job_keep_a_job_off_a_node(cluster,
     hooks.configure(f"n1 |context prolog| check_gate -c -f {where}", **suite)
     job = cluster.submit("true", "--nodelist=n1")
     until(lambda: cluster.state("n1") in ("drain", "drng"), what="n1 to be drained")
-    assert cluster.reason("n1").startswith("NHC: check_gate: ")
+    assert cluster.reason("n1").startswith("NHC: [node] check_gate: ")
     until(lambda: requeued(cluster.job(job)), what="the job to be requeued")
     write(str(where), kept._replace(state=GateState.PASSED))
     cluster.run("scancel", job)

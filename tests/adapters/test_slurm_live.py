@@ -175,16 +175,19 @@ def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(
         assert healthcheck(found, cluster.env, settings, memory) == 0
         assert slurm.mark({"n1": mark_of(found)})[0].effect is Effect.UNCHANGED
     assert [argv for argv in commands if "update" in argv] == [
-        ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=NHC: check_x: / has only 93848 kB free")
+        ("scontrol", "update", "NodeName=n1", "State=DRAIN", "Reason=NHC: [node] check_x: / has only 93848 kB free")
     ]
-    assert (cluster.reason("n1"), state(slurm, "n1").mark.since) == ("NHC: check_x: / has only 93848 kB free", first)
+    assert (cluster.reason("n1"), state(slurm, "n1").mark.since) == (
+        "NHC: [node] check_x: / has only 93848 kB free",
+        first,
+    )
     assert (
         healthcheck(
             report("n1", crit("FsFull", "/home has only 3 kB free", target="/home")), cluster.env, settings, memory
         )
         == 0
     )
-    assert cluster.reason("n1") == "NHC: check_x: /home has only 3 kB free"
+    assert cluster.reason("n1") == "NHC: [node] check_x: /home has only 3 kB free"
     assert state(slurm, "n1").mark.since > first
 
 
@@ -197,7 +200,7 @@ def test_a_hook_knows_the_cause_of_its_own_mark_whatever_its_words(cluster, tmp_
         ("zsh is not allowed", "Other", "zsh is not allowed"),
     ]:  # fmt: skip
         assert healthcheck(report("n2", crit(reason, words)), cluster.env, settings, memory) == 0
-        assert cluster.reason("n2") == f"NHC: check_x: {shown}"
+        assert cluster.reason("n2") == f"NHC: [node] check_x: {shown}"
 
 
 def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluster, ledger):

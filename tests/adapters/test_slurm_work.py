@@ -124,7 +124,7 @@ def test_a_node_that_died_is_marked_for_its_silence_and_stays_out_when_it_is_bac
         service.start()
         until(lambda: service.state() == "escalated", 90, what="the loop to give it to a person",
               said=service.log)  # fmt: skip
-        assert cluster.reason("w3").startswith("NHC-REMEDY: cluster: slurmctld does not hear its slurmd")
+        assert cluster.reason("w3").startswith("NHC-REMEDY: [node] cluster: slurmctld does not hear its slurmd")
         assert "DRAIN" in cluster.show("w3")["State"]
         cluster.start_node("w3")
         until(lambda: cluster.show("w3")["State"] == "IDLE+DRAIN", 60, what="the node to be heard again")

@@ -233,7 +233,7 @@ def test_the_fleet_check_marks_by_the_policy(
     assert check("--check", nhc_mark_apply=True).status == 0
     until(lambda: state(cluster, "gpu003") == "idle", what="gpu003 to be idle")
     assert check(nhc_mark_apply=True).status == 0
-    assert cluster.reason("gpu003").startswith("NHC: check_reboot_pending")
+    assert cluster.reason("gpu003").startswith("NHC: [node] check_reboot_pending")
     machines["gpu003"].run(f"rm {PENDING}")
     assert check(nhc_mark_apply=True).status == 0
     until(lambda: state(cluster, "gpu003") == "idle", what="gpu003 to be idle")

@@ -69,7 +69,7 @@ def test_a_sick_node_is_drained_with_its_reason_once_and_resumed_when_it_is_well
     assert "slurm: 1 of 1 done" in done.stdout
     assert done.returncode == 1
     assert state(cluster, "n2") == "drain"
-    assert cluster.reason("n2").startswith("NHC: check_file_test: ")
+    assert cluster.reason("n2").startswith("NHC: [node] check_file_test: ")
     assert [state(cluster, name) for name in ("n1", "n3", "n4")] == ["idle"] * 3
 
     since = cluster.show("n2")["Reason"]

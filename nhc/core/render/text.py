@@ -28,6 +28,8 @@ def render(
 ) -> str:
     """The report as lines. `quiet` 1 leaves out what is fine, 2 everything; `verbose` adds source and time.
 
+    What is CRIT comes in the order of its repairs, the hardest first; all else stays in the configuration's order.
+
     Checks that this node has nothing for are counted in the last line and listed with `skipped`, and where there is
     nothing else.
     """
@@ -35,7 +37,7 @@ def render(
         return ""
     skipped = skipped or all(result.verdict is Verdict.SKIP for result in report.results)
     lines: List[str] = []
-    for result in report.results:
+    for result in _hardest_first(report):
         if (quiet and result.verdict <= Verdict.OK) or (result.verdict is Verdict.SKIP and not skipped):
             continue
         lines.append(_line(result, verbose, colour))
@@ -48,21 +50,30 @@ def render(
     return "".join(f"{line}\n" for line in lines)
 
 
+def _hardest_first(report: Report) -> List[CheckResult]:
+    """The results; in the places of those that are CRIT these, the hardest repair first, alike ones in their order."""
+    failures = iter(_worst_first(report))
+    return [next(failures) if result.verdict is Verdict.CRIT else result for result in report.results]
+
+
+def _worst_first(report: Report) -> List[CheckResult]:
+    return sorted(report.failures(), key=lambda each: -DRASTIC.index(each.outcome.action))
+
+
 def _causes(report: Report) -> List[str]:
-    """Where several results are CRIT: what they come to, a device or another target once, with the hardest repair.
+    """Where several results are CRIT: what they come to, each device or other target once, the hardest repair first.
 
     `1 cause: gpu3 is lost (Xid 79): reboot; nhc explain GpuLost`.
     """
     groups: Dict[str, List[CheckResult]] = {}
-    for result in report.results:
-        if result.verdict is Verdict.CRIT:
-            outcome = result.outcome
-            groups.setdefault(outcome.device.pci or outcome.target or result.check, []).append(result)
+    for result in _worst_first(report):
+        outcome = result.outcome
+        groups.setdefault(outcome.device.pci or outcome.target or result.check, []).append(result)
     if sum(map(len, groups.values())) < 2:
         return []
     causes = []
     for results in groups.values():
-        worst = max(results, key=lambda result: DRASTIC.index(result.outcome.action)).outcome
+        worst = results[0].outcome
         said = printable(worst.message or worst.reason, 120)
         about = worst.target or worst.device.pci
         name = "" if about in said else f"{about} "

@@ -41,9 +41,11 @@ ask, and each of which would have the scheduler list all its jobs."""
 class Mark(NamedTuple):
     """Why a node is, or should be, out of service.
 
-    `why` is one line without the tag. `since` is Unix time, None where nobody knows. `action` is what would
+    `why` is one line without tag and class. `since` is Unix time, None where nobody knows. `action` is what would
     repair the node, `NONE` where nothing was recommended. `cause` is what the mark is about without its figures, as
-    `cause_of` names it, "" for one that was read back: no scheduler keeps it. Marks that say the same are equal.
+    `cause_of` names it, "" for one that was read back: no scheduler keeps it. `kind` is the class of one that was read
+    back (`marks.NODE`, `marks.USER`), "" where its text has none; else the cause says it. Marks that say the same are
+    equal.
     """
 
     why: str
@@ -51,6 +53,7 @@ class Mark(NamedTuple):
     since: Optional[float] = None
     owner: str = OWNER
     cause: str = ""
+    kind: str = ""
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Mark) and self[:4] == other[:4]

@@ -2,7 +2,9 @@
 
 `may_mark` and `may_clear` are the one place that says when a node's state is not nhc's to change, so that every
 adapter respects an operator in the same way. A mark's text is
-"NHC: check_fs_free: / is full [action: reboot] [since: 2025-01-31T08:15:00Z]".
+"NHC: [node] check_fs_free: / is full [action: reboot] [since: 2025-01-31T08:15:00Z]". The class comes before the words,
+for those who read `sinfo -R`: whether the node is at fault, or what a user left on it (soperator's `[node_problem]` and
+`[user_problem]`). The tag stays the first word: by it LBNL NHC's node-mark-online tells its own marks.
 """
 
 from __future__ import annotations
@@ -23,6 +25,16 @@ GATE_TAG = "NHC-GATE:"
 
 TAGS = {OWNER: TAG, REMEDY_OWNER: "NHC-REMEDY:"}
 """The first word of every mark that is ours, by its owner."""
+
+NODE, USER = "node", "user"
+"""The classes of marks: who is in doubt takes the node."""
+
+_OF_USERS = frozenset(("GpuProcessesLeft", "LeftoversFound", "UnauthorisedProcess", "RogueProcess"))
+"""Reasons that a user's processes and files are. Not LeftoversRemain: what cannot be killed needs a reboot."""
+
+_FULL = ("FilesystemFull", "InodesExhausted")
+_USERS_PLACES = ("tmp", "shm", "scratch", "home", "user", "users")
+"""Parts of the path of a file system that users fill (FHS 3.0: /tmp, /var/tmp, /dev/shm, /run/user, /home)."""
 
 WHY_LIMIT = 240
 """Characters kept of a mark's explanation. Slurm, PBS and LSF all take more; people read less."""
@@ -54,6 +66,20 @@ def cause_of(result: CheckResult) -> str:
 def cause_text(check: str, reason: str, target: str) -> str:
     """The same of what was kept of a failure: by this text marks, faults and episodes are known again."""
     return printable(f"{check}|{reason}|{target}", WHY_LIMIT)
+
+
+def class_of(cause: str) -> str:
+    """NODE or USER for a failure's cause; "" for what is none, as what a person asked for, and for none."""
+    check, _, rest = cause.partition("|")
+    reason, _, target = rest.partition("|")
+    if not reason or check in _ASKED:
+        return ""
+    full = reason in _FULL and any(part.rstrip("0123456789") in _USERS_PLACES for part in target.split("/"))
+    return USER if reason in _OF_USERS or full else NODE
+
+
+_ASKED = ("request", "mark", "train")
+"""What stands in a check's place where the cause is a request, a mark that somebody set, or planned maintenance."""
 
 
 def cause_in_words(cause: str) -> str:
@@ -162,7 +188,8 @@ def _plain_why(mark: Mark) -> str:
 
 def mark_text(mark: Mark, with_since: bool = False) -> str:
     """A mark of ours as text. The time is put in where the other side keeps none itself."""
-    text = f"{TAGS.get(mark.owner, TAG)} {_plain_why(mark)}"
+    kind = mark.kind or class_of(mark.cause)
+    text = f"{TAGS.get(mark.owner, TAG)} {f'[{kind}] ' if kind else ''}{_plain_why(mark)}"
     if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
         text += f" [action: {mark.action.value}]"
     if with_since and mark.since is not None:
@@ -192,4 +219,7 @@ def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) ->
             break
         why = why[: tail.start()]
         tail = _TAIL.search(why)
+    kind, _, said = why.partition(" ")
+    if said and kind in (f"[{NODE}]", f"[{USER}]"):
+        return Mark(said.lstrip(), action, since, ours, kind=kind[1:-1])
     return Mark(why, action, since, ours)

@@ -188,3 +188,22 @@ def test_one_fault_with_many_lines_is_one_cause_at_the_end():
     one = text.render(report._replace(results=(lost,)))
     assert "cause" not in one.splitlines()[-1]
     assert text.render(report, quiet=2) == ""
+
+
+def test_on_a_terminal_the_hardest_repair_comes_first_among_what_is_crit():
+    found = [
+        result(Verdict.CRIT, "a", "check_a", "gpu0", action=Action.INSPECT, reason="A"),
+        result(Verdict.OK, "b", "check_b"),
+        result(Verdict.CRIT, "c", "check_c", "gpu1", action=Action.RESTART_APP, reason="C"),
+        result(Verdict.WARN, "d", "check_d"),
+        result(Verdict.CRIT, "e", "check_e", "gpu2", action=Action.REPLACE, reason="E"),
+        result(Verdict.CRIT, "f", "check_f", "gpu3", action=Action.REBOOT, reason="F"),
+        result(Verdict.CRIT, "g", "check_g", "gpu0", action=Action.INSPECT, reason="G"),
+    ]
+    *lines, _summary, causes = text.render(report(*found)).splitlines()
+    assert [line.split()[1].rstrip(":") for line in lines] == [
+        "check_e", "check_b", "check_f", "check_d", "check_c", "check_a", "check_g"
+    ]  # fmt: skip
+    assert causes.startswith("4 causes: gpu2 e: replace; nhc explain E | gpu3 f: reboot")
+    kept = wire.to_dict(report(*found))["results"]
+    assert [each["check"] for each in kept] == [each.check for each in found]

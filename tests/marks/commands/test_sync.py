@@ -105,7 +105,7 @@ def test_a_packages_adapter_is_shown_what_it_would_do_and_then_does_it(site):
         "n2": "changed",
     }
     marks = json.loads(site.board.read_text())
-    assert marks["n1"].startswith("NHC: check_fs_free: / is full")
+    assert marks["n1"].startswith("NHC: [node] check_fs_free: / is full")
     assert marks["n2"] == ""
     assert marks["n3"] == "new DIMM"  # an operator's
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nhc.core.model import Action, CheckResult, Report, crit
 from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import ADAPTERS, adapter
-from nhc.marks.ports.adapter import Effect, Mark, NodeState
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark, NodeState
 from nhc.marks.ports.marks import DRASTIC, mark_of, mark_text, may_clear, may_mark, read_mark_text
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=400)
@@ -19,6 +19,9 @@ texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=400)
 @example("ends like ours [action: reboot] [since: 2020-01-01T00:00:00Z]", Action.NONE, None)
 @example("", Action.REPLACE, 0)
 @example("[action: reboot]", Action.NONE, 5)
+@example("[user] [node] x", Action.REBOOT, None)
+@example("[node]", Action.NONE, None)
+@example(f"[user] {'x' * 300}", Action.NONE, None)
 def test_a_mark_written_and_read_is_the_same_mark(why, action, since):
     mark = Mark(why, action, since)
     text = mark_text(mark, with_since=True)
@@ -78,3 +81,52 @@ def test_every_adapter_of_the_table_is_there(name):
 def test_a_misspelt_adapter_is_one_line_with_a_suggestion():
     with pytest.raises(NoAdapter, match=r"^there is no adapter called 'slrum': did you mean slurm\?$"):
         adapter("slrum")
+
+
+def marked(outcome, check="check_x"):
+    return mark_of(Report("n1", "b", 0.0, 0.0, (CheckResult(check, outcome),)))
+
+
+@pytest.mark.parametrize(
+    ("reason", "target", "begins"),
+    [
+        ("GpuProcessesLeft", "gpu3", "NHC: [user] "),
+        ("LeftoversFound", "processes", "NHC: [user] "),
+        ("UnauthorisedProcess", "", "NHC: [user] "),
+        ("FilesystemFull", "/tmp", "NHC: [user] "),
+        ("InodesExhausted", "/dev/shm", "NHC: [user] "),
+        ("FilesystemFull", "/local/scratch2", "NHC: [user] "),
+        ("FilesystemFull", "/", "NHC: [node] "),
+        ("FilesystemFull", "/var", "NHC: [node] "),
+        ("FilesystemNotMounted", "/home", "NHC: [node] "),
+        ("LeftoversRemain", "processes", "NHC: [node] "),
+        ("GpuLost", "gpu3", "NHC: [node] "),
+    ],
+)
+def test_a_marks_class_comes_first(reason, target, begins):
+    assert mark_text(marked(crit(reason, "words", target=target))).startswith(begins + "check_x: ")
+
+
+def test_the_loops_mark_has_its_class_and_what_a_person_asked_for_has_none():
+    fault = Mark("check_x: bad", Action.REBOOT, owner=REMEDY_OWNER, cause="check_x|GpuLost|gpu3")
+    assert mark_text(fault) == "NHC-REMEDY: [node] check_x: bad [action: reboot]"
+    for cause in ("train|firmware|", "request|reboot|7", ""):
+        assert mark_text(Mark("new firmware", owner=REMEDY_OWNER, cause=cause)) == "NHC-REMEDY: new firmware"
+
+
+def test_a_mark_with_a_class_is_read_without_it_in_its_words():
+    mark = marked(crit("GpuProcessesLeft", "held", target="gpu3", action=Action.RESTART_APP))
+    found = read_mark_text(mark_text(mark))
+    assert (found.why, found.kind, found.action, found.ours) == (mark.why, "user", Action.RESTART_APP, True)
+    assert mark_text(found) == mark_text(mark)
+    assert read_mark_text("NHC: [other] x").why == "[other] x"
+    assert not read_mark_text("[user] x", "ann").ours
+
+
+def test_a_mark_of_before_there_were_classes_is_ours_and_is_left_as_it_is():
+    wanted = marked(crit("GpuLost", "lost at 12C", target="gpu3", action=Action.REBOOT))
+    old = read_mark_text("NHC: check_x: gpu3: lost at 11C [action: reboot]")
+    assert (old.ours, old.kind) == (True, "")
+    state = NodeState("n1", "drained", False, mark=old)
+    assert may_mark(state, wanted)[0] is Effect.UNCHANGED
+    assert may_clear(state)[0] is Effect.CHANGED

@@ -121,7 +121,7 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     status, out, _ = site.nhc("run", "--once")
     assert status == 0
     assert "DRAIN" in site.rest.nodes["n1"]["flags"]
-    assert site.rest.nodes["n1"]["reason"].startswith("NHC-REMEDY: check_gpu: GpuLost was seen")
+    assert site.rest.nodes["n1"]["reason"].startswith("NHC-REMEDY: [node] check_gpu: GpuLost was seen")
     assert "n1  episode 1  escalated  no repair is left on the ladder" in out
     status, out, _ = site.nhc("episodes", "--node", "n1", "-f", "json")
     (row,) = json.loads(out)
