@@ -8,16 +8,17 @@ import tempfile
 
 import click
 
+from nhc import __version__
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.option_groups import OfferedChoice
 from nhc.core.command_line.options import FORMATS, UsageError
 from nhc.core.command_line.report_output import emit
-from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.language.loader import load
 from nhc.core.language.site_settings import is_secret, site_settings
 from nhc.core.language.targets import OwnTargets
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Report
+from nhc.core.model import Report, printable
 from nhc.core.render import json as wire
 from nhc.core.state.store import State
 from nhc.core.system.bounded_read import read_text
@@ -143,13 +144,18 @@ def complete(
 @click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
 @click.option("-c", "--config", "config", multiple=True, metavar="FILE", help="Judge by this configuration instead.")
 @click.option("-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True)
-@click.option("--compare", is_flag=True, help="Compare with DIR/report.json; exit 1 where a verdict differs.")
+@click.option("--compare", is_flag=True, help="Compare with DIR/report.json: exit 1 where a verdict differs, 3 where "
+              "another version of nhc recorded it.")  # fmt: skip
 @click.option("-v", "--verbose", count=True)
 @click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
 def replay_command(
     directory: str, config: Tuple[str, ...], form: str, compare: bool, verbose: int, evidence: bool
 ) -> int:
-    """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`."""
+    """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`.
+
+    With --compare: 0 all is judged as it was; 1 the version that recorded it judges differently now, which is a fault
+    or depends on more than was recorded; 3 another version judges differently, which may be on purpose.
+    """
     try:
         replay = Replay(directory)
         if compare:
@@ -160,9 +166,14 @@ def replay_command(
     report = _judge(replay, list(config))
     if compare:
         lines = differences(golden, report)
+        recorder = printable(str(replay.machine["version"]) or golden.version, 40)
+        other = recorder != __version__
+        if other and lines:
+            recorded = f"recorded by nhc {recorder or 'of an unknown version'}, judged by nhc {__version__}"
+            click.echo(f"{recorded}: what differs comes with the version, on purpose where its changelog says so")
         for line in lines:
-            click.echo(line)
-        return EXIT_UNHEALTHY if lines else EXIT_HEALTHY
+            click.echo(f"other version: {line}" if other else line)
+        return EXIT_HEALTHY if not lines else EXIT_UNKNOWN if other else EXIT_UNHEALTHY
     try:
         return emit(report, {"format": form, "verbose": verbose, "evidence": evidence})
     except UsageError as error:

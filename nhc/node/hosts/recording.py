@@ -14,6 +14,7 @@ import json
 import os
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
+from nhc import __version__
 from nhc.core.host import Completed, Host, System
 from nhc.core.plan import SHELL_LINE, UNDECIDED, Plan
 from nhc.core.system import whole_file
@@ -153,7 +154,7 @@ def finish(directory: str, plan: Plan, host: Host, name: str, started: Tuple[flo
             answers.setdefault(json.dumps(question), answer)  # the first answer is the one the check saw first
     pairs = [[json.loads(question), answers[question]] for question in sorted(answers)]
     machine = {"format": FORMAT, "name": name, "hostname": host.system.hostname(), "time": started[0],
-               "monotonic": started[1], "settings": dict(plan.settings)}  # fmt: skip
+               "monotonic": started[1], "settings": dict(plan.settings), "version": __version__}  # fmt: skip
     lines = configuration(plan)
     if not raw:
         pairs = redact_recording(directory, pairs, machine, lines)

@@ -28,6 +28,7 @@ class Replay:
         if self.machine.get("format") != FORMAT:
             raise ValueError(f"{directory}/machine.json: format {self.machine.get('format')!r}, expected {FORMAT}")
         self.machine.setdefault("settings", {})  # one made by hand may have none
+        self.machine.setdefault("version", "")  # of nhc; the first ones had it in report.json alone
         for key, kind in _MACHINE.items():
             if not isinstance(self.machine.get(key), kind) or isinstance(self.machine.get(key), bool):
                 raise ValueError(f"{directory}/machine.json: {key}: {self.machine.get(key)!r} is not what it has to be")
@@ -197,7 +198,8 @@ for _name in OF_HOST:
 
 
 _MACHINE: Mapping[str, Any] = {
-    "name": str, "hostname": str, "time": (int, float), "monotonic": (int, float), "settings": dict
+    "name": str, "hostname": str, "time": (int, float), "monotonic": (int, float), "settings": dict,
+    "version": str,
 }  # fmt: skip
 
 

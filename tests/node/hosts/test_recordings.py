@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from nhc import __version__
 from nhc.core.host import Completed, System
 from nhc.core.model import Verdict
 from nhc.core.plan import Plan
@@ -254,3 +255,53 @@ def test_a_recording_keeps_what_the_node_remembers_of_a_log_that_was_rotated(tmp
     done = nhc("replay", kept, "--format", "json", state=tmp_path / "other")
     assert {result["reason"] for result in json.loads(done.stdout)["results"] if result["reason"]} >= {"Xid79"}
     assert done.returncode == 1
+
+
+def recorded_by(directory, version, differs=True):
+    """A recording of a version, of which this one makes CRIT what the recorded report calls OK where it `differs`."""
+    (directory / "root").mkdir()
+    (directory / "nhc.conf").write_text("* || check_file_test -e /etc/hosts\n")
+    (directory / "answers.json").write_text("[]")
+    machine = {"format": 1, "name": "n1", "hostname": "n1", "time": 1.7e9, "monotonic": 5.0}
+    if version is not None:
+        machine["version"] = version
+    (directory / "machine.json").write_text(json.dumps(machine))
+    report = wire.to_dict(judge(str(directory)))
+    report["version"] = ""
+    if differs:
+        report["results"][0].update(verdict="OK", reason="")
+    (directory / "report.json").write_text(json.dumps(report))
+    return nhc("replay", "--compare", str(directory))
+
+
+@pytest.mark.parametrize(
+    ("version", "differs", "status"),
+    [
+        (__version__, True, 1), ("0.0.1", True, 3), ("99.0", True, 3), (None, True, 3),
+        (__version__, False, 0), ("0.0.1", False, 0),
+    ],
+)  # fmt: skip
+def test_what_another_version_judges_differently_is_told_apart_from_a_fault(tmp_path, version, differs, status):
+    done = recorded_by(tmp_path, version, differs)
+    assert done.returncode == status, done.stdout + done.stderr
+    other = [line for line in done.stdout.splitlines() if line.startswith("other version: check_file_test")]
+    said = f"recorded by nhc {version or 'of an unknown version'}, judged by nhc {__version__}"
+    assert (len(other) == 1, said in done.stdout) == (status == 3, status == 3)
+    assert len(done.stdout.splitlines()) == {0: 0, 1: 1, 3: 2}[status]
+
+
+def test_a_recording_says_which_version_made_it(tmp_path):
+    conf = tmp_path / "nhc.conf"
+    conf.write_text("* || check_file_test -e /etc/passwd\n")
+    assert nhc("record", str(tmp_path / "kept"), "-c", str(conf), "--check", "check_file_test").returncode == 0
+    assert json.loads((tmp_path / "kept/machine.json").read_text())["version"] == __version__
+    assert nhc("replay", "--compare", str(tmp_path / "kept")).returncode == 0
+
+
+def test_a_version_that_is_no_text_is_named(tmp_path):
+    recorded_by(tmp_path, "1.0")
+    machine = json.loads((tmp_path / "machine.json").read_text())
+    (tmp_path / "machine.json").write_text(json.dumps({**machine, "version": 7}))
+    done = nhc("replay", "--compare", str(tmp_path))
+    assert done.returncode == 2
+    assert "machine.json: version: 7" in done.stderr
