@@ -15,7 +15,7 @@ from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
 from nhc.core.model import Report, Verdict, speaks_of
 from nhc.core.system.bounded_read import read_text
-from nhc.marks.policy.reconcile import BadReports, files_of, read_report_file, where_from
+from nhc.marks.policy.reconcile import BadReports, files_of, no_reports_in, read_report_file, where_from
 from nhc.store import audit, schema
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
@@ -131,13 +131,16 @@ class ReportsSource:
     def _refresh(self) -> None:
         names: List[str] = []
         passed: List[str] = []
+        empty: List[str] = []
         try:
             for path in self.paths:
                 some, note = files_of(path)
                 names += some
                 passed += [note] if note else []
+                empty += [] if some else [path]
         except BadReports as error:
             raise SourceError(str(error)) from None
+        passed += map(no_reports_in, empty if names else ())  # where there are none at all the screen says so
         before = self._files
         self._files = {name: self._look(name, before.get(name)) for name in names}
         broken = [file.problem for file in self._files.values() if file.problem]

@@ -65,7 +65,8 @@ def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
     history: List[Report] = []
     unread: Tuple[str, ...] = ()
     try:
-        history, unread, _notes = load_reports(reports, lambda path: read_text(path, LIMIT))
+        history, unread, notes = load_reports(reports, lambda path: read_text(path, LIMIT))
+        unread += notes if history else ()
     except BadReports as error:
         raise BadHistory(str(error)) from None
     for path in events:

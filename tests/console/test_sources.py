@@ -170,3 +170,13 @@ def test_no_screen_of_a_fleet_without_reports_looks_healthy(tmp_path):
     finally:
         browser.quit()
         running.stop()
+
+
+def test_one_directory_of_several_that_holds_no_reports_is_said_on_the_screen_and_by_sync(tmp_path):
+    (tmp_path / "full").mkdir()
+    many(tmp_path / "full", 1)
+    (tmp_path / "empty").mkdir()
+    paths = [str(tmp_path / "full"), str(tmp_path / "empty")]
+    for notes in (ReportsSource(paths, 600).snapshot().notes, load_reports(paths, read_text).notes):
+        assert [note.split(":")[0] for note in notes] == [paths[1]]
+    assert [len(load_reports(paths[1:], read_text).notes), len(load_reports(paths[:1], read_text).notes)] == [1, 0]

@@ -301,7 +301,7 @@ def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int,
     try:
         files = calibration.reports(paths)
         samples, remarks = calibration.samples(files.reports)
-        remarks = [*files.problems, *remarks]
+        remarks = [*files.problems, *(files.notes if paths else ()), *remarks]
         if url:
             own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
             samples, remarks = samples + own, remarks + more

@@ -74,9 +74,11 @@ def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> ReportFile
     reports: List[Report] = []
     problems: List[str] = []
     notes: List[str] = []
+    empty: List[str] = []
     for path in paths:
         names, note = files_of(path)
         notes += [note] if note else []
+        empty += [] if names else [path]
         found = len(reports), len(problems)
         for name in names:
             try:
@@ -89,7 +91,14 @@ def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> ReportFile
             raise BadReports(problems[found[1]])
     if not reports:
         notes.append(f"No node has reported yet; reports come from {where_from(paths)}")
+    else:
+        notes += map(no_reports_in, empty)
     return ReportFiles(reports, tuple(problems), tuple(notes))
+
+
+def no_reports_in(path: str) -> str:
+    """What is said of one directory that holds no reports, where others do."""
+    return f"{path}: no *{' or *'.join(ENDINGS)} file in this directory"
 
 
 def where_from(paths: Sequence[str]) -> str:

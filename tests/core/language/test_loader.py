@@ -6,7 +6,7 @@ import hashlib
 import os
 import re
 from pathlib import Path
-from typing import Any, Dict, List, Tuple
+from typing import Any, Dict, List, Optional, Tuple
 
 import pytest
 from hypothesis import given
@@ -527,3 +527,20 @@ class TestAnIncludeThatMatchesNothing:
         (tmp_path / "conf.d" / "gpu-1.conf").write_text("* || check_mem_free 1G\n")
         (tmp_path / "conf.d" / "extra.conf").write_text("* || check_mem_free 1G\n")
         assert len(load([str(path)], "n1").items) > 1
+
+
+class TestADirectoryOfScriptsThatHoldsNone:
+    """`--scripts` with another directory than the one that was meant: its checks would be missing without a word."""
+
+    @pytest.mark.parametrize("other", [None, "check_ours.sh", ".hidden.nhc"])
+    def test_it_is_a_note(self, tmp_path: Path, other: Optional[str]) -> None:
+        if other:
+            (tmp_path / other).write_text("check_ours() { :; }\n")
+        made = plan("* || check_mem_free 1G", scripts_dirs=[str(tmp_path)])
+        assert [item.name for item in made.items] == ["check_mem_free"]
+        (note,) = made.notes
+        assert note.startswith(f"{tmp_path}: no *.nhc script")
+
+    def test_one_with_a_script_has_none(self, tmp_path: Path) -> None:
+        (tmp_path / "ours.nhc").write_text("check_ours() { :; }\n")
+        assert plan("* || check_ours", scripts_dirs=[str(tmp_path)]).notes == ()
