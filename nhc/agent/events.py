@@ -25,6 +25,11 @@ SCHEMA = 1
 BACKLOG = 1000
 """Lines kept while they cannot be written."""
 STDOUT = "-"
+EVENTS = (
+    "problem.began", "problem.changed", "problem.ended", "condition.changed", "log.event", "finding.acknowledged",
+    "agent.started", "agent.stopped", "agent.paused", "agent.resumed", "config.reloaded", "config.refused",
+)  # fmt: skip
+"""Every kind of event (docs/event.schema.json)."""
 FORMATS = ("json", "hyperpod", "hyperpod-deep")
 
 

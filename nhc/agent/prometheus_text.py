@@ -5,15 +5,18 @@ from __future__ import annotations
 from typing import Dict, List, Tuple
 
 from nhc.agent import latest_report
+from nhc.agent.events import EVENTS
 from nhc.agent.node_view import NodeView
 from nhc.core.model import Verdict
+from nhc.core.plan import BUILT_IN, DEEP
 from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.core.render import prometheus
 
 
 def render(node: NodeView) -> str:
     """The whole page."""
-    return prometheus.render(latest_report.report(node)) + "".join(family.render() for family in families(node))
+    checks = [item.name for item in node.items.values() if item.kind in (BUILT_IN, DEEP)]
+    return prometheus.render(latest_report.report(node), checks) + "".join(family.render() for family in families(node))
 
 
 def families(node: NodeView) -> List[Family]:
@@ -34,9 +37,9 @@ def families(node: NodeView) -> List[Family]:
     rounds.add(node.publisher.counts.get("rounds", 0) - node.publisher.counts.get("rounds_failed", 0), outcome="done")
     rounds.add(node.publisher.counts.get("rounds_failed", 0), outcome="failed")
     events = Family("nhc_agent_events_total", "counter", "Events, by kind.")
-    for what, number in sorted(node.publisher.counts.items()):
-        if what.startswith("event "):
-            events.add(number, event=what[6:])
+    told = {what[6:]: number for what, number in node.publisher.counts.items() if what.startswith("event ")}
+    for kind in sorted({*EVENTS, *told}):
+        events.add(told.get(kind, 0), event=kind)
     sinks = Family("nhc_agent_sink_up", "gauge", "1 while a sink delivers.")
     waiting = Family("nhc_agent_sink_waiting", "gauge", "Events that wait for a sink.")
     lost = Family("nhc_agent_sink_lost_total", "counter", "Events that a sink did not take in time.")

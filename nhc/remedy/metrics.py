@@ -53,8 +53,8 @@ def render(store: Store, last: RemedyRound, totals: Totals) -> str:
     for (rung, outcome), count in sorted(pairs.items()):
         repairs.add(float(count), rung=rung, outcome=outcome)
     moves = Family("nhc_remedy_steps_total", "counter", "Steps taken since the start, by the state they led to.")
-    for name, count in sorted(totals.moves.items()):
-        moves.add(float(count), state=name)
+    for each in EpisodeState:
+        moves.add(float(totals.moves[each.value]), state=each.value)
     waits = Family("nhc_remedy_waiting", "gauge", "Episodes and faults that wait, by what they wait for.")
     for bound, count in sorted(Counter(_bound(wait.why) for wait in last.waiting).items()):
         waits.add(float(count), bound=bound)

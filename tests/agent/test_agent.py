@@ -63,6 +63,21 @@ def test_a_fault_is_news_once_and_its_end_once(agent, tmp_path):
     assert "nhc_node_verdict 1\n" in metrics
 
 
+def test_what_can_be_counted_is_there_as_nought_before_the_first_fault(agent, tmp_path):
+    hold = tmp_path / "hold"
+    hold.touch()
+    wait = f"while test -e {hold}; do sleep 0.05; done"
+    agent.configure(f"* |timeout 60s, every 1h| {wait}\n* || check_fs_mount_rw /\n* || check_hw_mem_free 1k\n")
+    agent.start(wait=False)
+    page = until(lambda: agent.get("/metrics")[1])
+    for check in ("check_fs_mount_rw", "check_hw_mem_free"):
+        assert f'nhc_check_problems{{check="{check}"}} 0\n' in page
+    kinds = SCHEMA["properties"]["event"]["enum"]
+    assert re.findall(r'^nhc_agent_events_total\{event="(.+?)"\}', page, re.MULTILINE) == sorted(kinds)
+    assert 'nhc_agent_events_total{event="problem.began"} 0\n' in page
+    hold.unlink()
+
+
 def test_a_restart_neither_ends_a_fault_nor_tells_it_again(agent, tmp_path):
     agent.configure(wants(tmp_path / "never"))
     agent.start()

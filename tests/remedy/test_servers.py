@@ -8,6 +8,7 @@ import pytest
 from nhc.core.system.metrics_server import Pages, serve
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import metrics
+from nhc.remedy.machine import EpisodeState
 from nhc.remedy.metrics import Totals
 from nhc.store import episodes
 from nhc.store.connect import open_store
@@ -109,6 +110,8 @@ def test_the_pages_show_what_the_loop_is_at(world):
     world.fall_sick("n1")
     done = world.controller().round()
     totals = Totals()
+    for state in EpisodeState:
+        assert f'nhc_remedy_steps_total{{state="{state.value}"}} 0\n' in metrics.render(world, done, totals)
     totals.add(done)
     text = metrics.render(world, done, totals)
     assert 'nhc_remedy_episodes{state="watching"} 1' in text

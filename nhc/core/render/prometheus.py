@@ -11,7 +11,7 @@ from nhc.core.model import Report, Verdict
 from nhc.core.prometheus_family import Family
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Set, Tuple
+    from typing import Dict, Iterable, List, Set, Tuple
 
     from nhc.core.model import CheckResult, Metric
 
@@ -61,8 +61,8 @@ UNITS = {
 (https://prometheus.io/docs/practices/naming/)."""
 
 
-def render(report: Report) -> str:
-    """All series of a report."""
+def render(report: Report, checks: Iterable[str] = ()) -> str:
+    """All series of a report. `checks` are those that will be judged: their count of problems is 0 until then."""
     families = {name: Family(name, "gauge", text) for name, text in _HELP.items()}
     families["nhc_build_info"].add(1, version=report.version)
     families["nhc_node_info"].add(1, node=report.host)
@@ -76,6 +76,9 @@ def render(report: Report) -> str:
     for result in report.results:
         by_check.setdefault(result.check, []).append(result)
     values: Dict[str, Family] = {}
+    for check in dict.fromkeys(checks):
+        if check not in by_check:
+            families["nhc_check_problems"].add(0, check=check)
     for check, results in by_check.items():
         targets = _verdicts(check, results, families)
         _problems(check, results, families)

@@ -6,6 +6,7 @@ from collections import Counter
 from typing import Callable, List
 
 from nhc.core.system.web_refusals import WebRefusals
+from nhc.store.intake import Receipt
 
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -35,7 +36,7 @@ class ServerCounters(WebRefusals):
 
     def __init__(self) -> None:
         super().__init__("nhc server", "a push")
-        self.taken: Counter[str] = Counter()
+        self.taken: Counter[str] = Counter({receipt.value: 0 for receipt in Receipt})
         self.lost = self.clocks = self.waiting = 0
         self.up = True
         self._times = [0] * (len(BUCKETS) + 1)

@@ -95,3 +95,9 @@ def test_promtool_has_nothing_to_say():
     text = render(result(Verdict.CRIT, "GpuLost", 'a"\\\n', metrics=[Metric("t", 30, "Cel"), Metric("n", 1)]))
     run = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True, timeout=60)
     assert (run.returncode, run.stderr) == (0, "")
+
+
+def test_a_check_that_is_still_to_be_judged_has_no_problems_and_no_verdict():
+    page = prometheus.render(Report("n1", "b", 0.0, 0.0, ()), ["check_a", "check_a"])
+    assert page.count('nhc_check_problems{check="check_a"} 0\n') == 1
+    assert "nhc_check_verdict{" not in page

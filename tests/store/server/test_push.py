@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import re
 import socket
 import time
 import zlib
@@ -11,6 +12,7 @@ import pytest
 from nhc.marks import push
 from nhc.store import nodes
 from nhc.store import tokens as token_table
+from nhc.store.intake import Receipt
 from nhc.store.server.app import INLINE
 from tests.support.intake import OK, XID, Server, packed, report
 from tests.support.waiting import until
@@ -68,7 +70,7 @@ def test_what_is_late_is_said_to_the_agent_counted_and_logged(intake, token):
     assert (status, answer["taken"]) == (200, 1)
     assert "1 of 1 reports are late: it is older than the newest report of n1" in answer["notes"][0]
     assert stands(intake).verdict == "OK"
-    assert 'nhc_server_reports_total{receipt="late"}' in intake.get("/metrics")[1]
+    assert re.search(r'nhc_server_reports_total\{receipt="late"\} [1-9]', intake.get("/metrics")[1])
 
 
 def test_a_double_push_is_taken_and_changes_nothing(intake, token):
@@ -292,3 +294,9 @@ def test_a_push_is_read_back_as_it_was_written():
     texts = [push.to_text(push.Pushed(one, True, 5.0)), push.to_text(push.Pushed(other, False, 6.0))]
     found = push.parse(push.unpack(push.pack("n1", texts, 7), 1 << 20))
     assert found == push.Push("n1", (push.Pushed(one, True, 5.0), push.Pushed(other, False, 6.0)), 7)
+
+
+def test_each_receipt_has_a_series_before_its_first_report(intake):
+    page = intake.get("/metrics")[1]
+    for receipt in Receipt:
+        assert f'nhc_server_reports_total{{receipt="{receipt.value}"}} ' in page
