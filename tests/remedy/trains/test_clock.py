@@ -27,6 +27,11 @@ def breaker(world):
         return holds.breakers(connection)["remedy"]
 
 
+def close_breaker(world):
+    with world.plain.write() as connection:
+        holds.set_breaker(connection, "remedy", "closed", by="ann", why="seen", now=world.now)
+
+
 @pytest.mark.parametrize("restarted", [False, True])
 @pytest.mark.thorough
 def test_a_busy_node_is_not_rebooted_because_the_clock_was_set(world, restarted):
@@ -41,8 +46,7 @@ def test_a_busy_node_is_not_rebooted_because_the_clock_was_set(world, restarted)
     line.run(10, engine=line.engine() if restarted else engine)
     assert world.sent == []
     assert "clock jumped" in breaker(world).why  # and rates are counted again once a person has looked
-    with world.plain.write() as connection:
-        holds.set_breaker(connection, "remedy", "closed", by="ann", why="seen", now=world.now)
+    close_breaker(world)
     line.run(10)
     assert world.sent == []
     for _ in range(25):
@@ -80,6 +84,10 @@ def test_a_train_stops_for_failures_after_the_clock_was_set_back(world):
     world.now -= 5000.0
     for node in world.nodes.values():
         node.silent = True
+    line.run(5, engine=engine)
+    assert line.train().state == "running"
+    assert "clock jumped" in breaker(world).why  # nobody fails while the breaker is open
+    close_breaker(world)
     for _ in range(120):
         engine.round()
         world.tick(20.0)
