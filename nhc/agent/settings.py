@@ -13,7 +13,7 @@ from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.nvhcd_settings import read_settings as read_nvhcd
 from nhc.core.light import NamedTuple
 from nhc.core.settings import settings_file
-from nhc.core.system.host_port import host_and_port
+from nhc.core.system.addresses import host_and_port
 
 PATH = "/etc/nhc/agent.toml"
 

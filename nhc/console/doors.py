@@ -24,8 +24,8 @@ from nhc.console.access import Grant, Person
 from nhc.console.settings import ConsoleSettings
 from nhc.console.this_machine import by_a_person, is_forwarded
 from nhc.console.wrong_logins import WrongLogins
+from nhc.core.system.addresses import is_loopback
 from nhc.core.system.bounded_read import read_text
-from nhc.core.system.loopback import is_loopback
 from nhc.core.system.peer import peer_user
 
 HEADERS = {

@@ -11,8 +11,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 from nhc.console.access import Person, PersonToken, Register, Role
 from nhc.core.settings import settings_file
 from nhc.core.settings.settings_file import SettingsError, Table
-from nhc.core.system.host_port import host_and_port
-from nhc.core.system.loopback import is_loopback
+from nhc.core.system.addresses import host_and_port, is_loopback
 from nhc.core.system.web_listener import WebBounds
 from nhc.store import where
 

@@ -15,8 +15,8 @@ from urllib.parse import urlsplit
 from aiohttp import web
 
 from nhc.console.settings import ConsoleSettings
+from nhc.core.system.addresses import is_loopback
 from nhc.core.system.bounded_read import read_text
-from nhc.core.system.loopback import is_loopback
 
 FORWARDED = (
     "Forwarded", "Via", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto", "X-Forwarded-Server",

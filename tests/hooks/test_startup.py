@@ -31,8 +31,8 @@ ONLY_WHEN_SICK = {
 PROLOG = {
     "nhc", "nhc.core", "nhc.core.host", "nhc.core.language", "nhc.core.language.site_settings",
     "nhc.core.language.trust", "nhc.core.light", "nhc.core.memory", "nhc.core.model", "nhc.core.plan",
-    "nhc.core.render", "nhc.core.render.plain", "nhc.core.state", "nhc.core.state.store", "nhc.core.state.strikes",
-    "nhc.core.state.stuck", "nhc.core.system", "nhc.core.system.children", "nhc.core.system.ending_signals",
+    "nhc.core.render", "nhc.core.render.plain", "nhc.core.state", "nhc.core.state.store", "nhc.core.state.earlier_runs",
+ "nhc.core.system", "nhc.core.system.children", "nhc.core.system.ending_signals",
     "nhc.core.system.machine", "nhc.core.system.node_name", "nhc.core.system.process",
     "nhc.core.system.whole_file", "nhc.hooks",
     "nhc.hooks.after_report", "nhc.hooks.commands", "nhc.hooks.commands.hook", "nhc.hooks.commands.prolog",

@@ -11,7 +11,7 @@ from typing import Iterable, Tuple
 
 from nhc.core.prometheus_family import TEXT, page_for
 from nhc.core.system import server_name
-from nhc.core.system.host_port import host_and_port
+from nhc.core.system.addresses import host_and_port
 
 
 class Pages:

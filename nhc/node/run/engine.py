@@ -15,8 +15,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.core.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
 from nhc.core.render.plain import decode, encode
-from nhc.core.state.strikes import Strikes
-from nhc.core.state.stuck import StuckChecks
+from nhc.core.state.earlier_runs import Strikes, StuckChecks
 from nhc.core.system import process
 from nhc.node.run.call_check import call, encode_all, run_command
 from nhc.node.run.supervisor import Supervisor
@@ -30,9 +29,9 @@ if TYPE_CHECKING:
 
     from nhc.core.host import Host
     from nhc.core.plan import Declared
+    from nhc.core.state.earlier_runs import StuckCheck
     from nhc.core.state.mutes import Mutes
     from nhc.core.state.store import State
-    from nhc.core.state.stuck import StuckCheck
     from nhc.node.run.worker import Notify, Work
 
 Progress: TypeAlias = "Callable[[int, int, str], None]"

@@ -16,8 +16,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.node_ranges import expand
 from nhc.core.matching.nodeset import BadRange
 from nhc.core.model import printable
-from nhc.core.system.host_port import host_and_port
-from nhc.core.system.loopback import is_loopback
+from nhc.core.system.addresses import host_and_port, is_loopback
 from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.store.commands.store_options import URL, opened
 

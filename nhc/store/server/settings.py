@@ -6,8 +6,7 @@ import os
 from typing import NamedTuple
 
 from nhc.core.settings import settings_file
-from nhc.core.system.host_port import host_and_port
-from nhc.core.system.loopback import is_loopback
+from nhc.core.system.addresses import host_and_port, is_loopback
 
 PATH = "/etc/nhc/server.toml"
 LISTEN = "127.0.0.1:20259"

@@ -6,9 +6,8 @@ import pytest
 
 from nhc.core import memory
 from nhc.core.model import Verdict, crit
+from nhc.core.state.earlier_runs import Strikes, StuckChecks
 from nhc.core.state.store import State
-from nhc.core.state.strikes import Strikes
-from nhc.core.state.stuck import StuckChecks
 
 
 @pytest.fixture

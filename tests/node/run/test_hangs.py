@@ -13,8 +13,8 @@ from nhc.core.check import check
 from nhc.core.host import Host
 from nhc.core.model import ok
 from nhc.core.plan import BUILT_IN, COMMAND, Item, Plan
+from nhc.core.state.earlier_runs import GRACE, StuckChecks
 from nhc.core.state.store import State
-from nhc.core.state.stuck import GRACE, StuckChecks
 from nhc.core.system.process_identity import KnownProcess, identify, is_alive
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.run.engine import run

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.core.system.loopback import is_loopback
+from nhc.core.system.addresses import is_loopback
 from nhc.store import problems
 from nhc.store.server.counters import ServerCounters
 from nhc.store.server.limits import BucketRate, Buckets
