@@ -85,6 +85,9 @@ def problem(pattern: str) -> Optional[Tuple[str, int]]:
         return f"{text!r} is not closed: expected a list in braces, as in {{node[01-99]}}", len(pattern)
     try:
         resolve(text)
+        if _delimited(text, "{", "}") and not needs_library(text):
+            for group, offset in split_groups(text[1:-1]):
+                parse_names(group, offset)
     except BadRange as error:
         return str(error), skip + 1 + error.offset
     except ValueError as error:
@@ -153,7 +156,7 @@ def _list_matcher(listed: str) -> Matcher:
     if _NEEDS_LIBRARY.search(listed):
         nodes = _library_names(listed)
         return lambda name: name in nodes
-    groups = [parse_names(text, offset) for text, offset in split_groups(listed)]
+    groups = [parse_names(text, offset, strict=False) for text, offset in split_groups(listed)]
     return lambda name: any(_matches(parts, name, 0) for parts in groups)
 
 
@@ -219,8 +222,12 @@ def split_groups(listed: str) -> List[Tuple[str, int]]:
     return [(text.strip(" \t"), at + len(text) - len(text.lstrip(" \t"))) for text, at in groups]
 
 
-def parse_names(text: str, offset: int) -> Names:
-    """One comma group: `login`, `n[001-128].gpu`, `r[1-4]n[01-32,40]`."""
+def parse_names(text: str, offset: int, strict: bool = True) -> Names:
+    """One comma group: `login`, `n[001-128].gpu`, `r[1-4]n[01-32,40]`. Raises BadRange.
+
+    A range that ends before it begins is a mistake. A match string goes on without it (not `strict`): no number is in
+    it, as LBNL NHC has it, and the other groups of the list still match.
+    """
     if not text:
         raise BadRange("an empty name in the list", offset)
     parts: List[Part] = []
@@ -230,7 +237,8 @@ def parse_names(text: str, offset: int) -> Names:
             close = text.find("]", at)
             if close < 0:
                 raise BadRange(f"{text!r}: [ is not closed", offset + at)
-            parts.append(tuple(_parse_span(span, text, offset + at) for span in text[at + 1 : close].split(",")))
+            spans = text[at + 1 : close].split(",")
+            parts.append(tuple(_parse_span(span, text, offset + at, strict) for span in spans))
             at = close + 1
             continue
         name = _NAME.match(text, at)
@@ -241,12 +249,12 @@ def parse_names(text: str, offset: int) -> Names:
     return tuple(parts)
 
 
-def _parse_span(span: str, text: str, offset: int) -> Span:
+def _parse_span(span: str, text: str, offset: int, strict: bool) -> Span:
     match = _SPAN.fullmatch(span)
     if match is None:
         raise BadRange(f"{text!r}: {span!r} is not a range of numbers such as 01-99", offset)
     low, high = match[1], match[2] or match[1]
-    if int(low) > int(high):
+    if strict and int(low) > int(high):
         raise BadRange(f"{text!r}: {span!r} ends before it begins: expected {high}-{low}", offset)
     zeros = any(number[0] == "0" and len(number) > 1 for number in (low, high))
     width = max(len(low), len(high)) if zeros or len(low) == len(high) else 0

@@ -61,7 +61,7 @@ def job_users(host: Host) -> FrozenSet[str]:
 
 
 def slurm_nodes_here(host: Host) -> List[str]:
-    """What Slurm calls this node, and the other nodes whose slurmd run on this host (`slurmd -N n2`)."""
+    """What Slurm calls this node, and the other nodes whose slurmd run here (`slurmd -N n2`). Raises OSError."""
     names = [scheduler_name(host.environ, host.settings, host.system.hostname(), host.read_or)]
     for _pid, args in all_args(host):
         program, *words = args.split() or [""]
@@ -72,7 +72,10 @@ def slurm_nodes_here(host: Host) -> List[str]:
 
 
 def _slurm(host: Host) -> FrozenSet[str]:
-    node = host.setting("SQUEUE_NODE").split() or ["-w", ",".join(slurm_nodes_here(host))]
+    try:
+        node = host.setting("SQUEUE_NODE").split() or ["-w", ",".join(slurm_nodes_here(host))]
+    except OSError as error:  # another slurmd of this host could have jobs of its own
+        raise JobsUnknown(f"{error.filename or '/proc'}: {error.strerror}") from None
     form = host.setting("SQUEUE_FMT_ARGS").split() or ["--noheader", "-o", "%u"]
     argv = [*(host.setting("SQUEUE_CMD").split() or ["squeue"]), *node, *form]
     try:

@@ -154,4 +154,7 @@ def test_what_a_prolog_takes_of_a_shipped_profile():
         "check_gpu_ecc", "check_gpu_row_remap", "check_nvlink_status", "check_gpu_xid", "check_ib_ports",
     ]  # fmt: skip
     more = {item.name for item in for_context(plan, "healthcheck", frozenset()).items} - set(names)
-    assert more == {"check_fabric_manager", "check_gpu_clock_throttling", "check_ib_link_flapping", "check_ib_errors"}
+    assert more == {
+        "check_fabric_manager", "check_gpu_clock_throttling", "check_gpu_fabric", "check_ib_errors",
+        "check_ib_link_flapping", "check_nvlink_errors",
+    }  # fmt: skip

@@ -5,6 +5,9 @@ from hypothesis import strategies as st
 from nhc.lab.testing.fake_host import Completed, FakeHost
 from nhc.node.facts.jobs import JobsUnknown, job_users, parse_job_file, parse_openpbs_job, parse_squeue
 
+INIT = {"/proc/1/cmdline": "/sbin/init\0"}
+"""One process, and no slurmd of another node."""
+
 
 @pytest.mark.parametrize(
     ("text", "user"),
@@ -25,9 +28,14 @@ def test_any_text_is_read_without_an_error(text):
 
 
 def test_users_with_slurm_jobs_here():
-    host = FakeHost({}, {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\nbob\nalice\n"})
+    host = FakeHost(INIT, {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\nbob\nalice\n"})
 
     assert job_users(host) == {"alice", "bob"}
+
+
+def test_a_host_whose_processes_cannot_be_listed_may_have_another_slurmd():
+    with pytest.raises(JobsUnknown, match="/proc"):
+        job_users(FakeHost({}, {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\n"}))
 
 
 def test_another_squeue_and_node_can_be_named():
@@ -61,7 +69,7 @@ def test_users_with_torque_jobs_here():
 )
 def test_what_cannot_be_told_is_no_empty_list(commands, settings, why):
     with pytest.raises(JobsUnknown, match=why):
-        job_users(FakeHost({}, commands, settings))
+        job_users(FakeHost(INIT, commands, settings))
 
 
 def test_where_two_managers_are_installed_and_neither_runs_nobody_is_a_stranger():
@@ -71,7 +79,7 @@ def test_where_two_managers_are_installed_and_neither_runs_nobody_is_a_stranger(
 
 def test_a_directory_that_torque_has_left_does_not_hide_the_jobs_of_slurm():
     commands = {"scontrol": "", "squeue -w node001 --noheader -o %u": "alice\n"}
-    assert job_users(FakeHost({"/var/spool/torque/": ""}, commands)) == {"alice"}
+    assert job_users(FakeHost({**INIT, "/var/spool/torque/": ""}, commands)) == {"alice"}
 
 
 def openpbs(*attributes):

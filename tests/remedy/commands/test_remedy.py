@@ -247,7 +247,7 @@ def test_doctor_names_what_is_missing(site):
     status, out, _ = site.nhc("doctor", "-f", "json")
     assert status == 0
     assert {one["what"]: one["ok"] for one in json.loads(out)} == {
-        "store": True, "adapter slurm-rest": True, "actions": None, "evidence": True
+        "store": True, "reports": None, "adapter slurm-rest": True, "actions": None, "evidence": True
     }  # fmt: skip
 
 
