@@ -1,1 +1,1 @@
-"""The commands of this room."""
+"""The commands of `nhc.console`."""
