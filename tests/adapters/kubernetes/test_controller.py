@@ -87,7 +87,7 @@ def test_a_sick_node_is_marked_and_a_well_one_put_back(kube: Kube) -> None:
         until(lambda: cordoned(kube, sick))
         assert marked(kube) == {sick}
         said = kube.get(sick)["metadata"]["annotations"][MARK]
-        assert said.startswith("NHC: check_gpu_lost: gpu3: fell off the bus [action: reboot] [since: ")
+        assert said.startswith("NHC: [node] check_gpu_lost: gpu3: fell off the bus [action: reboot] [since: ")
         told = until(
             lambda: kube.plane.kubectl("get", "events", "--field-selector", f"involvedObject.name={sick}").stdout
         )

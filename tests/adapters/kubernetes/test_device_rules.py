@@ -61,7 +61,9 @@ def test_a_device_at_fault_is_taken_out_and_its_node_stays_at_work(cluster: Clus
         rule = cluster.rules(node)[0]
         assert rule["spec"]["taint"]["key"] == TAINT
         assert rule["spec"]["taint"]["value"] == "GpuEccUncorrectable"
-        assert rule["metadata"]["annotations"]["nhc/mark"].startswith("NHC: check_gpu_ecc: gpu3: uncorrectable errors")
+        assert rule["metadata"]["annotations"]["nhc/mark"].startswith(
+            "NHC: [node] check_gpu_ecc: gpu3: uncorrectable errors"
+        )
         assert not marked(cluster.kube)
         assert not cordoned(cluster.kube, node)
         until(lambda: "nhc_kubernetes_devices_out 1" in metrics(controller))
