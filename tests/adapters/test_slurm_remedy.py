@@ -23,9 +23,7 @@ def test_from_a_fault_to_a_returned_node_though_the_controller_is_killed(service
     service.report("boot1", sick=True)
     service.start()
     until(lambda: "REBOOT_ISSUED" in cluster.show(NODE)["State"], 90, what="the reboot to be issued")
-    assert cluster.reason(NODE).startswith(
-        "NHC-REMEDY: [node] Xid95: gpu3: Xid 95 (episode 1, attempt 1) [action: reboot]"
-    )
+    assert cluster.reason(NODE).startswith("NHC-REMEDY: Xid95: gpu3: Xid 95 (episode 1, attempt 1) [action: reboot]")
     until(lambda: service.states()[0][0].state == "watching", 60, what="the answer to be written down")
     service.kill()
     issued = time.time()
