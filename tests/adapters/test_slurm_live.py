@@ -151,7 +151,7 @@ def test_nodes_of_one_reason_are_one_call(cluster, slurm, commands, ledger):
     done = sync(slurm, reports, FREELY, ledger, apply=True)
     assert [applied.effect for _operation, applied in done.applied] == [Effect.CHANGED] * 3
     updates = [argv for argv in commands if "update" in argv]
-    assert updates == [("scontrol", "update", "NodeName=n[1-3]", "State=DRAIN", "Reason=NHC: check_x: bad")]
+    assert updates == [("scontrol", "update", "NodeName=n[1-3]", "State=DRAIN", "Reason=NHC: [node] check_x: bad")]
     healthy = [report(node, ok()) for node in cluster.nodes]
     assert not sync(slurm, healthy, FREELY, ledger, apply=True).failed
     updates = [argv for argv in commands if "update" in argv]

@@ -217,8 +217,9 @@ class Leader:
     def _begin_beating(self) -> None:
         if self._beats and self._thread is None:
             self._ended.clear()
-            self._thread = threading.Thread(target=self._go_on, name="nhc-leader", daemon=True)
-            self._thread.start()
+            thread = threading.Thread(target=self._go_on, name="nhc-leader", daemon=True)
+            thread.start()
+            self._thread = thread  # only now: an interrupt while it starts must not leave one that cannot be joined
 
     def _go_on(self) -> None:
         while not self._ended.wait(BEAT):
