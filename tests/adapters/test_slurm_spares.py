@@ -45,6 +45,7 @@ class SpareRun:
         (place / "reports").mkdir()
         (place / "remedy.toml").write_text(
             f'store = "sqlite:///{place}/store.db"\n[sources]\nadapter = "slurm"\nreports = ["{place}/reports"]\n'
+            '[verify]\nhealthy-for = "0s"\n'
         )
         (place / "spares.toml").write_text(
             f'[pools.gpu]\ntype = "slurm"\nreservation = "{NAME}"\nconf = "{cluster.conf}"\nfor = "n*"\nafter = "1m"\n'
