@@ -23,7 +23,7 @@ PLUGINS = {
     "callback": ["nhc_fold"],
 }
 OFFLINE = (
-    "action-plugin-docs", "changelog", "compile", "empty-init", "ignores", "line-endings", "no-assert",
+    "action-plugin-docs", "compile", "empty-init", "ignores", "line-endings", "no-assert",
     "no-get-exception", "no-illegal-filenames", "no-smart-quotes", "replace-urlopen", "shebang", "symlinks",
     "use-argspec-type-path", "use-compat-six",
 )  # fmt: skip
