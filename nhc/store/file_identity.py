@@ -46,8 +46,8 @@ class FileIdentity:
                 [store] = own.execute("SELECT id FROM store").fetchone()
                 [newest] = own.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()
         except sqlite3.OperationalError as error:
-            if "locked" in str(error) or "busy" in str(error):
-                return  # somebody writes just now: that is no sign of anything
+            if "no such" not in str(error):  # a table or a column of ours
+                return  # somebody writes just now, or there is no descriptor or memory left: no sign of anything
             raise self._changed(f"the file was overwritten: {error}") from None
         except (sqlite3.Error, TypeError, ValueError) as error:
             raise self._changed(f"the file was overwritten: {error}") from None
