@@ -23,7 +23,7 @@ class FileIdentity:
 
     def __init__(self, path: str, name: str, store: str) -> None:
         self._path, self._name, self._store = path, name, store
-        self._looked = float("-inf")
+        self._looked = time.monotonic()  # it has just been opened: a command that ends soon looks at nothing more
         self._newest = 0
         status = os.stat(path)
         self._place = (status.st_dev, status.st_ino)
