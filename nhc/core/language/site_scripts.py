@@ -28,8 +28,8 @@ _LBNL_INTERNAL = frozenset([
 """Functions of LBNL NHC's files that only its own checks call: no reason to load an edited file for."""
 
 
-NORMALLY_EMPTY = ("/etc/nhc/scripts",)
-"""The directory that the packages make: a site that has no checks of its own leaves it empty."""
+USUAL_NAME = "scripts"
+"""The name that LBNL NHC and the packages give the directory: a site that has no checks of its own leaves it empty."""
 
 
 def functions_in(text: str) -> FrozenSet[str]:
@@ -82,7 +82,7 @@ def scan(directories: Sequence[str]) -> Scripts:
         except OSError as error:
             notes.append(f"{directory}: {error.strerror}: no site scripts are loaded from it")
             continue
-        if not names and directory not in NORMALLY_EMPTY:
+        if not names and os.path.basename(directory.rstrip("/")) != USUAL_NAME:
             notes.append(f"{directory}: no *.nhc script in this directory: nothing is loaded from it")
         for name in names:
             path = f"{directory.rstrip('/')}/{name}"

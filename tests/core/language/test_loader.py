@@ -541,6 +541,10 @@ class TestADirectoryOfScriptsThatHoldsNone:
         (note,) = made.notes
         assert note.startswith(f"{tmp_path}: no *.nhc script")
 
+    def test_a_sites_own_may_be_empty(self, tmp_path: Path) -> None:
+        (tmp_path / "scripts").mkdir()
+        assert plan("* || check_mem_free 1G", scripts_dirs=[f"{tmp_path}/scripts/"]).notes == ()
+
     def test_one_with_a_script_has_none(self, tmp_path: Path) -> None:
         (tmp_path / "ours.nhc").write_text("check_ours() { :; }\n")
         assert plan("* || check_ours", scripts_dirs=[str(tmp_path)]).notes == ()

@@ -16,7 +16,7 @@ def health(tmp_path):
 
     def run(text, *words, mark="MARK_OFFLINE=0", **options):
         (tmp_path / "nhc.conf").write_text(text)
-        given = ["-c", tmp_path / "nhc.conf", *words, "LOGFILE=-", f"INCDIR={tmp_path}", mark]
+        given = ["-c", tmp_path / "nhc.conf", *words, "LOGFILE=-", f"INCDIR={tmp_path}/scripts", mark]
         return nhc(*given, state=tmp_path / "state", module="nhc.hooks.commands.healthcheck", **options)
 
     return run

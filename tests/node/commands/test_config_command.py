@@ -21,6 +21,7 @@ def nhc(*argv: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
 def test_a_good_configuration_is_fine(tmp_path: Path) -> None:
     path = tmp_path / "nhc.conf"
     path.write_text("# comment\n* || X=1\n* || check_cmd_status true\nlogin* || probe | cat\n")
+    (tmp_path / "ours.nhc").write_text("check_ours() { :; }\n")
 
     done = nhc("check", str(path), "--scripts", str(tmp_path))
 
