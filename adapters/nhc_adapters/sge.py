@@ -3,7 +3,7 @@
 On a node nhc is a load sensor (`nhc-healthcheck` with NHC_RM=sge): the queues' own threshold on `healthy`
 then keeps jobs away, and no mark is needed. From outside, a mark is what this adapter makes of two things:
 the host's queue instances are disabled, and why is kept in the host complex `nhc_mark`, which the site
-defines once (docs/schedulers.md). Which queues we disabled is kept with it, so that one which an operator had
+defines once (docs/slurm.md). Which queues we disabled is kept with it, so that one which an operator had
 disabled before stays so.
 """
 

@@ -7,7 +7,7 @@
 #
 # Slurm requeues a batch job whose PrologSlurmctld fails and ends an srun or salloc, whatever the reason. Only the
 # verdict comes to that. Where nhc cannot tell (no store, no nhc, too slow) the job starts and syslog says so;
-# --on-unknown refuse in NHC_DEEP_DUE has it wait. See docs/deep-sweeps.md. It runs as SlurmUser, without a PATH.
+# --on-unknown refuse in NHC_DEEP_DUE has it wait. See docs/deep-checks.md. It runs as SlurmUser, without a PATH.
 
 PATH=/usr/sbin:/usr/bin:/sbin:/bin:/opt/slurm/bin:/usr/local/bin
 export PATH

@@ -6,7 +6,7 @@ mark is set, ACTING before the repair is sent, RETURNING before the mark is clea
 anywhere finds, when it starts again, either that nothing was begun or that something may have been; it always knows
 which step it was at.
 
-`docs/remedy-states.md` shows these tables; `tests/remedy/test_machine.py` holds that they agree.
+`docs/remedy.md` shows these tables; `tests/remedy/test_machine.py` holds that they agree.
 """
 
 from __future__ import annotations
@@ -265,7 +265,7 @@ def rows() -> List[Transition]:
 
 
 def tables() -> str:
-    """The tables of states, transitions and attempts in Markdown, as docs/remedy-states.md has them."""
+    """The tables of states, transitions and attempts in Markdown, as docs/remedy.md has them."""
     lines = ["| state | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {MEANING[state]} |" for state in EpisodeState]
     lines += ["", "| in | when | next |", "|---|---|---|"]

@@ -46,7 +46,7 @@ GROUPS_EVERY = 600.0
 MARKING = "remedy: marking"
 """The name under which the store remembers when marking was first enabled."""
 LOST_MARK = "mark: it is the loop's, and the store has no episode of it: put the node back in the scheduler"
-"""What a node waits for that nobody else would put back (docs/troubleshooting.md)."""
+"""What a node waits for that nobody else would put back (docs/node-out.md)."""
 TWO_MACHINES = f"reports: two machines push under this name (a cloned image, a copied token): {NEITHER}"
 """What a node waits for whose reports are those of two machines."""
 RECENT = 5

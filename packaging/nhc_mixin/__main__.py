@@ -16,7 +16,7 @@ from nhc_mixin import alerts, dashboards
 MIXIN = """\
 // For kube-prometheus, and whoever else builds with jsonnet:
 //   local nhc = import 'nhc/mixin.libsonnet';
-// `_config.runbooks` is the address of docs/alerts.md at your site, as https://wiki.example.org/nhc/alerts: each alert
+// `_config.runbooks` is the address of docs/monitoring.md at your site, as https://wiki.example.org/nhc: each alert
 // then has a `runbook_url`. The annotation `runbook` names the page and its heading in any case.
 {
   _config+:: { runbooks: '%s' },
@@ -56,16 +56,25 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
+def _text(path: str) -> str:
+    """A page as it is; "" where there is none yet."""
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except FileNotFoundError:
+        return ""
+
+
 def main(argv: Optional[List[str]] = None) -> int:
     """Write them all; 1 where a file cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m nhc_mixin", description=__doc__)
     parser.add_argument("directory")
-    parser.add_argument("--runbooks", default="", metavar="URL", help="where docs/alerts.md can be read at your site")
-    parser.add_argument("--alerts", metavar="FILE", help="write the runbooks, docs/alerts.md, to this file as well")
+    parser.add_argument("--runbooks", default="", metavar="URL", help="address of docs/monitoring.md at your site")
+    parser.add_argument("--alerts", metavar="FILE", help="also put the runbooks at the end of this page")
     asked = parser.parse_args(argv)
     made = {os.path.join(asked.directory, name): text for name, text in files(asked.runbooks).items()}
     if asked.alerts:
-        made[asked.alerts] = alerts.document()
+        made[asked.alerts] = alerts.renewed(_text(asked.alerts))
     for path, text in made.items():
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

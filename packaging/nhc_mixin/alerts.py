@@ -31,7 +31,7 @@ class AlertGroup(NamedTuple):
     alerts: Tuple[Alert, ...]
 
 
-RUNBOOKS = "docs/alerts.md"
+RUNBOOKS = "docs/monitoring.md"
 """The page with the runbooks, for the annotation `runbook`. `runbook_url` is the address of that page at a site."""
 
 
@@ -76,19 +76,27 @@ def rules(runbooks: str = "") -> Dict[str, List[Dict[str, object]]]:
     }
 
 
+HEADING = "## Alerts"
+"""Where the runbooks begin in RUNBOOKS; they reach to its end."""
+
+
 def document() -> str:
-    """docs/alerts.md."""
+    """The part of RUNBOOKS that says what each alert means and what to do."""
     lines = [
-        "# Alerts and what to do about them",
+        HEADING,
         "",
-        "Made by `python -m nhc_mixin` from `packaging/nhc_mixin/alerts.toml`.",
-        "[Monitoring](monitoring.md) says how to install the rules and which metrics they read.",
-    ]  # fmt: skip
+        "`python -m nhc_mixin` writes this part from `packaging/nhc_mixin/alerts.toml`; rules have the expressions.",
+    ]
     for group in GROUPS:
-        lines += ["", f"## {group.name}"]
+        lines += ["", f"### {group.name}"]
         for alert in group.alerts:
-            lasts = f" for {alert.lasts}" if alert.lasts != "0m" else ""
-            lines += ["", f"### {alert.name}", "", f"{alert.means} Severity: {alert.severity}.", ""]
-            lines += [f"It fires when this holds{lasts}: `{alert.expression}`", ""]
+            lasts = f", after {alert.lasts}" if alert.lasts != "0m" else ""
+            lines += ["", f"#### {alert.name}", "", f"{alert.means} Severity: {alert.severity}{lasts}.", ""]
             lines += [f"{number}. {action}" for number, action in enumerate(alert.actions, 1)]
     return "\n".join(lines) + "\n"
+
+
+def renewed(page: str) -> str:
+    """The page with today's runbooks; a page without them gets them at its end."""
+    head = page.partition(f"{HEADING}\n")[0].rstrip("\n")
+    return f"{head}\n\n{document()}" if head else document()

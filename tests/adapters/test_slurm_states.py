@@ -19,7 +19,7 @@ from nhc_adapters.slurm.states import node_state, parse_json_nodes, parse_show, 
 MARK = Mark("check_x: new")
 YES, SAME, NO = Effect.CHANGED, Effect.UNCHANGED, Effect.REFUSED
 
-# state, reason, what marking does, what clearing does. docs/slurm-states.md holds the same table.
+# state, reason, what marking does, what clearing does. docs/slurm.md holds the same table.
 TABLE = [
     ("IDLE", "", YES, SAME),
     ("ALLOCATED", "", YES, SAME),
@@ -85,7 +85,7 @@ def test_the_loop_takes_over_what_a_hook_has_marked_and_clears_its_own():
 
 
 def test_the_documented_table_is_this_one():
-    text = (Path(__file__).parents[2] / "docs/slurm-states.md").read_text()
+    text = (Path(__file__).parents[2] / "docs/slurm.md").read_text()
     table = text.partition("| State | Reason | Unhealthy | Healthy |\n")[2]
     rows = [line.split("|")[1:5] for line in table.splitlines() if line.startswith("| `")]
     words = {"drain": YES, "nothing": SAME, "left alone": NO, "resume": YES, "refresh": YES}

@@ -63,13 +63,13 @@ def test_every_variable_of_the_playbooks_is_documented() -> None:
     playbooks = "".join(path.read_text() for path in (COLLECTION / "playbooks").rglob("*.yml"))
     asked = set(re.findall(r"\b(nhc_\w+)\s*\|\s*default\(", playbooks)) - {"nhc_to_repair"}  # a group
     assert len(asked) > 30
-    assert not asked - set(re.findall(r"nhc_\w+", (ROOT / "docs/ansible.md").read_text()))
+    assert not asked - set(re.findall(r"nhc_\w+", (ROOT / "docs/fleet.md").read_text()))
 
 
 def test_every_plugin_and_role_is_documented(environ: dict[str, str]) -> None:
     def documented(kind: str, *names: str) -> dict[str, object]:
         ended = subprocess.run(
-            ["ansible-doc", "--playbook-dir", "playbooks", "-t", kind, "--json", *names],  # as docs/ansible.md says
+            ["ansible-doc", "--playbook-dir", "playbooks", "-t", kind, "--json", *names],  # as docs/fleet.md says
             cwd=ROOT, capture_output=True, text=True, env=environ,
         )  # fmt: skip
         assert ended.returncode == 0, ended.stderr

@@ -79,14 +79,14 @@ def test_the_same_lines_and_files_give_the_same_numbers(npd: Detector, agent: Ru
 
 
 def plugin(npd: Detector, checks: str) -> str:
-    """The custom-plugin monitor of docs/agent-neighbours.md, with this checkout's nhc, asked every second."""
+    """The custom-plugin monitor of docs/agent.md, with this checkout's nhc, asked every second."""
     (npd.directory / "nhc.conf").write_text(checks)
     script = npd.directory / "nhc"
     environ = {"PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": f"{npd.directory}/state"}
     shown = " ".join(f"{key}={shlex.quote(value)}" for key, value in environ.items())
     script.write_text(f'#!/bin/sh\nexec env {shown} {sys.executable} -m nhc "$@" --config {npd.directory}/nhc.conf\n')
     script.chmod(0o755)
-    found = re.search(r"```json\n(\{.*?)```", (ROOT / "docs/agent-neighbours.md").read_text(), re.DOTALL)
+    found = re.search(r"```json\n(\{.*?)```", (ROOT / "docs/agent.md").read_text(), re.DOTALL)
     assert found
     monitor = json.loads(found[1].replace('"/usr/bin/nhc"', json.dumps(str(script))).replace('"2m"', '"0s"'))
     monitor["pluginConfig"]["invoke_interval"] = "1s"

@@ -90,6 +90,6 @@ def test_everything_is_explained():
 
 
 def test_the_page_shows_these_tables():
-    page = (ROOT / "docs/remedy-states.md").read_text()
+    page = (ROOT / "docs/remedy.md").read_text()
     shown = page.partition("<!-- tables: nhc.remedy.machine -->\n")[2].partition("<!-- end of tables -->")[0]
     assert shown == machine.tables(), "write the output of `python -m nhc.remedy.machine` there"

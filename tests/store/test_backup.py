@@ -1,4 +1,4 @@
-"""The commands of docs/backup.md, run as they stand there, on SQLite and PostgreSQL: what is restored is whole."""
+"""The commands of docs/store.md, run as they stand there, on SQLite and PostgreSQL: what is restored is whole."""
 
 import re
 import shutil
@@ -16,7 +16,9 @@ from tests.support.require import need
 from tests.support.run import ROOT
 
 BLOCKS = re.findall(
-    r"^```sh\n(.*?)^```", (ROOT / "docs/backup.md").read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE
+    r"^```sh\n(.*?)^```",
+    (ROOT / "docs/store.md").read_text(encoding="utf-8").partition("\n## Back up and restore\n")[2],
+    re.DOTALL | re.MULTILINE,
 )
 
 

@@ -149,7 +149,7 @@ def _prolog(config: Mapping[str, str]) -> List[GateLimit]:
         return []
     return [GateLimit(
         "slurm.conf Prolog", None, "a node of the cloud is powered up with a job on it, which no drain keeps from it",
-        "the prolog hook with the line '* || check_gate' (docs/gates.md)",
+        "the prolog hook with the line '* || check_gate' (docs/new-nodes.md)",
     )]  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 A state is one base state and a set of flags (`src/common/slurm_protocol_defs.c`, slurm.h's NODE_STATE_*). The
 symbols behind sinfo's short states (`*~#!%$@^-+`) stand for flags and are never parsed. The table of what nhc
-does in each state is in docs/slurm-states.md and is a test.
+does in each state is in docs/slurm.md and is a test.
 """
 
 from __future__ import annotations

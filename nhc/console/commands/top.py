@@ -46,7 +46,7 @@ def top(
     """Watch a fleet in a terminal: problems first, a map by group, nodes, repairs.
 
     Keys: 1 to 4 choose a view, / filters, Enter looks closer, Escape goes back, g groups the map by another fact, p
-    pauses, q ends. docs/top.md.
+    pauses, q ends. docs/console.md.
 
     Exit status: 0, 2 wrong usage or settings, or a Python package is missing, 3 the fleet cannot be read.
     """

@@ -70,7 +70,7 @@ _when = under("When it runs")
 @_how("--limit", type=DURATION, default="10m", show_default=True, metavar="TIME", help="The limit of one test.")
 @_how("--launcher", "launcher_name", default="slurm", show_default=True, help="What starts the tests.")
 @_how("--set", "pairs", multiple=True, metavar="NAME=VALUE",
-      help="A setting of the launcher, as docs/deep-launchers.md lists them. Repeatable.")  # fmt: skip
+      help="A setting of the launcher, as docs/deep-checks.md lists them. Repeatable.")  # fmt: skip
 @_yield("--most", type=click.IntRange(1, 100), default=100, show_default=True, metavar="PERCENT",
         help="The largest share of the nodes that is under test at once.")  # fmt: skip
 @_yield("--power", metavar="WATTS", default="", help="The most that nodes under test may draw at once: 200k.")

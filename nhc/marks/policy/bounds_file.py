@@ -1,4 +1,4 @@
-"""The bounds on what nhc does by itself, as policy.toml and remedy.toml write them (docs/limits.md).
+"""The bounds on what nhc does by itself, as policy.toml and remedy.toml write them (docs/remedy.md).
 
 protected = ["login*"]
 [bounds.fleet]

@@ -97,7 +97,7 @@ def check_kmsg(
     sequence number: nothing from before this boot, nothing twice, and a count of lines that were overwritten
     before they could be read. Each line is looked up in a catalogue: NVIDIA Xid and SXid, AMD RAS, Neuron, mlx5,
     EFA, PCIe, machine checks, memory, disks, file systems, out-of-memory kills, lockups, kernel faults
-    (docs/kernel-log-lines.md; `nhc log classify` shows what it makes of a log). A fatal finding is CRIT, a degraded one
+    (docs/kernel-log.md; `nhc log classify` shows what it makes of a log). A fatal finding is CRIT, a degraded one
     WARN, one outcome each. Faults of applications and information are only counted; an application's fault that
     comes back on one device is WARN, and takes the node out where different programs have it there and nowhere else
     (nhc/core/data/repeats.tsv). Faults of disks and file systems are CRIT only for what the node itself mounts.

@@ -1,6 +1,6 @@
 """Which device hangs where: NUMA nodes and PCIe paths as they are, and as a description says they should be.
 
-A description is either a text of our own (docs/checks-accelerators.md),
+A description is either a text of our own (docs/checks.md),
 
     numa 0: gpu0 gpu1 mlx5_0 nvme0
     near: gpu0 mlx5_0

@@ -2,7 +2,7 @@
 
 Secrets are cut out. What names a machine or a person (hosts, users, addresses, serial numbers, UUIDs) gets another
 name, the same for the same thing in every file, answer and line of configuration: a replay finds what it looks
-for, and gives the same verdicts. docs/recordings.md lists what is replaced, and by what.
+for, and gives the same verdicts. docs/extending.md lists what is replaced, and by what.
 """
 
 from __future__ import annotations

@@ -18,7 +18,7 @@ from tests.support.documents import blocks
 from tests.support.kube import REPOSITORY, Kube, environment, started
 
 pytestmark = pytest.mark.slow
-PAGE = REPOSITORY / "docs/kubernetes-marks.md"
+PAGE = REPOSITORY / "docs/kubernetes.md"
 
 
 def told() -> str:

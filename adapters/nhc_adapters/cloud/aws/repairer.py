@@ -8,7 +8,7 @@
     respect-grace-period = "yes"
     hyperpod = "ask"             # by label or Slurm reason; or api
 
-The rights that it needs are in adapters/aws; docs/clouds.md says which call makes which repair.
+The rights that it needs are in adapters/aws; docs/repairers.md says which call makes which repair.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ KNOWN: Tuple[str, ...] = (
     "region", "endpoint", "proxy", "profile", "in-group", "alone", "respect-grace-period", "hyperpod", "scheduler",
     "cluster", "eks-cluster", "tag", "karpenter-node-repair", "kubeconfig", "context",
 )  # fmt: skip
-"""The settings of [repairers.aws]; docs/clouds.md explains them."""
+"""The settings of [repairers.aws]; docs/repairers.md explains them."""
 
 
 class Way(str, Enum):

@@ -5,7 +5,7 @@
     log-directory = ""           # NODE.log.gz in it goes with a report
     client-id = ""               # of a managed identity, where the machine has several
 
-The rights that it needs are in adapters/azure; docs/clouds.md says which call makes which repair.
+The rights that it needs are in adapters/azure; docs/repairers.md says which call makes which repair.
 """
 
 from __future__ import annotations

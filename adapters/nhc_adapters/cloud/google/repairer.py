@@ -5,7 +5,7 @@
     discard-local-ssd = "no"
     gke-auto-repair = "no"       # yes where the node pools have it: it then holds ours
 
-The rights that it needs are in adapters/google; docs/clouds.md says which call makes which repair.
+The rights that it needs are in adapters/google; docs/repairers.md says which call makes which repair.
 """
 
 from __future__ import annotations
