@@ -268,9 +268,12 @@ def tables() -> str:
     """The tables of states, transitions and attempts in Markdown, as docs/remedy.md has them."""
     lines = ["| state | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {MEANING[state]} |" for state in EpisodeState]
-    lines += ["", "| in | when | next |", "|---|---|---|"]
-    lines += [f"| `{row.state.value}` | {CAUSE[row.event]} (`{row.event.value}`) | `{row.next.value}` |"
-              for row in rows()]  # fmt: skip
+    lines += ["", "| when | in | next |", "|---|---|---|"]
+    places: Dict[Tuple[EpisodeEvent, EpisodeState], List[str]] = {}
+    for row in rows():
+        places.setdefault((row.event, row.next), []).append(f"`{row.state.value}`")
+    lines += [f"| {CAUSE[event]} (`{event.value}`) | {', '.join(found)} | `{state.value}` |"
+              for (event, state), found in places.items()]  # fmt: skip
     lines += ["", "| attempt | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {ATTEMPT_MEANING[state]} |" for state in AttemptStatus]
     return "\n".join(lines) + "\n"
