@@ -14,8 +14,11 @@ import pytest
 
 from tests.adapters.kubernetes.test_tutorial import Reader, alike, part
 from tests.support.require import need
+from tests.support.run import ROOT
 from tests.support.slurm import missing
 from tests.support.waiting import until
+
+PAGE = ROOT / "docs/tutorial-slurm.md"
 
 pytestmark = pytest.mark.slow  # a Slurm of its own
 
@@ -51,7 +54,7 @@ def shown(line: str) -> str:
 
 def test_the_node_is_drained_rebooted_proved_and_returned_beside_its_own_health_check(reader):
     followed = []
-    for command, output in part("## 5. A Slurm cluster", "## Where to go on"):
+    for command, output in part(PAGE, "## A Slurm on this machine", "## On your cluster"):
         if command.startswith(("make slurm", "export ")):
             continue  # the fixture has done so
         followed.append(command)

@@ -48,7 +48,7 @@ def node(number: int) -> dict[str, object]:
 
 def identity(number: int) -> dict[str, object]:
     """What a machine is told from another of its name by. Nothing here reboots: whoever plays with the nodes changes
-    the boot id (docs/tutorial.md).
+    the boot id (docs/tutorial-kubernetes.md).
     """
     info = {"bootID": "boot-1", "machineID": f"{number:032x}", "systemUUID": str(uuid.UUID(int=number))}
     return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": f"gpu-{number:03}"}, "status": {"nodeInfo": info}}

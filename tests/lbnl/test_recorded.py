@@ -94,7 +94,7 @@ def _limits_crossed(row: Row, found: Outcome) -> bool:
 DIFFERENCES: Tuple[Callable[[Row, Outcome], bool], ...] = (
     _not_mounted, _command_missing, _made_directory, _handle, _dmi_tabs, _last_empty_line, _limits_crossed,
 )  # fmt: skip
-"""Each is a row of docs/lbnl-checks-*.md."""
+"""Each is a row of docs/lbnl-compatibility.md."""
 
 
 @pytest.fixture(scope="module")

@@ -1,4 +1,4 @@
-"""A real Slurm of three nodes on this machine, with nhc as its HealthCheckProgram, to follow docs/tutorial.md. As root.
+"""A real Slurm of three nodes on this machine, with nhc as its HealthCheckProgram: docs/tutorial-slurm.md. As root.
 
 It plays what is no machine here: it reports for each node what an agent would push, and boots a node that Slurm
 reboots.

@@ -17,7 +17,8 @@ from tests.support.kube import REPOSITORY, load
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.slow
-PAGE = REPOSITORY / "docs/tutorial.md"
+FIRST = REPOSITORY / "docs/tutorial.md"
+PAGE = REPOSITORY / "docs/tutorial-kubernetes.md"
 SETTINGS = "-s examples/tutorial/remedy.toml"
 
 
@@ -28,11 +29,11 @@ class Step(NamedTuple):
     output: list[str]
 
 
-def part(heading: str, until_heading: str) -> list[Step]:
-    lines = PAGE.read_text().splitlines()
+def part(page: Path, heading: str, until_heading: str) -> list[Step]:
+    lines = page.read_text().splitlines()
     first, last = lines.index(heading) + 1, lines.index(until_heading) + 1
     steps: list[Step] = []
-    for block in blocks(PAGE):
+    for block in blocks(page):
         if first < block.line < last:
             for line in block.text.splitlines():
                 if line.startswith("$ "):
@@ -107,7 +108,7 @@ def loop(reader) -> Iterator[list[subprocess.Popen[str]]]:
 
 
 def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
-    steps = part("## 3. A cluster", "### What it does not do")
+    steps = part(PAGE, "## A small cluster", "## What it does not do")
     healthy = next(number for number, (command, _) in enumerate(steps) if "h100-healthy" in command)
     followed = []
     for command, output in steps:
@@ -145,10 +146,10 @@ def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
 
 def test_a_sick_and_a_healthy_node_are_told_apart(reader):
     status = {}
-    for command, _output in part("## 2. A sick node", "## 3. A cluster"):
+    for command, _output in part(FIRST, "## 2. A sick node", "## 3. A fleet that is made up"):
         done = reader.type(command)
         status[command] = done.returncode
         if "xid79" in command:
-            (shown,) = re.findall(r"ends with `(.+?)`", PAGE.read_text().replace("\n", " "))
+            (shown,) = re.findall(r"says `(.+?)`", FIRST.read_text().replace("\n", " "))
             assert shown in done.stdout.splitlines()[-1]
     assert list(status.values()) == [0, 1, 0]
