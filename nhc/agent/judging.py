@@ -32,7 +32,7 @@ def judge_round(node: NodeView, finished: Finished) -> List[ProblemChange]:
         if not finished.problem:
             node.schedule.end(key, now, max((result.elapsed for result in results), default=0.0))
         changes += _judge(node, key, item, results, wall, now - finished.elapsed)
-        if node.board.recovering(key):
+        if node.board.recovering(key) and not item.of:  # the runs of N of M are those of its cadence
             node.schedule.hurry(key, now + node.settings.retry)
     return changes
 

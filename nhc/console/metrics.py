@@ -11,6 +11,8 @@ from typing import List, Optional
 from nhc.console.hub import Hub
 from nhc.console.snapshot import Snapshot
 from nhc.core.prometheus_family import Family, counter, gauge
+from nhc.marks.policy.breaker import NAME
+from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.store import attempts, episodes, holds
 from nhc.store.database import Store
 
@@ -56,13 +58,15 @@ def _repairs(store: Store, now: float) -> List[Family]:
         held = holds.in_force(connection, now)
         breakers = holds.breakers(connection)
     states = Family("nhc_fleet_episodes", "gauge", "Open episodes by state.")
-    for state, count in sorted(Counter(row.state for row in standing).items()):
-        states.add(count, state=state)
+    by_state = Counter(row.state for row in standing)
+    for each in EpisodeState:
+        if each not in ENDS:
+            states.add(by_state[each.value], state=each.value)
     rungs = Family("nhc_fleet_attempts_last_hour", "gauge", "Repairs begun within the last hour, by rung and outcome.")
     ends = Counter((row.rung, row.outcome or "open") for row in tried)
     for (rung, end), count in sorted(ends.items()):
         rungs.add(count, rung=rung, outcome=end)
     tripped = Family("nhc_fleet_breaker_open", "gauge", "Whether a breaker holds marks and repairs back.")
-    for row in breakers.values():
-        tripped.add(int(row.state == "open"), name=row.name)
+    for name in sorted({NAME, *breakers}):
+        tripped.add(int(name in breakers and breakers[name].state == "open"), name=name)
     return [states, rungs, gauge("nhc_fleet_holds", "Holds in force.", len(held)), tripped]

@@ -54,7 +54,8 @@ class RemedyRounds:
         if self.apply and not self.once and time.monotonic() - self.expired > EXPIRE_EVERY:
             self.expired = time.monotonic()
             self.site.gatherer.expire()
-        return RoundEnd(tuple(self.last.problems), unhealthy="; ".join(self.last.problems))
+        problems = self.last.problems
+        return RoundEnd(problems, tuple(self.site.notes), "; ".join(problems))
 
     def _waited(self, last: RemedyRound) -> bool:
         """Wait for what runs in the background; whether there was anything."""

@@ -84,6 +84,7 @@ class RemedySite:
 
         self.prover = _prover(settings, store)
         self.unread: List[str] = []
+        self.notes: List[str] = []
         """What the last `reports` could not read or take in, for a person."""
 
     def controller(
@@ -114,16 +115,17 @@ class RemedySite:
     def reports(self, apply: bool) -> Iterable[ConditionReport]:
         """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.
 
-        What of the files could not be read is `unread`. Raises AdapterError.
+        What of the files could not be read is `unread`, what else is to be said of them `notes`. Raises AdapterError.
         """
         conditions: List[ConditionReport] = []
-        self.unread = []
+        self.unread, self.notes = [], []
         if self.settings.sources.reports:
             try:
                 files = load_reports(self.settings.sources.reports, lambda path: read_text(path, REPORTS))
             except BadReports as error:
                 raise AdapterError(str(error)) from None
             self.unread += [f"reports cannot be read: {printable(line)}" for line in files.problems]
+            self.notes = [printable(line) for line in files.notes]
             if apply:
                 self._take_in(files.reports)
             else:

@@ -56,13 +56,17 @@ def by_cause(problems: Iterable[P]) -> Dict[Tuple[str, str], List[P]]:
     return groups
 
 
+def folded(names: Sequence[str]) -> str:
+    """A set of nodes for a list, cut."""
+    text = fold(names)
+    return text if len(text) <= NODES_LIMIT else text[: NODES_LIMIT - 1] + "…"
+
+
 def group(problems: Sequence[OpenProblem]) -> ProblemGroup:
     """Problems of one cause (at least one) as one."""
     worst = max(problems, key=lambda problem: (RANK.get(problem.verdict, 0), -problem.began))
     names = tuple(sorted({problem.node for problem in problems}))
-    folded = fold(names)
-    cut = folded if len(folded) <= NODES_LIMIT else folded[: NODES_LIMIT - 1] + "…"
     return ProblemGroup(
-        worst.check, worst.reason, worst.verdict, worst.action, worst.message, cut, names,
+        worst.check, worst.reason, worst.verdict, worst.action, worst.message, folded(names), names,
         min(problem.began for problem in problems),
     )  # fmt: skip

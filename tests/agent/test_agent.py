@@ -160,6 +160,15 @@ def test_strikes_count_from_run_to_run(agent, tmp_path):
     assert [piece["verdict"] for piece in agent.events("problem")] == ["WARN", "CRIT"]
 
 
+def test_strikes_among_several_runs_count_the_runs_of_the_cadence_alone(agent, tmp_path):
+    """A quick second look after a failure is none of the M runs: three within a second are not what comes and goes."""
+    agent.configure(wants(tmp_path / "never", "1h", ", strikes 2 of 5") + wants(tmp_path / "no", "1h", ", strikes 2"))
+    agent.start()
+    until(lambda: [p for p in agent.report()["results"] if p["verdict"] == "CRIT"])  # by its quick second look
+    slow = next(p for p in agent.report()["results"] if "never" in p["line"])
+    assert (slow["verdict"], slow["strike"], slow["strikes"]) == ("WARN", 1, 2)
+
+
 def test_the_boot_window_raises_nothing_and_the_kernel_log_all_the_same(agent, tmp_path):
     agent.configure(wants(tmp_path / "never"), agent='kernel-log = false\nboot-window-except = ["never"]')
     text = agent.settings.read_text().replace('boot-window = "0"', 'boot-window = "52w"')

@@ -525,6 +525,8 @@ def test_the_metrics_have_no_label_of_a_node(console):
     assert 'nhc_fleet_nodes{state="crit"} 2' in text
     assert 'nhc_fleet_problems{check="check_gpu_lost",verdict="crit"} 2' in text
     assert 'nhc_fleet_episodes{state="awaiting-approval"} 1' in text
+    assert 'nhc_fleet_episodes{state="acting"} 0' in text, "before the first"
+    assert 'nhc_fleet_breaker_open{name="remedy"} 0' in text
     assert "b1" not in text
 
 

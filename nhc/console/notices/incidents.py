@@ -1,7 +1,8 @@
 """Makes incidents out of problems, and says which notices are due: one for each cause in each group, bounded. Pure.
 
-A burst is one incident: nodes that get the same fault within `wait` share one notice. Later changes are sent at most
-once per `cooldown`, counted from the last notice. A recovery is sent after it has lasted for `settle` (longer if the
+Nodes that get the same fault within `wait` share one notice, and causes that come on the same nodes without three
+minutes of silence between them are one incident (`nhc.console.notices.bursts`). Later changes are sent at most once
+per `cooldown`, counted from the last notice. A recovery is sent after it has lasted for `settle` (longer if the
 incident flaps); a fault that returns before that belongs to the same incident. A notice that is withheld never delays
 the notice of another fault.
 """
@@ -10,8 +11,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.console.notices import bursts
 from nhc.console.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Notice
 from nhc.store.problem_groups import RANK, by_cause, group
 
@@ -37,6 +39,7 @@ class NoticeTiming(NamedTuple):
     """When notices are sent. Times in seconds.
 
     At most `burst` notices are sent in a minute. A cause in more than `spread` groups is one incident of the fleet.
+    What comes on the same nodes before a `silence` is one incident; 0: each cause is one of its own.
     """
 
     wait: float = 30.0
@@ -47,13 +50,16 @@ class NoticeTiming(NamedTuple):
     refresh: float = 120.0
     burst: int = 20
     spread: int = 3
+    silence: float = 180.0
 
 
 class Incident(NamedTuple):
     """What is remembered of one incident.
 
     `notified` is the kind of the last notice, `notified_affected` how many nodes it named. `gone` is when the last node
-    recovered, 0.0 while one is affected. `returns` are the times at which it came back.
+    recovered, 0.0 while one is affected. `returns` are the times at which it came back. `joined` is the key of the
+    incident that it is told of with, "" for none; `newest` when the newest joined this one, `notified_causes` how many
+    causes its last notice named.
     """
 
     key: str
@@ -75,6 +81,9 @@ class Incident(NamedTuple):
     notified_verdict: str = ""
     refreshed: float = 0.0
     returns: Tuple[float, ...] = ()
+    joined: str = ""
+    newest: float = 0.0
+    notified_causes: int = 1
 
 
 class IncidentChanges(NamedTuple):
@@ -102,15 +111,19 @@ def step(
     link: str = "",
 ) -> IncidentChanges:
     """One look. `recent` is how many notices were made within the last minute."""
-    seen = _folded(before, faults, pace, now, cluster)
+    seen, nodes = _folded(before, faults, pace, now, cluster)
     after: Dict[str, Incident] = {}
     for key in sorted({*before, *seen}):
         after[key] = _merged(before.get(key), seen.get(key), now)
+    after = bursts.join(after, nodes, pace.silence, now)
+    joined = bursts.members(after)
     room = max(0, pace.burst - recent)
     due: List[Notice] = []
     withheld = 0
-    for incident in sorted(after.values(), key=_worst_first):
-        kind = _due(incident, pace, now)
+    whole = [bursts.whole(each, joined.get(each.key, ()), nodes) for each in after.values() if not each.joined]
+    for incident in sorted(whole, key=bursts.worst_first):
+        also = bursts.also(joined.get(incident.key, ()))
+        kind = _due(incident, 1 + len(also), pace, now)
         if not kind:
             continue
         if kind != REFRESH:
@@ -118,16 +131,12 @@ def step(
                 withheld += 1
                 continue
             room -= 1
-        after[incident.key] = _marked(incident, kind, now)
-        due.append(_notice(incident, kind, now, cluster, link))
+        after[incident.key] = _marked(after[incident.key], incident, kind, 1 + len(also), now)
+        due.append(_notice(incident, kind, now, cluster, link)._replace(also=also))
     ended = {key: old for key, old in after.items() if old.gone and old.notified in ("", RESOLVED)}
     over = {key for key, old in ended.items() if now - old.gone > HOUR}
     changed = {key: incident for key, incident in after.items() if key not in over and before.get(key) != incident}
     return IncidentChanges(changed, tuple(sorted(over & set(before))), tuple(due), withheld)
-
-
-def _worst_first(incident: Incident) -> Tuple[int, int, str]:
-    return -RANK.get(incident.verdict, 0), -incident.affected, incident.key
 
 
 def dump(incident: Incident) -> str:
@@ -146,8 +155,10 @@ def load(content: str) -> Incident:
 
 def _folded(
     before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: NoticeTiming, now: float, cluster: str
-) -> Dict[str, Incident]:
+) -> Tuple[Dict[str, Incident], Dict[str, FrozenSet[str]]]:
+    """The incidents that stand now, and the nodes of each."""
     seen: Dict[str, Incident] = {}
+    nodes: Dict[str, FrozenSet[str]] = {}
     for (check, reason), of_cause in by_cause(faults).items():
         places: Dict[str, List[StandingFault]] = {}
         for fault in of_cause:
@@ -158,24 +169,27 @@ def _folded(
         if "" in new or _stands(before.get(whole)) or len(places) > pace.spread:
             merged = [fault for place in sorted(new) for fault in places[place]]
             if merged:
-                seen[whole] = _incident(whole, "", merged, now)
+                seen[whole], nodes[whole] = _incident(whole, "", merged, now)
             new = set()
         for place in sorted(standing | new):
             key = key_of(cluster, check, reason, place)
-            seen[key] = _incident(key, place, places[place], now)
-    return seen
+            seen[key], nodes[key] = _incident(key, place, places[place], now)
+    return seen, nodes
 
 
 def _stands(incident: Optional[Incident]) -> bool:
     return incident is not None and not incident.gone
 
 
-def _incident(key: str, place: str, faults: Sequence[StandingFault], now: float) -> Incident:
+def _incident(
+    key: str, place: str, faults: Sequence[StandingFault], now: float
+) -> Tuple[Incident, FrozenSet[str]]:  # fmt: skip
     cause = group(faults)
-    return Incident(
+    incident = Incident(
         key, cause.check, cause.reason, place, cause.verdict, cause.action, cause.message, cause.nodes,
         len(cause.affected), cause.began, now,
     )  # fmt: skip
+    return incident, frozenset(cause.affected)
 
 
 def _merged(old: Optional[Incident], new: Optional[Incident], now: float) -> Incident:
@@ -195,7 +209,7 @@ def _merged(old: Optional[Incident], new: Optional[Incident], now: float) -> Inc
     return kept._replace(returns=returns)
 
 
-def _due(incident: Incident, pace: NoticeTiming, now: float) -> str:
+def _due(incident: Incident, causes: int, pace: NoticeTiming, now: float) -> str:
     since = now - incident.notified_at
     if incident.gone:
         if incident.notified in ("", RESOLVED):
@@ -208,19 +222,22 @@ def _due(incident: Incident, pace: NoticeTiming, now: float) -> str:
         ready = now - incident.opened >= pace.wait
         return OPEN if ready and (not incident.notified or since >= pace.cooldown) else ""
     worse = RANK.get(incident.verdict, 0) > RANK.get(incident.notified_verdict, 0)
-    if since >= pace.cooldown and (worse or incident.affected > incident.notified_affected):
+    more = incident.affected > incident.notified_affected or causes > incident.notified_causes
+    if since >= pace.cooldown and (worse or more):
         return UPDATE
     if since >= pace.repeat:
         return REPEAT
     return REFRESH if now - max(incident.refreshed, incident.notified_at) >= pace.refresh else ""
 
 
-def _marked(incident: Incident, kind: str, now: float) -> Incident:
+def _marked(own: Incident, told: Incident, kind: str, causes: int, now: float) -> Incident:
+    """An incident as it is after a notice of it, with all that has joined it (`told`)."""
     if kind == REFRESH:
-        return incident._replace(refreshed=now)
-    return incident._replace(
-        notified=kind, notified_at=now, notified_affected=incident.affected, notified_verdict=incident.verdict
-    )
+        return own._replace(refreshed=now)
+    return own._replace(
+        notified=kind, notified_at=now, notified_affected=told.affected, notified_verdict=told.verdict,
+        notified_causes=causes,
+    )  # fmt: skip
 
 
 def _flaps(incident: Incident, now: float) -> int:

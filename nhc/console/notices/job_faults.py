@@ -11,14 +11,13 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tupl
 from sqlalchemy.engine import Connection
 
 from nhc.console.notices.incidents import StandingFault
+from nhc.console.notices.notice import JOB
 from nhc.store import jobs
 from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
 
 GIVEN_UP, HELD, RESTARTED, FAILED = "given-up", "held", "restarted", "failed"
 JOB_EVENTS = (GIVEN_UP, HELD, RESTARTED, FAILED)
 """The events of jobs that notices can be sent about."""
-CHECK = "nhc job"
-"""What stands where a notice names the check of a node."""
 NO_NODE = "none"
 """What stands for the nodes of a job of which nobody knows any."""
 
@@ -87,4 +86,4 @@ def _faults(
     row: WatchedJob, reason: str, verdict: str, message: str, nodes: Tuple[str, ...], began: float
 ) -> Iterator[StandingFault]:
     for node in nodes or (NO_NODE,):
-        yield StandingFault(node, CHECK, reason, verdict, "inspect", message, began, f"job {row.text()}")
+        yield StandingFault(node, JOB, reason, verdict, "inspect", message, began, f"job {row.text()}")

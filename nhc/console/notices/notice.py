@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
-from typing import NamedTuple
+from typing import NamedTuple, Tuple
 
 from nhc.core.timestamps import utc
 
+JOB = "nhc job"
+"""What stands where a notice names the check of a node, if it is about a job."""
 OPEN, UPDATE, REPEAT, REFRESH, RESOLVED, TEST = "open", "update", "repeat", "refresh", "resolved", "test"
 """Why a notice is sent. REFRESH goes to channels alone that forget an alert which is not said again."""
 
@@ -15,7 +17,7 @@ OPEN, UPDATE, REPEAT, REFRESH, RESOLVED, TEST = "open", "update", "repeat", "ref
 class Notice(NamedTuple):
     """One message. Times are Unix seconds. `cluster`, `check`, `reason` and `place` never change within an incident;
     everything else may. `number` tells the occurrences of one incident apart. `to` is the address of the one person
-    that it is for, "" for those whom the channel's settings name.
+    that it is for, "" for those whom the channel's settings name. `also` are lines about other causes of the burst.
     """
 
     kind: str
@@ -35,6 +37,7 @@ class Notice(NamedTuple):
     flaps: int = 0
     link: str = ""
     to: str = ""
+    also: Tuple[str, ...] = ()
 
     @property
     def resolved(self) -> bool:
@@ -53,14 +56,16 @@ class Notice(NamedTuple):
         what = "Resolved" if self.resolved else "Test" if self.kind == TEST else self.verdict
         where = f" in {self.place}" if self.place else ""
         nodes = "1 node" if self.affected == 1 else f"{self.affected} nodes"
-        return f"{what}: {self.reason or self.check}{where}: {nodes}"
+        more = f" and {len(self.also)} more" if self.also else ""
+        return f"{what}: {self.reason or self.check}{more}{where}: {nodes}"
 
     @property
     def text(self) -> str:
         """Several lines."""
         if self.to:
             return self.message
-        lines = [self.message, f"Nodes: {self.nodes}", f"Check: {self.check}", f"Since: {utc(self.began)}"]
+        more = [f"Also: {line}" for line in self.also]
+        lines = [self.message, *more, f"Nodes: {self.nodes}", f"Check: {self.check}", f"Since: {utc(self.began)}"]
         if self.action:
             lines.append(f"Action: {self.action}")
         if self.flaps:
@@ -83,6 +88,7 @@ def dump(notice: Notice) -> str:
 def load(content: str) -> Notice:
     """What `dump` wrote. Raises ValueError."""
     try:
-        return Notice(**json.loads(content))
+        notice = Notice(**json.loads(content))
+        return notice._replace(also=tuple(notice.also))
     except TypeError as error:
         raise ValueError(f"no notice: {error}") from None

@@ -117,7 +117,7 @@ class NoticeService:
                     if _wanted(channel, due, busy, len(waiting) > MOST):
                         outbox.add(connection, due.key, channel.name, due.kind, notice.dump(due), now)
                         queued += 1
-            queued += owners.hand_over(connection, settings.jobs, settings.cluster, now)
+            queued += owners.hand_over(connection, settings.jobs, settings.cluster, settings.pace.silence, now)
             outbox.forget(connection, now - settings.keep)
         return queued, done.withheld
 

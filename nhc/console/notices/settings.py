@@ -87,6 +87,7 @@ def read(file: Table) -> NoticesSettings:
             flap_settle=file.seconds("settle-flapping", pace.flap_settle, most=DAY),
             burst=file.count("most-per-minute", pace.burst, least=1),
             spread=file.count("spread", pace.spread, least=1),
+            silence=file.seconds("silence", pace.silence, most=3600.0),
         ),
         jobs=_jobs(file.table("jobs")),
         channels={name: _channel(name, table) for name, table in file.table("channels").tables().items()},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections import Counter, OrderedDict
+from typing import Sequence
 
 from nhc.core.model import printable
 
@@ -11,14 +12,19 @@ QUIET = 60.0
 """Seconds in which the same refusal of the same peer is counted and not logged again."""
 REMEMBERED = 10_000
 """Peers and reasons whose last line is remembered."""
+WHYS = ("connections", "internal", "login", "malformed", "slow")
+"""Why any server of ours refuses."""
 
 
 class WebRefusals:
-    """For one process and one thread. `server` and `asked` are what they call both sides of it."""
+    """For one process and one thread. `server` and `asked` are what they call both sides of it.
 
-    def __init__(self, server: str, asked: str = "a request") -> None:
+    `whys` are further reasons of its own for refusing; each is 0 before the first refusal.
+    """
+
+    def __init__(self, server: str, asked: str = "a request", whys: Sequence[str] = ()) -> None:
         self._server, self._asked = server, asked
-        self.refused: Counter[str] = Counter()
+        self.refused: Counter[str] = Counter(dict.fromkeys((*WHYS, *whys), 0))
         self.connections = 0
         self._logged: OrderedDict[tuple[str, str], float] = OrderedDict()
 

@@ -8,6 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, known, ok, warn
 from nhc.core.units import number, whole
 from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread
+from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.accelerator_values import HARDWARE_REASONS, Device
 
 if TYPE_CHECKING:
@@ -138,7 +139,8 @@ def check_gpu_temp(
     return each(host, devices, lambda device: _temperature(device, ahead, most, most_memory))
 
 
-def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outcome]:
+def _power(device: Device, limit: Optional[float], lower: bool, common: float) -> Iterable[Outcome]:
+    """`common` is the limit of most devices of its model on this node: a site's cap, where it is below the default."""
     power, target = device.power, device.label
     if power.limit is None:
         yield not_reported(device, "power", "its power limit")
@@ -149,17 +151,29 @@ def _power(device: Device, limit: Optional[float], lower: bool) -> Iterable[Outc
         yield not_reported(device, "power", "its default power limit")
     elif abs(power.limit - wanted) < 1 or (limit is None and power.limit > wanted) or (lower and power.limit < wanted):
         yield ok(f"{target}: power limit {power.limit:.0f} W", target=target, metrics=metrics)
+    elif limit is None and power.limit > common - 1:
+        message = f"{target}: power limit {power.limit:.0f} W, as most here; its default is {wanted:.0f} W"
+        yield ok(message, target=target, metrics=metrics)
     else:
         whose = "expected" if limit is not None else "its default"
         message = f"{target}: power limit is {power.limit:.0f} W, {whose} {wanted:.0f} W"
         yield crit("GpuPowerLimit", message, target=target, metrics=metrics, action=Action.INSPECT)
 
 
+def _common_limit(device: Device, every: Iterable[Device]) -> float:
+    """The power limit that most devices of this one's model have, of two the higher; in whole watts."""
+    limits = [
+        round(other.power.limit) for other in every
+        if (other.vendor, other.name) == (device.vendor, device.name) and other.power.limit is not None
+    ]  # fmt: skip
+    return max(limits, key=lambda limit: (limits.count(limit), limit), default=0)
+
+
 @check(
     "check_gpu_power",
     DEVICES,
     flag("-l --lower", "lower", "a lower limit is fine, only a higher one is not"),
-    arg("limit", number, "the power limit in watts (default: the board's own default, or more)"),
+    arg("limit", number, "the power limit in watts (default: the board's own, or what most GPUs here have)"),
     timeout=30,
     source=SOURCE,
     parts=("power",),
@@ -169,11 +183,17 @@ def check_gpu_power(host: Host, limit: Optional[float] = None, lower: bool = Fal
     """Every accelerator has the power limit that it should have.
 
     One GPU with a lower limit than the others slows a whole job down. Reads the limit in force from NVML or
-    amdgpu's hwmon and compares it with LIMIT, within a watt, or with the board's default.
+    amdgpu's hwmon and compares it with LIMIT, within a watt. Without LIMIT one that is below the board's default is
+    CRIT, unless most GPUs of its model on this node have that limit: then it is the site's cap.
 
     Example: *h100* || check_gpu_power 700
     """
-    return each(host, devices, lambda device: _power(device, limit, lower))
+    every = accelerators(host).devices
+
+    def judge(device: Device) -> Iterable[Outcome]:
+        return _power(device, limit, lower, _common_limit(device, every))
+
+    return each(host, devices, judge)
 
 
 def clocks_pair(value: str) -> Tuple[int, int]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+from fnmatch import fnmatchcase
 
 import click
 
@@ -13,23 +14,25 @@ from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.option_groups import OfferedChoice
 from nhc.core.command_line.options import FORMATS, UsageError
 from nhc.core.command_line.report_output import emit
+from nhc.core.data.reader import table
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.language.loader import load
 from nhc.core.language.site_settings import is_secret, site_settings
 from nhc.core.language.targets import OwnTargets
-from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Report, printable
+from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.model import Outcome, Report, printable
 from nhc.core.render import json as wire
 from nhc.core.state.store import State
 from nhc.core.system.bounded_read import read_text
 from nhc.node.commands.check_local import plan_of
+from nhc.node.facts.versions import compare as compare_versions
 from nhc.node.hosts.recording import RecordingHost, finish
 from nhc.node.hosts.replay import Replay
 from nhc.node.planning.local import CONFIG, Question, select
 from nhc.node.run.engine import run
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Mapping, Tuple
+    from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
     from nhc.core.host import Host
     from nhc.core.plan import Plan
@@ -145,7 +148,7 @@ def complete(
 @click.option("-c", "--config", "config", multiple=True, metavar="FILE", help="Judge by this configuration instead.")
 @click.option("-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True)
 @click.option("--compare", is_flag=True, help="Compare with DIR/report.json: exit 1 where a verdict differs, 3 where "
-              "another version of nhc recorded it.")  # fmt: skip
+              "all that differs is judged so on purpose since then.")  # fmt: skip
 @click.option("-v", "--verbose", count=True)
 @click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
 def replay_command(
@@ -153,8 +156,9 @@ def replay_command(
 ) -> int:
     """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`.
 
-    With --compare: 0 all is judged as it was; 1 the version that recorded it judges differently now, which is a fault
-    or depends on more than was recorded; 3 another version judges differently, which may be on purpose.
+    With --compare: 0 all is judged as it was; 1 something is judged differently, which is a fault or depends on more
+    than was recorded; 3 all that differs was changed on purpose since the version that recorded it, or a newer version
+    did.
     """
     try:
         replay = Replay(directory)
@@ -165,15 +169,7 @@ def replay_command(
         raise CommandError(why, EXIT_USAGE) from None
     report = _judge(replay, list(config))
     if compare:
-        lines = differences(golden, report)
-        recorder = printable(str(replay.machine["version"]) or golden.version, 40)
-        other = recorder != __version__
-        if other and lines:
-            recorded = f"recorded by nhc {recorder or 'of an unknown version'}, judged by nhc {__version__}"
-            click.echo(f"{recorded}: what differs comes with the version, on purpose where its changelog says so")
-        for line in lines:
-            click.echo(f"other version: {line}" if other else line)
-        return EXIT_HEALTHY if not lines else EXIT_UNKNOWN if other else EXIT_UNHEALTHY
+        return _compared(differences(golden, report), str(replay.machine["version"]))
     try:
         return emit(report, {"format": form, "verbose": verbose, "evidence": evidence})
     except UsageError as error:
@@ -199,17 +195,59 @@ def _judge(replay: Replay, config: List[str] | None = None) -> Report:
     return report._replace(results=results, elapsed=0.0)
 
 
-def differences(golden: Report, report: Report) -> List[str]:
-    """The differences in what was judged, one line each."""
-    lines = []
+class Difference(NamedTuple):
+    """A result that two reports have differently. None: the report has no such result."""
+
+    check: str
+    target: str
+    before: Optional[Outcome]
+    after: Optional[Outcome]
+
+    def __str__(self) -> str:
+        texts = [f"{side.verdict.name} {side.reason} {side.message}".strip() if side else "no result"
+                 for side in (self.before, self.after)]  # fmt: skip
+        return f"{' '.join(part for part in (self.check, self.target) if part)}: {texts[0]} -> {texts[1]}"
+
+
+def differences(golden: Report, report: Report) -> List[Difference]:
+    """The differences in what was judged."""
+    found = []
     keyed = [{(r.check, r.line, r.outcome.target): r.outcome for r in side.results} for side in (golden, report)]
     for key in dict.fromkeys([*keyed[0], *keyed[1]]):
         before, after = keyed[0].get(key), keyed[1].get(key)
         if before is None or after is None or (before.verdict, before.reason) != (after.verdict, after.reason):
-            texts = [f"{side.verdict.name} {side.reason} {side.message}".strip() if side else "no result"
-                     for side in (before, after)]  # fmt: skip
-            lines.append(f"{' '.join(part for part in (key[0], key[2]) if part)}: {texts[0]} -> {texts[1]}")
-    return lines
+            found.append(Difference(key[0], key[2], before, after))
+    return found
+
+
+def _compared(found: Sequence[Difference], recorder: str) -> int:
+    """Say what differs, and the exit status. `recorder` is the version that recorded, "" for one too old to say."""
+    newer = compare_versions(recorder, __version__) > 0
+    status = EXIT_HEALTHY
+    for difference in found:
+        why = (
+            f"nhc {printable(recorder, 40)}, which is newer, recorded it"
+            if newer
+            else _on_purpose(difference, recorder)
+        )
+        if why:
+            click.echo(f"other version: {difference} ({why})")
+            status = status or EXIT_UNKNOWN
+        else:
+            click.echo(str(difference))
+            status = EXIT_UNHEALTHY
+    return status
+
+
+def _on_purpose(difference: Difference, recorder: str) -> str:
+    """Why a result is judged so since the version that recorded; "" where no row of judgements.tsv says so."""
+    before, after = (f"{side.verdict.name} {side.reason}".strip() if side else "none"
+                     for side in (difference.before, difference.after))  # fmt: skip
+    for since, check, was, becomes, why in table("judgements.tsv"):
+        fits = fnmatchcase(difference.check, check) and fnmatchcase(before, was) and fnmatchcase(after, becomes)
+        if fits and compare_versions(recorder, since) < 0:
+            return f"since {since}: {why}"
+    return ""
 
 
 def _without_secrets(plan: Plan, raw: bool) -> Plan:

@@ -65,8 +65,13 @@ def may_hang(mount: Mount) -> bool:
 
 
 def is_users_own(mount: Mount) -> bool:
-    """Whether a user mounted this with fusermount (fuse(4), user_id): root may not even look."""
-    return any(option.startswith("user_id=") and option != "user_id=0" for option in mount.options.split(","))
+    """Whether a user mounted this with fusermount for himself (fuse(4)): root may not even look.
+
+    With `allow_other` it is there for all, as a service's own account mounts rclone, CVMFS or goofys.
+    """
+    options = mount.options.split(",")
+    of_user = any(option.startswith("user_id=") and option != "user_id=0" for option in options)
+    return of_user and "allow_other" not in options
 
 
 class FstabEntry(NamedTuple):

@@ -214,6 +214,7 @@ def _reports(site: RemedySite, settings: RemedySettings) -> List[Examined]:
         states = site.marker.nodes()
         told = {report.host for report, *_ in site.reports(False) if report.started > since}
         unread = [Examined("reports", False, line) for line in site.unread]
+        unread += [Examined("reports", None, line) for line in site.notes if told]
         with site.store.read() as connection:
             names = counting.fleet(connection, states).names
             rows = nodes.list_nodes(connection)

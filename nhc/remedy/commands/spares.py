@@ -46,7 +46,10 @@ def opened(
         yield site, keepers
 
 
-def _problems(rounds: List[PoolRound]) -> bool:
+def _problems(rounds: List[PoolRound], site: RemedySite) -> bool:
+    """Say what is to be said of the reports and of each pool; whether anything could not be read."""
+    for note in site.notes:
+        print(f"nhc spares: {note}", file=sys.stderr)
     for entry in rounds:
         if entry.problem:
             print(f"nhc spares: {entry.pool.name}: {printable(entry.problem)}", file=sys.stderr)
@@ -84,7 +87,7 @@ def verify(pools_path: str, settings_path: Optional[str], store_url: Optional[st
 
 def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
     rounds = round_of(site, pools, apply=False, now=time.time())
-    failed = _problems(rounds)
+    failed = _problems(rounds, site)
     values: List[Dict[str, Any]] = []
     lines: List[List[str]] = []
     for entry in rounds:
@@ -145,7 +148,7 @@ def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:
         )
     finally:
         leader.release()
-    failed = _problems(rounds)
+    failed = _problems(rounds, site)
     if form == "json":
         show([{
             "pool": entry.pool.name, "problem": entry.problem,

@@ -128,6 +128,7 @@ class TrainService:
         self.stop = StopSignals()
         self.leader = Leader(site.store, name="train")
         self.last_line = ""
+        self.noted: List[str] = []
 
     def run(self) -> int:
         """Its exit status. Raises StoreError, CommandError."""
@@ -170,8 +171,9 @@ class TrainService:
                 if not self.leader.attempt():
                     raise CommandError("another process runs trains in this store now")
                 done = engine.round()
-                for line in self.site.unread:
+                for line in (*self.site.unread, *(self.site.notes if self.site.notes != self.noted else ())):
                     self.say(line)
+                self.noted = self.site.notes
             except LeadershipLost as error:
                 raise CommandError(str(error)) from None
             except StoreError as error:

@@ -8,6 +8,8 @@ from typing import Callable, List
 from nhc.core.system.web_refusals import WebRefusals
 from nhc.store.intake import Receipt
 
+WHYS = ("busy", "held", "large", "node", "rate", "report", "request", "store", "volume")
+"""Why a push is refused, besides the reasons of every server."""
 BUCKETS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 TAKEN = "nhc_server_reports_total"
@@ -35,7 +37,7 @@ class ServerCounters(WebRefusals):
     """All of them, for one process and one thread."""
 
     def __init__(self) -> None:
-        super().__init__("nhc server", "a push")
+        super().__init__("nhc server", "a push", WHYS)
         self.taken: Counter[str] = Counter({receipt.value: 0 for receipt in Receipt})
         self.lost = self.clocks = self.waiting = 0
         self.up = True

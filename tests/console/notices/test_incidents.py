@@ -107,7 +107,9 @@ def test_a_recovery_that_was_not_told_withholds_no_later_fault():
 
 def test_a_storm_is_bounded_and_loses_nothing():
     watch = Watch()
-    storm = [fault("n1", reason=f"R{number}", verdict="CRIT" if number == 99 else "WARN") for number in range(100)]
+    storm = [
+        fault(f"n{number}", reason=f"R{number}", verdict="CRIT" if number == 99 else "WARN") for number in range(100)
+    ]
     watch.look(0, *storm)
     first = watch.look(31, *storm)
     assert len(first) == 20
@@ -117,6 +119,86 @@ def test_a_storm_is_bounded_and_loses_nothing():
     for now in range(100, 400, 61):
         watch.look(now, *storm)
     assert {one.reason for one in watch.told} == {f"R{number}" for number in range(100)}
+
+
+def names(one):
+    return [one.reason, *(line.split()[1] for line in one.also)]
+
+
+def test_causes_that_come_on_one_node_without_a_silence_are_one_incident():
+    watch = Watch()
+    xid, gone, link = fault("n1", "Xid79", verdict="WARN"), fault("n1", "GpuLost"), fault("n1", "IbPortDown")
+    watch.look(0, xid)
+    watch.look(20, xid, gone)  # worse, and nobody was told yet: it leads
+    assert watch.look(31, xid, gone) == [("open", "rack r1", 1)]
+    assert names(watch.told[-1]) == ["GpuLost", "Xid79"]
+    assert "Also: WARN Xid79" in watch.told[-1].text
+    assert watch.look(150, xid, gone, link) == []
+    assert watch.look(340, xid, gone, link) == [("update", "rack r1", 1)], "by the cooldown"
+    assert names(watch.told[-1]) == ["GpuLost", "IbPortDown", "Xid79"]
+    assert watch.look(350, link) == []
+    assert watch.look(600, link) == [], "one of it stands"
+    assert watch.look(610) == []
+    assert watch.look(735) == [("resolved", "rack r1", 1)]
+    assert {one.key for one in watch.told} == {watch.told[0].key}
+    assert watch.look(20000) == []
+    assert watch.kept == {}
+
+
+def test_what_comes_after_a_silence_is_another_incident():
+    watch = Watch()
+    watch.look(0, fault("n1"))
+    watch.look(31, fault("n1"))
+    both = [fault("n1"), fault("n1", "DiskFailed")]
+    watch.look(182, *both)
+    assert watch.look(215, *both) == [("open", "rack r1", 1)]
+    assert [one.reason for one in watch.told if one.kind == "open"] == ["GpuLost", "DiskFailed"]
+
+
+def test_a_burst_goes_on_as_long_as_something_comes_before_the_silence():
+    watch = Watch()
+    standing = []
+    for number in range(10):
+        standing.append(fault("n1", f"R{number}"))
+        watch.look(number * 170.0, *standing)
+    assert {one.key for one in watch.told} == {watch.told[0].key}
+
+
+def test_a_fault_of_one_node_is_not_hidden_in_the_burst_of_many():
+    watch = Watch()
+    many = [fault(f"n{number}", reason) for number in range(40) for reason in ("NfsHangs", "IbPortDown")]
+    watch.look(0, *many)
+    watch.look(31, *many, fault("n7"))
+    assert watch.told[0].affected == 40
+    assert sorted(names(watch.told[0])) == ["IbPortDown", "NfsHangs"]
+    watch.look(62, *many, fault("n7"))
+    assert [(one.reason, one.affected) for one in watch.told[1:] if one.kind == "open"] == [("GpuLost", 1)]
+
+
+def test_jobs_and_nodes_are_told_of_apart_and_jobs_each_for_itself():
+    def job(name, reason):
+        return StandingFault("n1", "nhc job", reason, "CRIT", "inspect", "given up", 0.0, f"job {name}")
+
+    watch = Watch()
+    all_of_it = [fault("n1"), job("a", "JobHeld"), job("a", "JobGivenUp"), job("b", "JobFailed")]
+    watch.look(0, *all_of_it)
+    watch.look(31, *all_of_it)
+    assert sorted((one.place, len(one.also)) for one in watch.told) == [("job a", 1), ("job b", 0), ("rack r1", 0)]
+
+
+def test_a_cause_that_ends_before_it_was_told_of_leaves_the_burst_to_the_next():
+    watch = Watch()
+    watch.look(0, fault("n1"), fault("n1", "IbPortDown", verdict="WARN"))
+    watch.look(20, fault("n1", "IbPortDown", verdict="WARN"))
+    assert watch.look(31, fault("n1", "IbPortDown", verdict="WARN")) == [("open", "rack r1", 1)]
+    assert watch.told[0].reason == "IbPortDown"
+
+
+def test_without_a_silence_each_cause_is_an_incident():
+    watch = Watch(PACE._replace(silence=0.0))
+    both = [fault("n1"), fault("n1", "DiskFailed")]
+    watch.look(0, *both)
+    assert len(watch.look(31, *both)) == 2
 
 
 def test_what_stands_is_repeated_and_what_forgets_is_refreshed():
@@ -132,13 +214,21 @@ def test_what_stands_is_repeated_and_what_forgets_is_refreshed():
 @pytest.mark.thorough
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.sets(st.tuples(st.sampled_from("abc"), st.sampled_from(["r1", "r2", "r3", "r4", "r5"]))), max_size=40)
-)
+    st.lists(
+        st.sets(
+            st.tuples(
+                st.sampled_from("abc"), st.sampled_from(["r1", "r2", "r3", "r4", "r5"]),
+                st.sampled_from(["GpuLost", "DiskFailed", "IbPortDown"]),
+            )
+        ),
+        max_size=40,
+    )
+)  # fmt: skip
 def test_every_incident_told_of_is_resolved_and_messages_stay_bounded(looks):
     watch = Watch()
     now = 0.0
     for standing in looks:
-        watch.look(now, *[fault(f"{node}{place}", place=place) for node, place in standing])
+        watch.look(now, *[fault(f"{node}{place}", reason, place=place) for node, place, reason in standing])
         now += 45
     for _ in range(100):
         watch.look(now)

@@ -74,21 +74,43 @@ def test_owners_get_their_mail_by_a_real_server_within_their_bounds(store, mailb
     text = OWNERS.format(port=mailbox.port) + '[jobs]\nowners = "m"\nmost-per-owner = 2\nmost-to-owners = 3\n'
     service = NoticeService(store, notices_settings.parse(text), lambda: now[0], lambda: 0.5)
     ann, bob = "ann@example.org", "bob@example.org"
-    left(store, now[0], ann, ann, ann, bob, bob)
+    left(store, now[0], ann, ann, ann, bob)
     service.round()
-    assert [mail["To"] for mail in mailbox.mails] == [ann, ann, bob]
+    assert mailbox.mails == [], "more runs may end"
+    now[0] += 181
+    service.round()
+    assert [mail["To"] for mail in mailbox.mails] == [ann, bob]
     first = mailbox.mails[0]
     assert (first["Cc"], first["Bcc"], "ops@example.org" in str(first)) == (None, None, False)
     assert first["Subject"].startswith("job batch/0: the node (established): Xid 79, n1")
-    assert first.get_payload().splitlines()[1:3] == ["by: scheduler", "restart: no"]
-    assert len({mail["Message-ID"] for mail in mailbox.mails}) == 3
-    service.round()
-    assert len(mailbox.mails) == 3, "what is over the bound is dropped, not put off"
+    lines = first.get_payload().splitlines()
+    assert lines[1:3] == ["by: scheduler", "restart: no"]
+    assert [line.partition(":")[0] for line in lines[3:7]] == ["", "2 more runs ended within minutes", "job batch/1",
+                                                               "job batch/2"]  # fmt: skip
+    assert len({mail["Message-ID"] for mail in mailbox.mails}) == 2
+    for more in (ann, ann, bob):
+        left(store, now[0], more)
+        now[0] += 181
+        service.round()
+    assert [mail["To"] for mail in mailbox.mails[2:]] == [ann], "what is over the bounds is dropped, not put off"
     now[0] += 3601
     left(store, now[0], ann)
     left(store, now[0] - 90000, bob)
+    now[0] += 181
     service.round()
     assert [mail["To"] for mail in mailbox.mails[3:]] == [ann]
+    service.close()
+
+
+def test_runs_that_end_all_the_time_are_told_of_all_the_same(store, mailbox):
+    now = [time.time()]
+    text = OWNERS.format(port=mailbox.port) + '[jobs]\nowners = "m"\n'
+    service = NoticeService(store, notices_settings.parse(text), lambda: now[0], lambda: 0.5)
+    for _ in range(9):
+        left(store, now[0], "ann@example.org")
+        now[0] += 120
+        service.round()
+    assert len(mailbox.mails) == 1
     service.close()
 
 

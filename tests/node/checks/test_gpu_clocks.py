@@ -95,6 +95,25 @@ def test_a_lowered_power_limit(nvml):
     assert not bad(nvml.one("h100", "check_gpu_power", "6.power_limit 750000"))
 
 
+@pytest.mark.parametrize(
+    ("changes", "low"),
+    [
+        (["*.power_limit 500000"], []),  # a site that saves power: all alike
+        (["*.power_limit 500000", "3.power_limit 400000"], ["gpu3"]),
+        (["*.power_limit 500000", "3.power_limit 700000"], []),  # one that lost the cap slows nothing
+        (["0.power_limit 500000", "1.power_limit 500000"], ["gpu0", "gpu1"]),
+        ([f"{number}.power_limit 500000" for number in range(4)], ["gpu0", "gpu1", "gpu2", "gpu3"]),
+    ],
+)
+def test_a_cap_that_most_share_is_the_sites_and_one_below_them_is_a_fault(nvml, changes, low):
+    found = bad(nvml.one("h100", "check_gpu_power", *changes))
+    assert [(each.target, each.verdict, each.reason) for each in found] == [
+        (name, Verdict.CRIT, "GpuPowerLimit") for name in low
+    ]
+    alone = bad(nvml.one("h100", "check_gpu_power -d 3", *changes))
+    assert [each.target for each in alone] == [name for name in low if name == "gpu3"]
+
+
 def test_a_power_limit_the_site_wants(nvml):
     assert len(bad(nvml.one("h100", "check_gpu_power 650"))) == 8
     assert not bad(nvml.one("h100", "check_gpu_power 650", "*.power_limit 650000"))

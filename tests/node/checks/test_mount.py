@@ -61,6 +61,8 @@ def test_what_a_user_mounted_for_himself_is_his_affair():
 
 @pytest.mark.parametrize("line", [
     "cvmfs2 /cvmfs/atlas.cern.ch fuse ro,nosuid,nodev,user_id=0,group_id=0,allow_other",
+    "cvmfs2 /cvmfs/cms.cern.ch fuse ro,nosuid,nodev,user_id=998,group_id=998,default_permissions,allow_other",
+    "remote: /datasets fuse.rclone rw,nosuid,nodev,user_id=1001,group_id=1001,allow_other",
     "remote: /cloud fuse.rclone rw,user_id=0,group_id=0",
     "mountpoint-s3 /bucket fuse rw,user_id=0,group_id=0",
     "/dvs /dvs dvs rw,path=/dvs",

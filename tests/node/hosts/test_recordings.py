@@ -1,5 +1,6 @@
 """A recorded machine replays exactly: every node in tests/nodes against its golden report, and new ones."""
 
+import fnmatch
 import json
 import os
 import pwd
@@ -9,14 +10,18 @@ from pathlib import Path
 import pytest
 
 from nhc import __version__
+from nhc.core.check import find_all
+from nhc.core.data.reader import table
 from nhc.core.host import Completed, System
 from nhc.core.model import Verdict
 from nhc.core.plan import Plan
 from nhc.core.render import json as wire
 from nhc.node.commands.record import differences, judge
+from nhc.node.facts.versions import compare as compare_versions
 from nhc.node.hosts.recording import AnswerRecorder, RecordingHost, finish
 from nhc.node.hosts.redaction import secrets
 from nhc.node.hosts.replay import Replay
+from nhc.node.planning import runbooks
 from tests.support.judge import judge_all as judged_line
 from tests.support.run import nhc
 
@@ -237,7 +242,7 @@ def test_differences_name_the_check_and_both_verdicts():
     report = judge(str(NODES[0]))
     changed = report._replace(results=report.results[1:])
     (line,) = differences(report, changed)[:1]
-    assert line.endswith("-> no result")
+    assert str(line).endswith("-> no result")
 
 
 @pytest.mark.thorough
@@ -257,37 +262,56 @@ def test_a_recording_keeps_what_the_node_remembers_of_a_log_that_was_rotated(tmp
     assert done.returncode == 1
 
 
-def recorded_by(directory, version, differs=True):
-    """A recording of a version, of which this one makes CRIT what the recorded report calls OK where it `differs`."""
+def recorded_by(directory, version, before):
+    """A recording of a version, whose report has `before` of its check where this version has SKIP NoTimeService."""
     (directory / "root").mkdir()
-    (directory / "nhc.conf").write_text("* || check_file_test -e /etc/hosts\n")
+    (directory / "nhc.conf").write_text("* || check_clock_offset\n* || check_file_test -e /etc/hosts\n")
     (directory / "answers.json").write_text("[]")
     machine = {"format": 1, "name": "n1", "hostname": "n1", "time": 1.7e9, "monotonic": 5.0}
     if version is not None:
         machine["version"] = version
     (directory / "machine.json").write_text(json.dumps(machine))
     report = wire.to_dict(judge(str(directory)))
-    report["version"] = ""
-    if differs:
-        report["results"][0].update(verdict="OK", reason="")
+    assert [result["verdict"] for result in report["results"]] == ["SKIP", "CRIT"]
+    for result, (verdict, reason) in zip(report["results"], before):
+        result.update(verdict=verdict, reason=reason)
     (directory / "report.json").write_text(json.dumps(report))
     return nhc("replay", "--compare", str(directory))
 
 
+SAME = ("CRIT", "FileTestFailed")
+MEANT = ("UNKNOWN", "NoTimeService")
+
+
 @pytest.mark.parametrize(
-    ("version", "differs", "status"),
+    ("version", "clock", "file", "status"),
     [
-        (__version__, True, 1), ("0.0.1", True, 3), ("99.0", True, 3), (None, True, 3),
-        (__version__, False, 0), ("0.0.1", False, 0),
+        ("0.0.1", MEANT, SAME, 3), (None, MEANT, SAME, 3), ("99.0", MEANT, SAME, 3), ("99.0", MEANT, ("OK", ""), 3),
+        (__version__, MEANT, SAME, 1), ("0.0.1", MEANT, ("OK", ""), 1), ("0.0.1", ("OK", ""), SAME, 1),
+        ("0.0.1", ("SKIP", "NoTimeService"), SAME, 0), (__version__, ("SKIP", "NoTimeService"), SAME, 0),
     ],
 )  # fmt: skip
-def test_what_another_version_judges_differently_is_told_apart_from_a_fault(tmp_path, version, differs, status):
-    done = recorded_by(tmp_path, version, differs)
+def test_what_is_judged_otherwise_on_purpose_is_told_apart_from_a_fault(tmp_path, version, clock, file, status):
+    """By the version and the table of what was changed on purpose: a fault is one in others' recordings too."""
+    done = recorded_by(tmp_path, version, [clock, file])
     assert done.returncode == status, done.stdout + done.stderr
-    other = [line for line in done.stdout.splitlines() if line.startswith("other version: check_file_test")]
-    said = f"recorded by nhc {version or 'of an unknown version'}, judged by nhc {__version__}"
-    assert (len(other) == 1, said in done.stdout) == (status == 3, status == 3)
-    assert len(done.stdout.splitlines()) == {0: 0, 1: 1, 3: 2}[status]
+    lines = done.stdout.splitlines()
+    meant = [line for line in lines if line.startswith("other version: ")]
+    assert (len(meant) == len(lines)) == (status != 1)
+    assert not any("check_file_test" in line for line in meant) or version == "99.0"
+
+
+def test_each_change_of_a_judgement_names_checks_verdicts_and_a_version():
+    names, reasons = [each.name for each in find_all()], set(runbooks.reasons())
+    verdicts = {*(verdict.name for verdict in Verdict), "none", "*"}
+    for since, check, before, after, why in table("judgements.tsv"):
+        assert fnmatch.filter(names, check), check
+        assert {before.split()[0], after.split()[0]} <= verdicts, (check, before, after)
+        assert since
+        assert why
+        assert compare_versions(since, __version__) <= 0
+        reason = after.partition(" ")[2]
+        assert not reason or "*" in reason or reason in reasons, reason
 
 
 def test_a_recording_says_which_version_made_it(tmp_path):
@@ -299,7 +323,7 @@ def test_a_recording_says_which_version_made_it(tmp_path):
 
 
 def test_a_version_that_is_no_text_is_named(tmp_path):
-    recorded_by(tmp_path, "1.0")
+    recorded_by(tmp_path, "1.0", [MEANT, SAME])
     machine = json.loads((tmp_path / "machine.json").read_text())
     (tmp_path / "machine.json").write_text(json.dumps({**machine, "version": 7}))
     done = nhc("replay", "--compare", str(tmp_path))

@@ -136,6 +136,26 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     assert (status, "no repair is left on the ladder: nhc remedy release n1\n" in out) == (0, True)
 
 
+def test_a_source_of_reports_that_holds_none_is_said_and_one_that_is_not_there_is_a_mistake(site):
+    site.report("n1")
+    empty = site.place / "empty"
+    empty.mkdir()
+    (site.place / "strange").mkdir()
+    (site.place / "strange/n2.txt").write_text("{}")
+    text = site.settings.read_text()
+    more = text.replace(f'["{site.reports}"]', f'["{site.reports}", "{empty}", "{site.place}/strange"]')
+    site.settings.write_text(more)
+    status, _out, err = site.nhc("run", "--once")
+    assert status == 0, err
+    assert f"{empty}: no *.json" in err
+    assert f"{site.place}/strange: 1 file is passed over" in err
+    status, out, _err = site.nhc("doctor", "-f", "json")
+    assert f"{empty}: no *.json" in out
+    site.settings.write_text(text.replace(f'["{site.reports}"]', f'["{site.reports}", "{site.place}/gone"]'))
+    status, _out, err = site.nhc("run", "--once")
+    assert (status, f"{site.place}/gone: No such file" in err) == (1, True)
+
+
 def test_one_round_for_cron_waits_for_the_evidence_that_it_has_begun_to_collect(site):
     """What is collected in the background ends with the process: each run began anew, and none came to a repair."""
     site.report("n1", ("GpuLost", Action.REBOOT))

@@ -6,6 +6,7 @@ import re
 import socket
 import time
 import zlib
+from pathlib import Path
 
 import pytest
 
@@ -16,6 +17,8 @@ from nhc.store.intake import Receipt
 from nhc.store.server.app import INLINE
 from tests.support.intake import OK, XID, Server, packed, report
 from tests.support.waiting import until
+
+ROOT = Path(__file__).resolve().parents[3]
 
 
 def stands(intake, node="n1"):
@@ -300,3 +303,13 @@ def test_each_receipt_has_a_series_before_its_first_report(intake):
     page = intake.get("/metrics")[1]
     for receipt in Receipt:
         assert f'nhc_server_reports_total{{receipt="{receipt.value}"}} ' in page
+
+
+def test_each_reason_for_a_refusal_has_a_series_before_the_first(intake):
+    """All that the server's source refuses for, so that `increase()` sees the first."""
+    places = [*(ROOT / "nhc/store/server").glob("*.py"), *(ROOT / "nhc/core/system").glob("web_*.py")]
+    calls = re.compile(r'(?:RefusedPush\([^,()]+,|\.refuse\(|refused\[)\s*"([a-z]+)"')
+    whys = {why for place in places for why in calls.findall(place.read_text())}
+    assert len(whys) > 10
+    page = intake.get("/metrics")[1]
+    assert [why for why in sorted(whys) if f'nhc_server_refused_total{{why="{why}"}} ' not in page] == []
