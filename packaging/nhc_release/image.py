@@ -20,10 +20,12 @@ from nhc_release.source import Source
 from nhc_release.stage import Stage
 
 INCLUDED = (
-    "python3,base-files,bash,dash,coreutils,grep,sed,util-linux,usr-is-merged,ca-certificates,openssh-client,ipmitool"
+    "python3,base-files,bash,dash,coreutils,grep,sed,util-linux,usr-is-merged,ca-certificates,openssh-client,libssh-4,"
+    "ipmitool"
 )
 """What nhc starts in a container: shells for lines that need one, nsenter and chroot into the node, ssh and ipmitool
-for repairs; certificates for what it asks by HTTPS. usr-is-merged stands for usrmerge, which would bring Perl.
+for repairs, libssh for sweeps; certificates for what it asks by HTTPS. usr-is-merged stands for usrmerge, which would
+bring Perl.
 """
 _NOTE_PACKAGES = """set -e; mkdir -p "$1/var/lib/dpkg/status.d"
 for deb in "$1"/var/cache/apt/archives/*.deb; do

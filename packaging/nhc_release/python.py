@@ -114,7 +114,10 @@ def launchers(tree: Path, top: Path, libraries: str, names: tuple[str, ...] = LA
     """
     for name in names:
         text = (tree / "nhc/core/launch" / name).read_text(encoding="utf-8")
+        if text.startswith("#!/bin/sh\n"):  # it looks for the Python that pip installed for: a package's is known
+            text = f"#!/usr/bin/python3 -S\n{text.partition(_END_OF_SHELL)[2]}"
         head, found, tail = text.partition("\nif sys.path[0] == ")
+        head = f"{head.partition(_UNBLOCKS)[0].rstrip()}\n"
         rest = tail.partition("\ntry:\n")[2]
         if not found or not rest:
             raise BuildError(f"nhc/core/launch/{name} has another form than packaging/nhc_release/python.py knows")
@@ -125,6 +128,8 @@ def launchers(tree: Path, top: Path, libraries: str, names: tuple[str, ...] = LA
         target.chmod(0o755)
 
 
+_UNBLOCKS = '\nif "nhc-sigint" in '
+_END_OF_SHELL = "\n'''\n"
 _HAND_OVER = """\
 if sys.argv[1:3] != ["check", "local"]:
     import os

@@ -14,6 +14,7 @@ from datetime import datetime, timezone
 from pathlib import Path
 from typing import Iterable, List, NamedTuple
 
+from cyclonedx.model import Property
 from cyclonedx.model.bom import Bom, BomMetaData
 from cyclonedx.model.component import Component, ComponentType
 from cyclonedx.model.license import DisjunctiveLicense
@@ -26,25 +27,32 @@ from nhc_release import python
 from nhc_release.commands import BuildError
 from nhc_release.source import Source
 from nhc_release.stage import Stage
+from nhc_release.wheel_libraries import carried
 
 
 class Part(NamedTuple):
-    """One thing that is in an artifact. `kind` is the type of its package URL: pypi or deb."""
+    """One thing that is in an artifact. `kind` is the type of its package URL: pypi or deb.
+
+    `within` is the wheel that carries it along, whose `place` it then has instead.
+    """
 
     kind: str
     name: str
     version: str
     licence: str
+    within: str = ""
+    place: str = ""
 
 
 def python_parts(directory: Path) -> List[Part]:
-    """Every Python package below a directory, by its *.dist-info."""
+    """Every Python package below a directory, by its *.dist-info, and the C libraries that their wheels carry along."""
     found = []
     for one in importlib.metadata.distributions(path=[str(directory)]):
         said = one.metadata
         licence = said["License-Expression"] or said["License"] or ""
         found.append(Part("pypi", said["Name"].lower(), one.version, licence if 0 < len(licence) < 100 else ""))
-    return sorted(found)
+    inside = [Part("generic", one.name, one.version, "", one.wheel, one.purl) for one in carried(directory)]
+    return [*sorted(found), *inside]
 
 
 def debian_parts(layer: Path) -> List[Part]:
@@ -84,11 +92,16 @@ def document(source: Source, subject: str, kind: ComponentType, parts: Iterable[
 
 
 def _component(part: Part) -> Component:
-    place = PackageURL(part.kind, "debian" if part.kind == "deb" else None, part.name, part.version)
+    if part.place:
+        place = PackageURL.from_string(part.place)
+    else:
+        place = PackageURL(part.kind, "debian" if part.kind == "deb" else None, part.name, part.version)
+    reference = f"{part.within}#{place}" if part.within else str(place)  # two wheels may carry the same
+    inside = [Property(name="nodehealth:wheel", value=part.within)] if part.within else None
     licences = [DisjunctiveLicense(name=part.licence)] if part.licence else None
     return Component(
-        name=part.name, version=part.version, type=ComponentType.LIBRARY, purl=place, bom_ref=str(place),
-        licenses=licences,
+        name=part.name, version=part.version, type=ComponentType.LIBRARY, purl=place, bom_ref=reference,
+        licenses=licences, properties=inside,
     )  # fmt: skip
 
 

@@ -6,9 +6,11 @@ Python's own answer is a traceback and, while it imports site, status 1, which a
 from __future__ import annotations
 
 import os
+import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,9 +50,44 @@ def orderly(run):
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_is_interrupted_while_it_loads(tmp_path, launcher, moment):
     path = ROOT / "nhc/core/launch" / launcher
-    flags = path.read_text().partition("\n")[0].split()[1:]  # of its first line, as the kernel passes them
+    first = path.read_text().partition("\n")[0]
+    flags = ["-S"] if first == "#!/bin/sh" else first.split()[1:]  # as its shell, or the kernel, passes them
     words = ["check", "local", "-c", "/dev/null"] if launcher == "nhc" else ["-D", str(tmp_path)]
     orderly(interrupted(tmp_path, [sys.executable, *flags, str(path), *words], moment))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("launcher", "words"), [
+    ("nhc", ["check", "local", "-c", "/dev/null"]),
+    ("nhc-healthcheck", ["-l", "-", "-c", "/dev/null", "MARK_OFFLINE=0"]),
+])  # fmt: skip
+def test_a_program_that_pip_installed_is_interrupted_at_any_moment(tmp_path, launcher, words):
+    """tests/packaging/test_release.py sees that pip writes these first lines."""
+    for name in LAUNCHERS:
+        first, rest = (ROOT / "nhc/core/launch" / name).read_text().split("\n", 1)
+        (tmp_path / name).write_text(f"{first if first == '#!/bin/sh' else f'#!{sys.executable}'}\n{rest}")
+        (tmp_path / name).chmod(0o755)
+    (tmp_path / "linked").symlink_to(tmp_path / launcher)  # as pipx and update-alternatives do it
+    env = {
+        "PATH": os.environ["PATH"],
+        "NHC_STATE_DIR": str(tmp_path / "state"),
+        "PYTHONPATH": f"{ROOT}:{ROOT}/adapters",
+    }
+
+    def begin(program):
+        argv = [tmp_path / program, *words]
+        return subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, cwd=tmp_path)
+
+    at = time.monotonic()
+    whole = begin(launcher)
+    complaint = whole.communicate(timeout=60)[1]
+    length = time.monotonic() - at
+    for number in range(60):
+        process = begin("linked" if number % 10 == 0 else launcher)
+        time.sleep(random.uniform(0, length))  # not a wait: the moment itself
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] in ("", complaint)
+        assert process.returncode in (-signal.SIGINT, 130, whole.returncode)
 
 
 @pytest.mark.thorough

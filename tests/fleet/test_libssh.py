@@ -10,9 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from nhc.fleet.ssh.config import SshConfig
-from nhc.fleet.ssh.host_keys import HostKeys
-from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node, Trouble
 from tests.support import ssh
 from tests.support.run import nhc
@@ -20,6 +17,7 @@ from tests.support.run import nhc
 
 @pytest.fixture(scope="module")
 def server(tmp_path_factory):
+    ssh.need_libssh()
     with ssh.sshd(tmp_path_factory.mktemp("sshd"), more="LogLevel DEBUG1") as running:
         running.trust(["127.0.0.1"])
         yield running
@@ -38,7 +36,7 @@ def clients(server: ssh.Server) -> list[str]:
 def reached(server: ssh.Server, config: Path, **fields: str) -> str:
     """The library that carried a connection, which has done its work."""
     before = len(clients(server))
-    transport = Ssh(SshConfig(str(config)), HostKeys())
+    transport = ssh.by_libssh(config)
     session = transport.connect(Node("127.0.0.1", **fields), soon())
     try:
         stream = session.start("echo said; echo wrong >&2; exit 3", soon())
@@ -124,7 +122,7 @@ def test_a_key_that_is_refused_and_one_that_is_not(server, tmp_path):
     other = ssh.keygen(tmp_path / "other")
     config = config_with(server, tmp_path / "config", f"  IdentityFile {other}")
     before = len(clients(server))
-    transport = Ssh(SshConfig(str(config)), HostKeys())
+    transport = ssh.by_libssh(config)
     for _ in range(2):
         transport.connect(Node("127.0.0.1"), soon()).close()
     used = [client.partition("_")[0] for client in clients(server)[before:]]
@@ -145,13 +143,13 @@ def test_a_server_that_says_no_more(tmp_path, banner, reason):
         config.write_text(f"Host *\n  IdentityFile {identity}\n  IdentitiesOnly yes\n")
         begin = time.monotonic()
         with pytest.raises(Trouble) as caught:
-            Ssh(SshConfig(str(config)), HostKeys(True)).connect(Node(host, port=port), begin + 1.5)
+            ssh.by_libssh(config, accept_new=True).connect(Node(host, port=port), begin + 1.5)
     assert caught.value.reason == reason
     assert time.monotonic() - begin < 40
 
 
 def test_nothing_is_left_open(server):
-    transport = Ssh(SshConfig(str(server.config)), HostKeys())
+    transport = ssh.by_libssh(server.config)
 
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
@@ -178,7 +176,7 @@ def test_the_home_directorys_files_of_ssh_are_not_libsshs_to_read(server, tmp_pa
 def test_a_large_input_and_a_large_output(server):
     """More than a channel's window and a socket's buffer, both ways."""
     data = os.urandom(1 << 20)
-    transport = Ssh(SshConfig(str(server.config)), HostKeys())
+    transport = ssh.by_libssh(server.config)
     session = transport.connect(Node("127.0.0.1"), soon())
     try:
         stream = session.start(f"head -c {len(data)} > /dev/null; head -c {1 << 22} /dev/zero", soon())
@@ -192,7 +190,7 @@ def test_a_large_input_and_a_large_output(server):
 
 
 def test_a_peer_that_dies_in_the_middle(server):
-    session = Ssh(SshConfig(str(server.config)), HostKeys()).connect(Node("127.0.0.1"), soon())
+    session = ssh.by_libssh(server.config).connect(Node("127.0.0.1"), soon())
     stream = session.start("echo first; read go; kill -9 $PPID; sleep 60", soon())
     assert stream.receive(soon()) == b"first\n"
     stream.send(b"go\n", soon())
@@ -203,7 +201,7 @@ def test_a_peer_that_dies_in_the_middle(server):
 
 
 def test_the_deadline_of_a_command_that_says_nothing(server):
-    session = Ssh(SshConfig(str(server.config)), HostKeys()).connect(Node("127.0.0.1"), soon())
+    session = ssh.by_libssh(server.config).connect(Node("127.0.0.1"), soon())
     try:
         stream = session.start("sleep 60", soon())
         with pytest.raises(Trouble) as caught:
@@ -213,14 +211,36 @@ def test_the_deadline_of_a_command_that_says_nothing(server):
         session.close()
 
 
-def test_without_libssh_paramiko_does_it_all(server, tmp_path):
-    """Where there is no wheel of it, it is not installed."""
-    (tmp_path / "ssh.py").write_text("raise ImportError('no wheel of it here')\n")
+@pytest.mark.parametrize("library", [b"", b"no library"])
+def test_without_libssh_paramiko_does_it_all(server, tmp_path, library):
+    """Where the distribution has none, or one that is damaged."""
+    (tmp_path / "libssh.so.4").write_bytes(library)  # the loader looks here first, and no further than a file
     config = tmp_path / "nhc.conf"
     config.write_text("* || check_fs_mount /\n")
     before = len(clients(server))
-    path = os.pathsep.join([str(tmp_path), *sys.path])
     done = nhc("fleet", "check", "-F", server.config, "-w", "127.0.0.1", "-c", config, "--node-dir", tmp_path / "node",
-               env={"PYTHONPATH": path, "XDG_CACHE_HOME": str(tmp_path)}, timeout=60)  # fmt: skip
+               env={"LD_LIBRARY_PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}, timeout=60)  # fmt: skip
     assert done.returncode == 0, done
     assert {client.partition("_")[0] for client in clients(server)[before:]} == {"paramiko"}
+
+
+@pytest.mark.parametrize("kind", ["rsa", "ecdsa", "ed25519"])
+def test_kinds_of_keys(tmp_path, kind):
+    """The user's and the host's; an RSA key signs with SHA-2."""
+    ssh.need_libssh()
+    for name in ("identity", "host_key"):
+        ssh.keygen(tmp_path / "other" / name, kind)
+    with ssh.sshd(tmp_path / "other", more="LogLevel DEBUG1") as other:
+        other.trust(["127.0.0.1"])
+        assert reached(other, other.config) == "libssh"
+
+
+def test_keys_that_are_not_libsshs_to_use(tmp_path):
+    """One with a passphrase, about which nobody is asked, one that is none, a file that is not there."""
+    ssh.need_libssh()
+    from nhc.fleet.ssh import libssh
+
+    locked = tmp_path / "locked"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "secret", "-f", locked], check=True)
+    (tmp_path / "text").write_text("no key\n")
+    assert [libssh.load(str(tmp_path / name)) for name in ("locked", "text", "none", "a\0b")] == [None] * 4

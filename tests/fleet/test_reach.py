@@ -16,7 +16,6 @@ from nhc.fleet.ssh import connection
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
-from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node, Trouble
 from tests.fleet.conftest import HOSTS, aliases
 from tests.support import ssh
@@ -147,11 +146,7 @@ def by_paramiko(config, accept_new=False):
     return Paramiko(SshConfig(str(config)), HostKeys(accept_new))
 
 
-def by_libssh(config, accept_new=False):
-    return Ssh(SshConfig(str(config)), HostKeys(accept_new))
-
-
-@pytest.mark.parametrize("made", [by_paramiko, by_libssh])
+@pytest.mark.parametrize("made", [by_paramiko, ssh.by_libssh])
 def test_a_connection_serves_several_commands(server, made):
     session = made(server.config).connect(Node("127.0.0.1"), time.monotonic() + 10)
     try:
@@ -170,7 +165,7 @@ def say(session, word):
     return found
 
 
-@pytest.mark.parametrize("made", [by_paramiko, by_libssh])
+@pytest.mark.parametrize("made", [by_paramiko, ssh.by_libssh])
 def test_a_thousand_hosts_each_once(server, tmp_path, made):
     """Over real connections, with a light command instead of nhc: that is the machine's, not the sweep's, time."""
     hosts = ssh.addresses(1000)

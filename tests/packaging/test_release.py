@@ -47,7 +47,10 @@ def test_the_wheel_installs_and_runs(release, tmp_path):
     words = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--no-index", "--target", tmp_path, wheel]
     subprocess.run(words, check=True)
     environ = {"PATH": os.environ["PATH"], "PYTHONPATH": str(tmp_path)}
-    argv = [sys.executable, "-S", "-c", "from nhc.cli.main import main; raise SystemExit(main())", "--version"]
+    first = {path.name: path.read_text().partition("\n")[0] for path in (tmp_path / "bin").glob("nhc*")}
+    assert first == {"nhc": "#!/bin/sh", "nhc-healthcheck": "#!/bin/sh", "nhc-prolog": f"#!{sys.executable}",
+                     "nhc-epilog": f"#!{sys.executable}"}  # fmt: skip
+    argv = [tmp_path / "bin" / "nhc", "--version"]
     done = subprocess.run(argv, capture_output=True, text=True, env=environ, check=False)
     assert (done.stdout, done.stderr) == (f"nhc {release.version}\n", "")
 
@@ -78,6 +81,7 @@ def test_the_sboms_name_what_is_there(release):
     locked = (Path(source.ROOT) / "packaging/libraries.txt").read_text()
     aiohttp = next(one for one in libraries if one.startswith("pkg:pypi/aiohttp@"))
     assert f"aiohttp=={aiohttp.rpartition('@')[2]} " in locked
+    assert [one for one in libraries if one.startswith("pkg:generic/openssl@")]  # inside a wheel
     image = components(release, "nodehealth-image")
     assert node | libraries < image
     assert [one for one in image if one.startswith("pkg:deb/debian/python3.11@")]

@@ -7,17 +7,21 @@ a mount namespace where root's shell profile is empty: a slow profile would be m
 from __future__ import annotations
 
 import contextlib
+import importlib
 import os
 import shutil
 import socket
 import subprocess
 import threading
 from pathlib import Path
-from typing import Callable, Iterator, List, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Callable, Iterator, List, Optional, Sequence, Tuple
 
 from tests.support.ports import free_port
-from tests.support.require import need
+from tests.support.require import missing, need
 from tests.support.waiting import until
+
+if TYPE_CHECKING:
+    from nhc.fleet.ssh.transport_ssh import Ssh
 
 SSHD = shutil.which("sshd") or ("/usr/sbin/sshd" if os.path.exists("/usr/sbin/sshd") else None)
 
@@ -42,6 +46,24 @@ LogLevel ERROR
 PrintMotd no
 Subsystem sftp internal-sftp
 """
+
+
+def need_libssh() -> None:
+    """Go on only where the distribution has libssh."""
+    try:
+        importlib.import_module("nhc.fleet.ssh.libssh_calls")
+    except ImportError as error:
+        missing("libssh", f"package libssh-4: {error}")
+
+
+def by_libssh(config: Path, accept_new: bool = False) -> Ssh:
+    """The transport that has libssh for plain connections."""
+    need_libssh()
+    from nhc.fleet.ssh.config import SshConfig
+    from nhc.fleet.ssh.host_keys import HostKeys
+    from nhc.fleet.ssh.transport_ssh import Ssh
+
+    return Ssh(SshConfig(str(config)), HostKeys(accept_new))
 
 
 class Server:
@@ -69,9 +91,10 @@ class Server:
             file.writelines(f"[{name}]:{self.port} {key or self.public_host_key}\n" for name in names)
 
 
-def keygen(path: Path) -> Path:
-    """An ed25519 key pair at `path`."""
-    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-C", "", "-f", str(path)], check=True)
+def keygen(path: Path, kind: str = "ed25519") -> Path:
+    """A key pair at `path`."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    subprocess.run(["ssh-keygen", "-q", "-t", kind, "-N", "", "-C", "", "-f", str(path)], check=True)
     return path
 
 

@@ -10,35 +10,21 @@ from __future__ import annotations
 
 import base64
 import os
-import struct
 from typing import List, Optional
 
-import ssh.key  # type: ignore[import-not-found,import-untyped,unused-ignore]
-import ssh.options as options  # type: ignore[import-not-found,import-untyped,unused-ignore]
-from ssh.channel import Channel  # type: ignore[import-not-found,import-untyped,unused-ignore]
-from ssh.exceptions import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
-    EOF,
-    AuthenticationDenied,
-    AuthenticationPartial,
-    BaseSSHError,
-)
-from ssh.key import SSHKey  # type: ignore[import-not-found,import-untyped,unused-ignore]
-from ssh.session import Session  # type: ignore[import-not-found,import-untyped,unused-ignore]
-
 from nhc.core.model import printable
+from nhc.fleet.ssh import libssh_calls as calls
 from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.known_hosts import Key
+from nhc.fleet.ssh.libssh_calls import Channel, Connection, PrivateKey, SshError
 from nhc.fleet.transport import Trouble, left, passed
 
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,aes192-ctr,aes128-ctr"
 """The cheapest safe cipher first, as with paramiko: processors have instructions for it."""
 KEPT = 4096
 """Bytes of standard error that are kept."""
-_LONG = struct.Struct("l")
-"""Numbers as `ssh_options_set` reads them from memory: ssh-python's own way to set one passes an int for a long."""
-
 _ROUNDED = 0.005
 """Seconds more than are left: libssh counts whole milliseconds, and must not give up before the deadline."""
 
@@ -47,43 +33,63 @@ class NotPlain(Exception):
     """The connection needs more than libssh does here."""
 
 
-def load(path: str) -> Optional[SSHKey]:
+_KINDS = ("ssh-ed25519", "ssh-rsa", "ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521")
+"""Private keys that are in their files: libssh reads a token's (sk-*) as well, and cannot sign with it."""
+
+
+def load(path: str) -> Optional[PrivateKey]:
     """The private key in a file; None where libssh cannot use it as it is."""
     try:
-        return ssh.key.import_privkey_file(path)
-    except BaseSSHError:
+        key = PrivateKey(path)
+        return key if _kind(key.public()) in _KINDS else None
+    except SshError:
         return None
 
 
-def connect(route: Route, key: SSHKey, host_keys: HostKeys, deadline: float) -> LibsshSession:
+def connect(route: Route, key: PrivateKey, host_keys: HostKeys, deadline: float) -> LibsshSession:
     """A session that is logged in. Raises Trouble, and NotPlain where paramiko is to do it."""
     known = host_keys.known(route)
-    sock = tcp.connect(route.host, route.port, deadline)
-    session = Session()
-    session.set_socket(sock.detach())  # libssh closes it
-    _configure(session, route, known)
-    limit(session, deadline)
+    connection = Connection()
     try:
-        session.connect()
-    except BaseSSHError as error:
-        raise _no_handshake(session, _text(error), deadline) from None
-    host_keys.verify(_host_key(session), known, route)
-    limit(session, deadline)
-    try:
-        session.userauth_publickey(key)
-    except (AuthenticationDenied, AuthenticationPartial) as error:
-        raise NotPlain(_text(error)) from None
-    except BaseSSHError as error:
-        if not passed(deadline):
-            raise Trouble("ConnectionLost", f"the login broke off: {_text(error)}", passing=True) from None
+        sock = tcp.connect(route.host, route.port, deadline)
+        try:
+            _configure(connection, route, known)
+            connection.take(sock.detach())
+        finally:
+            sock.close()  # where libssh did not take it
+        limit(connection, deadline)
+        try:
+            connection.connect()
+        except SshError as error:
+            raise _no_handshake(connection, _text(error), deadline) from None
+        host_keys.verify(_host_key(connection), known, route)
+        _login(connection, route, key, deadline)
+    except BaseException:
+        connection.close()
+        raise
+    return LibsshSession(connection)
+
+
+def _login(connection: Connection, route: Route, key: PrivateKey, deadline: float) -> None:
+    result = calls.LATER
+    while result == calls.LATER and not passed(deadline):
+        limit(connection, deadline)
+        result = connection.login(key)
+    if result == calls.LOGGED_IN and not passed(deadline):
+        return
+    complaint = _text(connection.error())
+    if result in (calls.DENIED, calls.PARTIAL):
+        raise NotPlain(complaint)
     if passed(deadline):
         raise Trouble("HungLogin", f"{route.user}: the login did not end in time")
-    return LibsshSession(session)
+    if connection.connected():  # it is libssh that could not go on
+        raise NotPlain(complaint)
+    raise Trouble("ConnectionLost", f"the login broke off: {complaint}", passing=True)
 
 
-def _no_handshake(session: Session, complaint: str, deadline: float) -> Exception:
+def _no_handshake(connection: Connection, complaint: str, deadline: float) -> Exception:
     """Why there is no connection: what went wrong, or that the two sides could not agree, which paramiko may."""
-    banner = session.get_serverbanner() is not None
+    banner = connection.has_banner()
     if passed(deadline) or "imeout" in complaint:  # libssh's own clock runs while this process is late
         if banner:
             return Trouble("HandshakeTimeout", "the SSH handshake did not end in time")
@@ -96,21 +102,21 @@ def _no_handshake(session: Session, complaint: str, deadline: float) -> Exceptio
     return Trouble("ConnectionLost", f"it closed the connection before its banner: {complaint}", passing=True)
 
 
-def _configure(session: Session, route: Route, known: List[Key]) -> None:
+def _configure(connection: Connection, route: Route, known: List[Key]) -> None:
     try:
-        session.options_set(options.PROCESS_CONFIG, b"\0")  # ssh_config is read by us, for all libraries alike
-        for files in (options.KNOWNHOSTS, options.GLOBAL_KNOWNHOSTS):
-            session.options_set(files, os.devnull)  # it would read them for every host
-        session.options_set(options.SSH_DIR, "/")  # nor ask the system for a home directory
-        session.options_set(options.HOST, route.host)
-        session.options_set(options.USER, route.user)
-        session.options_set(options.CIPHERS_C_S, route.ciphers or CIPHERS)
-        session.options_set(options.CIPHERS_S_C, route.ciphers or CIPHERS)
+        connection.set(calls.PROCESS_CONFIG, b"\0")  # ssh_config is read by us, for all libraries alike
+        for files in (calls.KNOWN_HOSTS, calls.GLOBAL_KNOWN_HOSTS):
+            connection.set(files, os.devnull)  # it would read them for every host
+        connection.set(calls.SSH_DIR, "/")  # nor ask the system for a home directory
+        connection.set(calls.HOST, route.host)
+        connection.set(calls.USER, route.user)
+        connection.set(calls.CIPHERS_OUT, route.ciphers or CIPHERS)
+        connection.set(calls.CIPHERS_IN, route.ciphers or CIPHERS)
         if route.kex:
-            session.options_set(options.KEY_EXCHANGE, route.kex)
+            connection.set(calls.KEY_EXCHANGE, route.kex)
         if known:
-            session.options_set(options.HOSTKEYS, ",".join(_algorithms(known)))
-    except BaseSSHError as error:
+            connection.set(calls.HOST_KEYS, ",".join(_algorithms(known)))
+    except SshError as error:
         raise NotPlain(_text(error)) from None
 
 
@@ -120,61 +126,58 @@ def _algorithms(known: List[Key]) -> List[str]:
     return [name for kind in kinds for name in (("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,))]
 
 
-def _host_key(session: Session) -> Key:
-    """The server's key: its type is the first string of its blob (RFC 4253 section 6.6)."""
-    text: str = session.get_server_publickey().export_pubkey_base64().decode()
+def _host_key(connection: Connection) -> Key:
+    text = connection.host_key()
+    return _kind(text), text
+
+
+def _kind(text: str) -> str:
+    """The type of a key, by its base64: the first string of its blob (RFC 4253 section 6.6)."""
     blob = base64.b64decode(text)
-    return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", "replace"), text
+    return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", "replace")
 
 
-def limit(session: Session, deadline: float) -> None:
-    """Have the session's next call end by the deadline. Raises Trouble where that has passed."""
-    seconds = left(deadline) + _ROUNDED
-    whole = int(seconds)
-    session.options_set(options.TIMEOUT, _LONG.pack(whole))
-    session.options_set(options.TIMEOUT_USEC, _LONG.pack(int((seconds - whole) * 1e6)))
+def limit(connection: Connection, deadline: float) -> None:
+    """Have the connection's next call end by the deadline. Raises Trouble where that has passed."""
+    connection.limit(left(deadline) + _ROUNDED)
 
 
 class LibsshStream:
     """A command in a channel."""
 
-    def __init__(self, session: Session, channel: Channel) -> None:
-        self.session: Optional[Session] = session
+    def __init__(self, channel: Channel) -> None:
         self.channel: Optional[Channel] = channel
         self.complaints = b""
 
     def send(self, data: bytes, deadline: float) -> None:
         try:
             while data and self.channel is not None:
-                limit(self.session, deadline)
-                _status, written = self.channel.write(data)
-                data = data[written:]
-        except BaseSSHError:
+                limit(self.channel.connection, deadline)
+                data = data[self.channel.write(data) :]
+        except SshError:
             return  # it has ended: what it said is still to be read
 
     def receive(self, deadline: float) -> bytes:
         while self.channel is not None:
             try:
-                _size, data = self.channel.read_timeout(1 + int(left(deadline) * 1000), 65536)
-            except EOF:
-                return b""
-            except BaseSSHError as error:
+                data = self.channel.read(65536, 1 + int(left(deadline) * 1000))
+            except SshError as error:
                 raise Trouble("ConnectionLost", f"the connection broke: {_text(error)}", passing=True) from None
             if data:
-                return bytes(data)
+                return data
             self.complaint()  # where it waits to be read, libssh does not call this the end
-            if self.channel.is_eof() or self.channel.is_closed():
+            if self.channel.ended():
                 return b""
         return b""
 
     def complaint(self) -> str:
         try:
             while self.channel is not None:
-                _size, data = self.channel.read_nonblocking(KEPT, True)
+                data = self.channel.read_complaints(KEPT)
                 if not data:
                     break
                 self.complaints = (self.complaints + data)[-KEPT:]
-        except BaseSSHError:
+        except SshError:
             pass
         return self.complaints.decode(errors="replace")
 
@@ -182,35 +185,35 @@ class LibsshStream:
         """Let libssh free the channel: before its session, which would free it too."""
         if self.channel is not None:
             self.complaint()
-            self.channel = self.session = None
+            self.channel = None
 
 
 class LibsshSession:
     """A connection that is logged in. Commands share it."""
 
-    def __init__(self, session: Session) -> None:
-        self._session: Optional[Session] = session
+    def __init__(self, connection: Connection) -> None:
+        self._connection: Optional[Connection] = connection
         self._streams: List[LibsshStream] = []
 
     def start(self, command: str, deadline: float) -> LibsshStream:
-        session = self._session
-        if session is None:
+        connection = self._connection
+        if connection is None:
             raise Trouble("ConnectionLost", "the session is closed")
-        limit(session, deadline)
+        limit(connection, deadline)
         try:
-            channel = session.channel_new()
-            channel.open_session()
-            limit(session, deadline)
-            channel.request_exec(command)
-        except BaseSSHError as error:
+            channel = Channel(connection)
+            channel.open()
+            limit(connection, deadline)
+            channel.start(command)
+        except SshError as error:
             if passed(deadline):
                 raise Trouble("HungLogin", "logged in, but the server opens no session") from None
-            if session.is_connected():
+            if connection.connected():
                 raise Trouble("SessionRefused", f"the server opens no session: {_text(error)}") from None
             raise Trouble("ConnectionLost", f"the connection broke: {_text(error)}", passing=True) from None
         if passed(deadline):
             raise Trouble("HungLogin", "logged in, but the server opens no session")
-        stream = LibsshStream(session, channel)
+        stream = LibsshStream(channel)
         self._streams.append(stream)
         return stream
 
@@ -219,10 +222,8 @@ class LibsshSession:
         for stream in self._streams:
             stream.close()
         self._streams.clear()
-        self._session = None
+        self._connection = None
 
 
-def _text(error: BaseException) -> str:
-    """What libssh said: the last of what its exceptions carry."""
-    text = error.args[-1] if error.args else ""
-    return printable(text.decode(errors="replace") if isinstance(text, bytes) else str(text), 200)
+def _text(error: SshError) -> str:
+    return printable(str(error), 200)
