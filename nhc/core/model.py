@@ -7,9 +7,7 @@ before every job.
 
 from __future__ import annotations
 
-from enum import Enum, IntEnum
-
-from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.light import TYPE_CHECKING, Enum, IntEnum, NamedTuple
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional, Tuple

@@ -68,6 +68,8 @@ class State:
         path = f"{self.directory}/{name}.json"
         try:
             content = _read(path)
+            if content == b"{}":
+                return {}
             import json  # only where there is something to remember: most nodes have nothing
 
             value = json.loads(content.decode())
@@ -92,15 +94,21 @@ class State:
             pass
 
     def save(self, name: str, value: Dict[str, Any]) -> None:
-        """Replace the object called `name`, so that a reader sees the old one or the new one whole."""
+        """Replace the object called `name`, so that a reader sees the old one or the new one whole.
+
+        An empty one has no file.
+        """
         self._memory[name] = value
         if not self.usable():
             return
-        import json
-
         path = f"{self.directory}/{name}.json"
         try:
-            whole_file.write(path, json.dumps(value, separators=(",", ":")).encode())
+            if value:
+                import json
+
+                whole_file.write(path, json.dumps(value, separators=(",", ":")).encode())
+            else:  # an empty state is no file: each run that finds one would load the reader of JSON
+                _remove(path)
             self._unsaved.pop(name, None)
         except OSError as error:
             self._warn(f"{path}: {error.strerror}: not remembered")
@@ -253,6 +261,13 @@ class State:
     def _warn(self, text: str) -> None:
         if text not in self.warnings:
             self.warnings.append(text)
+
+
+def _remove(path: str) -> None:
+    try:
+        os.unlink(path)
+    except FileNotFoundError:
+        pass
 
 
 def _read(path: str) -> bytes:

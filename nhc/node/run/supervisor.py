@@ -19,7 +19,6 @@ from __future__ import annotations
 import os
 import select
 import time
-from collections import deque
 
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.system import children
@@ -84,7 +83,7 @@ class Supervisor:
         self.workers: Dict[int, Worker] = {}
         self.poll = select.poll()
         self.look = LOOK
-        self.serial_queue = deque(number for number, task in enumerate(tasks) if task.serial)
+        self.serial_queue = [number for number, task in enumerate(tasks) if task.serial]
         self.serial_completed: List[int] = []
         self.next = followers(tasks)
         self.unclaimed = {n for n, task in enumerate(tasks) if not task.serial} - set(self.next.values())
@@ -201,7 +200,7 @@ class Supervisor:
     def _order_serial(self) -> None:
         """Give the serial worker its next task once every task before it has ended."""
         while self.serial_queue and self.serial_queue[0] in self.done:
-            self.serial_queue.popleft()
+            self.serial_queue.pop(0)
         if not self.serial_queue or self.serial_queue[0] > self.stop_after:
             return
         number = self.serial_queue[0]
