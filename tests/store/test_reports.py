@@ -344,7 +344,7 @@ def test_more_problems_than_anybody_reads_are_bounded_the_worst_kept(store):
 CHECKS = ("check_a", "check_b")
 RESULTS = st.lists(
     st.builds(
-        result, st.sampled_from(CHECKS), st.sampled_from(Verdict), st.sampled_from(["R1", "R2"]),
+        result, st.sampled_from(CHECKS), st.sampled_from(list(Verdict)), st.sampled_from(["R1", "R2"]),
         st.sampled_from(["", "t1"]),
     ),
     min_size=1, max_size=4,

@@ -15,8 +15,8 @@ METRICS = st.builds(
     Metric, WORDS, st.one_of(st.integers(-(2**50), 2**50), st.floats(allow_nan=False, allow_infinity=False)), WORDS
 )
 OUTCOMES = st.builds(
-    Outcome, st.sampled_from(Verdict), st.sampled_from(["", "GpuLost", "Xid79"]), WORDS, WORDS,
-    st.lists(METRICS, max_size=3).map(tuple), st.sampled_from(Action), st.lists(WORDS, max_size=3).map(tuple),
+    Outcome, st.sampled_from(list(Verdict)), st.sampled_from(["", "GpuLost", "Xid79"]), WORDS, WORDS,
+    st.lists(METRICS, max_size=3).map(tuple), st.sampled_from(list(Action)), st.lists(WORDS, max_size=3).map(tuple),
 )  # fmt: skip
 RESULTS = st.builds(
     CheckResult, st.sampled_from(["check_a", "check_b"]), OUTCOMES, st.floats(0, 1e6), WORDS, WORDS,

@@ -15,7 +15,7 @@ from nhc.marks.ports.marks import DRASTIC, mark_of, mark_text, may_clear, may_ma
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=400)
 
 
-@given(texts, st.sampled_from(Action), st.none() | st.integers(0, 4_000_000_000))
+@given(texts, st.sampled_from(list(Action)), st.none() | st.integers(0, 4_000_000_000))
 @example("ends like ours [action: reboot] [since: 2020-01-01T00:00:00Z]", Action.NONE, None)
 @example("", Action.REPLACE, 0)
 @example("[action: reboot]", Action.NONE, 5)
