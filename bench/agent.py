@@ -92,14 +92,14 @@ class Agent:
         self.env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
         self.env["NHC_STATE_DIR"] = f"{directory}/state"
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "nhc", "agent", "run", "-s", str(directory / "agent.toml")], env=self.env
+            [sys.executable, "-m", "nhc", "serve", "agent", "-s", str(directory / "agent.toml")], env=self.env
         )
         while not self.status().get("checks") or any(check["age"] is None for check in self.status()["checks"]):
             time.sleep(0.1)
 
     def status(self) -> Dict[str, object]:
         done = subprocess.run(
-            [sys.executable, "-m", "nhc", "agent", "status", "-f", "json"],
+            [sys.executable, "-m", "nhc", "status", "agent", "-f", "json"],
             env=self.env,
             capture_output=True,
             check=False,

@@ -2,8 +2,8 @@
 
     python bench/kmsg_to_taint.py [--samples 1000] [--every 1s] [--busy] [--npd BINARY]
 
-One machine runs it all: a control plane, `nhc agent run` with its Kubernetes sink for one node, `nhc kubernetes
-controller`, and this script, which writes the line and watches the node. The agent judges the node, the kernel log
+One machine runs it all: a control plane, `nhc serve agent` with its Kubernetes sink for one node, `nhc serve
+kubernetes`, and this script, which writes the line and watches the node. The agent judges the node, the kernel log
 among it, in a round of checks every second all the while. The line is marked as a drill, and ended, with every sample.
 Limits on an idle machine: p50 30 ms, p99 100 ms, most 250 ms; with `--busy`, which keeps every core busy, p99 400 ms.
 Printed beside bare patches through the same server between the same samples, and, with `--npd`, beside
@@ -60,7 +60,7 @@ def unlimited() -> Iterator[None]:
 
 
 class Agent:
-    """`nhc agent run` as a process of its own, with a round of two checks every so often, and the Kubernetes sink."""
+    """`nhc serve agent` as a process of its own, with a round of two checks every so often, and the Kubernetes sink."""
 
     def __init__(self, directory: Path, kubeconfig: Path, every: str) -> None:
         directory.mkdir()
@@ -79,7 +79,7 @@ class Agent:
         }
         with self.log.open("wb") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nhc", "agent", "run", "-s", str(directory / "agent.toml")],
+                [sys.executable, "-m", "nhc", "serve", "agent", "-s", str(directory / "agent.toml")],
                 env=self.env,
                 stdout=log,
                 stderr=log,
@@ -87,7 +87,7 @@ class Agent:
 
     def nhc(self, *words: str) -> str:
         done = subprocess.run(
-            [sys.executable, "-m", "nhc", "agent", *words], env=self.env, capture_output=True, text=True, check=False
+            [sys.executable, "-m", "nhc", *words], env=self.env, capture_output=True, text=True, check=False
         )
         return done.stdout
 
@@ -124,9 +124,9 @@ def await_start(client: Client, agent: Agent, manager: subprocess.Popen[bytes], 
             if process.poll() is not None:
                 raise SystemExit(f"a process ended with status {process.returncode}:\n{said.read_text()}")
         if time.monotonic() > deadline:
-            said = f"{conditions(client)}\n{agent.nhc('status')}\n{agent.log.read_text()}\n{log.read_text()}"
+            said = f"{conditions(client)}\n{agent.nhc('status', 'agent')}\n{agent.log.read_text()}\n{log.read_text()}"
             raise SystemExit(f"not well within {within:.0f} s: {said}")
-        agent.nhc("ack", "--all")
+        agent.nhc("ack", "agent", "--all")
         time.sleep(0.2)
 
 

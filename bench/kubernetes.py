@@ -107,7 +107,7 @@ def controller(kubeconfig: Path, directory: Path, more: str = "") -> subprocess.
     policy, settings = directory / "policy.toml", directory / "kubernetes.toml"
     policy.write_text('apply = true\n[bounds.fleet]\nout = "100%"\n')
     settings.write_text(f'policy = "policy.toml"\nnamespace = "nhc-system"\n{more}')
-    argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--settings", str(settings)]
+    argv = [sys.executable, "-m", "nhc", "serve", "kubernetes", "--settings", str(settings)]
     environment = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
     with (directory / "controller.log").open("wb") as log:
         return subprocess.Popen(

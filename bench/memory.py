@@ -58,7 +58,7 @@ class Agent:
             f'listen = ["127.0.0.1:{self.port}"]\n[events]\npath = "{directory}/events"\n{more}'
         )
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}"}
-        argv = [sys.executable, "-m", "nhc", "agent", "run", "-s", str(directory / "agent.toml")]
+        argv = [sys.executable, "-m", "nhc", "serve", "agent", "-s", str(directory / "agent.toml")]
         self.process = subprocess.Popen(argv, env=env)
         while not self.rounds():
             time.sleep(0.1)

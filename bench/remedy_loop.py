@@ -2,9 +2,9 @@
 
     python bench/remedy_loop.py [--nodes 200] [--boot 0s] [--every 1s] [--short]
 
-Real are the API server, etcd, the controllers (evictions within budgets, Jobs) and `nhc remedy run` with its store; the
-kubelets are kwok's. A reboot is as long as `--boot`: then the node says another boot id and is healthy. Each node has
-one pod of work, which is evicted before its repair; evidence is the node's report, proof one second of health.
+Real are the API server, etcd, the controllers (evictions within budgets, Jobs) and `nhc serve remedy` with its store;
+the kubelets are kwok's. A reboot is as long as `--boot`: then the node says another boot id and is healthy. Each node
+has one pod of work, which is evicted before its repair; evidence is the node's report, proof one second of health.
 NVSentinel publishes 70 s (P50) for the same: 200 nodes of kwok's at once, from detection to back in service, their
 reboots simulated.
 Reports the seconds of each step, p50 and the last, and of the whole. Limit: p50 of the whole, less `--boot`, 70 s.
@@ -215,7 +215,7 @@ def main() -> int:
                                             digest="0" * 64, space=SPACE))  # fmt: skip
         log = stack.enter_context((directory / "remedy.log").open("wb"))
         env = {"PATH": os.environ["PATH"], "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": name}
-        argv = [sys.executable, "-m", "nhc", "remedy", "run", "--settings", str(settings)]
+        argv = [sys.executable, "-m", "nhc", "serve", "remedy", "--settings", str(settings)]
         loop = subprocess.Popen(argv, stdout=log, stderr=log, env=env)
         stack.callback(loop.wait, 60)
         stack.callback(loop.send_signal, signal.SIGTERM)

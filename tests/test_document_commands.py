@@ -63,28 +63,29 @@ RUN = {
     "nhc unmute": Run(),
     "nhc ack": Run(),
     "dmesg | nhc log classify": Run(),
-    "nhc deep simulate": Run(),
+    "nhc simulate deep": Run(),
     "nhc deep sweep --dry-run": Run(more="--topology ''"),
     "nhc log": Run(),
     "nhc store": Run(),
-    "nhc server token": Run(),
+    "nhc token node": Run(),
     "nhc inject --list": Run(),
-    "nhc deep list": Run(),
+    "nhc list suites": Run(),
     "nhc profile": Run({0, 3}),  # 3: this machine is of no known type
+    "nhc show profile": Run({0, 3}),
+    "nhc list profiles": Run(),
     "nhc record": Run(JUDGES),
     "nhc replay": Run(JUDGES),
     "nhc replay --compare": Run(),
     "nhc fleet check -w": Run(JUDGES, "--transport local --shards 1 --pyz $PYZ --node-dir $PLACE/node", times=2),
     "nhc fleet diff": Run({0, 1}),
-    "nhc slurm sync": Run({0, 1}, "--rest $REST --ledger $PLACE/ledger --patience 0s"),
+    "nhc sync slurm": Run({0, 1}, "--rest $REST --ledger $PLACE/ledger --patience 0s"),
     "echo 'NHC_WATCH_ONLY=1'": Run(),
 }
 
 #: What is not run, by how it begins, and why.
 NOT_RUN = {
-    "nhc server run": "runs until it is ended: tests/store/server",
+    "nhc serve": "runs until it is ended: tests/store/server, tests/console, tests/remedy, tests/jobs, tests/adapters",
     "nhc demo": "runs until it is ended: tests/lab/demo",
-    "nhc console run": "runs until it is ended: tests/console",
     "nhc top": "runs until it is ended: tests/console/top",
     "make ": "makes the environment that this runs in; `make -n` says that the target is there",
     ".venv/bin/python -m pytest": "runs this; its files and markers are looked up",
@@ -104,20 +105,28 @@ NOT_RUN = {
     "ansible-galaxy": "installs: a build tries it, packaging/nhc_release/collection.py",
     "ssh-keygen -Y verify": "needs a release: tests/packaging/test_signing.py runs these words",
     "sha256sum": "needs a release: tests/packaging/test_signing.py",
-    "nhc deep sweep -n": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
+    "nhc deep sweep -w": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
     "nhc deep sweep --job": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
     "nhc deep sweep --continuous": "runs for ever: tests/deep/test_continuous.py",
     "nhc deep sweep --window": "needs a Slurm cluster: tests/adapters/test_slurm_sweep.py",
     "nhc deep due": "needs a store: tests/adapters/test_slurm_sweep.py, tests/store/server/test_deep_results.py",
-    "nhc deep status": "needs a store with a sweep: tests/adapters/test_slurm_sweep.py, tests/faults",
-    "nhc deep show": "needs a store with a sweep: tests/faults",
+    "nhc status deep": "needs a store with a sweep: tests/adapters/test_slurm_sweep.py, tests/faults",
+    "nhc show sweep": "needs a store with a sweep: tests/faults",
     "nhc deep history": "needs a store with a sweep: tests/adapters/test_slurm_sweep.py",
     "nhc kubernetes": "needs a cluster: tests/adapters/kubernetes",
     "nhc deep run": "loads the machine for minutes: tests/deep",
     "nhc deep restore": "may put something back on this machine: tests/deep",
     "nhc deep calibrate": "needs the reports of a fleet: tests/deep",
     "nhc job": "acts on jobs by its own settings and store: tests/jobs, tests/adapters, tests/cli",
-    "nhc remedy": "acts on nodes by its own settings and store: tests/remedy, tests/cli",
+    "nhc approve": "needs an episode that waits: tests/remedy",
+    "nhc doctor": "needs what it looks at: tests/remedy, tests/adapters",
+    "nhc drill": "plays for minutes, or on a real node: tests/lab, tests/adapters/test_slurm_drill.py",
+    "nhc hold": "acts on nodes by its own settings and store: tests/remedy",
+    "nhc list episodes": "needs a store with episodes: tests/remedy",
+    "nhc show episode": "needs a store with an episode: tests/remedy",
+    "nhc simulate remedy": "needs a store with a history: tests/remedy/commands/test_remedy.py",
+    "nhc status": "needs what it shows: tests/remedy, tests/jobs, tests/adapters",
+    "nhc sync kubernetes": "needs a cluster: tests/adapters/kubernetes",
     "nhc job watch": "needs the log of a job: tests/jobs/test_watch.py",
     "nhc gate": "takes nodes out of service: tests/remedy/gates, tests/adapters/test_slurm_gate.py",
     "nhc spares": "acts on nodes by its own settings and store: tests/remedy/spares, tests/adapters",
@@ -526,9 +535,9 @@ def test_the_judgement_is_not_blind():
     assert "no command 'remdy'" in wrong_usage(["remdy"])
     assert wrong_usage(["check", "local", "--format", "yml"])
     assert wrong_usage(["check", "local", "a"])
-    assert of_nhc("echo x | nhc list && kubectl exec -- nhc agent status; nhc-prolog") == [
+    assert of_nhc("echo x | nhc list && kubectl exec -- nhc status agent; nhc-prolog") == [
         ["list"],
-        ["agent", "status"],
+        ["status", "agent"],
     ]
     assert not Block("p", 1, "some output\nof a run").commands()
     with tempfile.TemporaryDirectory() as directory, pytest.raises(AssertionError):
@@ -547,7 +556,7 @@ def bare_sets(command: str) -> list[str]:
 
 def test_a_bare_set_is_seen():
     assert bare_sets("nhc fleet check -w gpu[001-128]") == ["gpu[001-128]"]
-    assert bare_sets("nhc deep sweep -n 'gpu[001-064]' --rails \"mlx5_[0-7]\"") == []
+    assert bare_sets("nhc deep sweep -w 'gpu[001-064]' --rails \"mlx5_[0-7]\"") == []
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda path: path.name)

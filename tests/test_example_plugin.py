@@ -98,7 +98,7 @@ def test_its_sink_is_told_by_the_agent(plugin):
     )
     with open(base / "agent.log", "wb") as log:
         agent = subprocess.Popen(
-            [plugin.python, "-m", "nhc", "agent", "run", "-s", base / "agent.toml"], env=plugin.env(), cwd=base,
+            [plugin.python, "-m", "nhc", "serve", "agent", "-s", base / "agent.toml"], env=plugin.env(), cwd=base,
             stdout=log, stderr=log,
         )  # fmt: skip
     try:

@@ -197,7 +197,7 @@ def server(place):
 
 def console(place):
     settings = put(place.base / "console.toml", f'store = "{place.url}"\nlisten = "{place.listen}"\n')
-    process = place.start("console", "run", "--settings", settings)
+    process = place.start("serve", "console", "--settings", settings)
     place.listening("/healthz")
 
     def work(count):
@@ -208,7 +208,7 @@ def console(place):
 
 
 def remedy(place):
-    process = place.start("remedy", "run", "-s", place.remedy_settings(), "--listen", place.listen)
+    process = place.start("serve", "remedy", "-s", place.remedy_settings(), "--listen", place.listen)
     place.listening()
     return process, lambda count: place.rounds("nhc_remedy_rounds_total", max(3, count // NODES))
 
@@ -239,7 +239,7 @@ def notices(place):
         place.base / "notices.toml",
         f'store = "{place.url}"\nevery = "0.1s"\n[channels.hook]\nkind = "alertmanager"\nurl = "http://127.0.0.1:9"\n',
     )
-    process = place.start("notices", "run", "-s", settings, "--listen", place.listen)
+    process = place.start("serve", "notices", "-s", settings, "--listen", place.listen)
     place.listening()
     return process, lambda count: place.rounds("nhc_notices_rounds_total", count // 10)
 
@@ -250,7 +250,7 @@ def job(place):
         f'store = "{place.url}"\nevery = "1s"\n[controllers.slurm]\n'
         f'conf = "{no_slurm(DoorPlace(place.base, place.base))}"\ntimeout = "1s"\n',
     )
-    process = place.start("job", "run", "-s", settings, "--listen", place.listen)
+    process = place.start("serve", "job", "-s", settings, "--listen", place.listen)
     place.listening()
 
     def work(count):
@@ -330,7 +330,7 @@ def top(place):
 def controller(place):
     peer = Peer("list")
     door = DoorPlace(place.base, place.base, peer.address)
-    process = place.start(*_kube("controller")(door), "--listen", place.listen)
+    process = place.start(*_kube("serve", "kubernetes")(door), "--listen", place.listen)
     place.listening()
 
     def work(count):
@@ -341,7 +341,7 @@ def controller(place):
 
 
 def demo(place):
-    process = place.start("demo", "--faults", "0", "--listen", place.listen, "--nodes", "64")
+    process = place.start("demo", "--faults", "0", "--listen", place.listen, "--size", "64")
     place.listening("/healthz")
 
     def work(count):

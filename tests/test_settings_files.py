@@ -36,9 +36,9 @@ def test_it_is_one_line(tmp_path, load, content, said):
 def test_the_command_ends_as_with_any_mistake(tmp_path):
     path = tmp_path / "agent.toml"
     path.write_bytes(b"\xff\xfe")
-    done = nhc("agent", "run", "--check-settings", "-s", path)
+    done = nhc("serve", "agent", "--check-settings", "-s", path)
     assert (done.returncode, done.stdout) == (2, "")
-    assert done.stderr == f"nhc agent run: {path}: line 1: byte 0xff is not UTF-8 text\n"
+    assert done.stderr == f"nhc serve agent: {path}: line 1: byte 0xff is not UTF-8 text\n"
 
 
 def test_a_line_of_a_configuration_that_is_no_text_is_named_and_spoils_no_other(tmp_path):

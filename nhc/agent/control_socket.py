@@ -1,4 +1,4 @@
-"""`nhc agent status|pause|resume|check|ack|reload`: a Unix socket that only the agent's user may open.
+"""`nhc status|hold|release|ack agent` and `nhc agent check|reload`: a Unix socket that only the agent's user may open.
 
 A question is one line of JSON, and so is the answer. The mode of the socket keeps other users out; the agent also asks
 the kernel who has connected.
@@ -150,7 +150,7 @@ class _Waiter:
 
 
 def status(node: NodeView) -> AgentStatus:
-    """What `nhc agent status` shows."""
+    """What `nhc status agent` shows."""
     now = node.host.monotonic()
     report = latest_report.report(node)
     entries = node.schedule.entries

@@ -1,4 +1,4 @@
-"""Puts the agent together and runs it: what `nhc agent run` does."""
+"""Puts the agent together and runs it: what `nhc serve agent` does."""
 
 from __future__ import annotations
 

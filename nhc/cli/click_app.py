@@ -6,12 +6,13 @@ A command's module is imported when the command is used, so that `nhc list` does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NoReturn, Optional, Tuple, Union
 
 import click
+from click.shell_completion import CompletionItem
 
 from nhc import __version__
-from nhc.cli.command_table import COMMANDS
+from nhc.cli.command_table import COMMANDS, SECTIONS, Verb
 from nhc.core.command_line.command_error import refusal
 from nhc.core.command_line.option_groups import GroupedCommand, HeadedOption, OfferedChoice
 from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, Option, UsageError, check_local_options
@@ -20,40 +21,31 @@ from nhc.core.model import printable
 from nhc.core.system.address_space import has_room
 
 if TYPE_CHECKING:
-    from nhc.cli.command_table import CommandTable
+    from nhc.cli.command_table import CommandTable, Sections
 
-LARGE = frozenset({"console", "job", "notices", "remedy", "server", "spares", "store", "train"})
-"""Groups whose commands import a database's libraries."""
+LARGE = frozenset({
+    "console", "drill", "episode", "episodes", "job", "notices", "remedy", "server", "spares", "store", "token",
+    "tokens", "train",
+})  # fmt: skip
+"""Commands, groups and what verbs are about that import a database's libraries."""
 ROOM = 64 << 20
-"""Bytes of address space that those take: `nhc remedy status` ends well with 40 MB to spare, and not with 36."""
+"""Bytes of address space that those take: `nhc status remedy` ends well with 40 MB to spare, and not with 36."""
 
 
 class LazyGroup(click.Group):
     """A group whose commands are imported on use; the table holds `module:attribute` and a summary, or a subtable."""
 
-    def __init__(self, name: str, table: CommandTable, help: str) -> None:
+    def __init__(self, name: str, table: CommandTable, help: str, sections: Optional[Sections] = None) -> None:
         super().__init__(name, help=help, no_args_is_help=True)
         self.table = table
+        self.sections = sections or {"Commands": tuple(table)}
 
     def list_commands(self, ctx: click.Context) -> List[str]:
         return list(self.table)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
         entry = self.table.get(cmd_name)
-        if entry is None:
-            return None
-        first, second = entry
-        if isinstance(second, dict):
-            if cmd_name in LARGE and not has_room(ROOM):
-                click.echo(
-                    f"nhc {cmd_name}: needs {ROOM >> 20} MB more of address space than it has (ulimit -v)", err=True
-                )
-                raise SystemExit(EXIT_UNKNOWN)
-            return LazyGroup(cmd_name, second, first)
-        module, _, attribute = first.partition(":")
-        command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
-        command.name = cmd_name
-        return command
+        return None if entry is None else command_of(cmd_name, entry)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run a command, and end: with the exit status that it returns, or with one line on why it cannot be done."""
@@ -74,20 +66,117 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: List[str]
     ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
+        """The command that the words begin with; of a verb the one that is about its first word: `status remedy`."""
         try:
-            return super().resolve_command(ctx, args)
+            name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
-            from difflib import get_close_matches
-
-            near = get_close_matches(args[0], list(self.table), 1)
-            if near:
-                error.message += f" Did you mean {near[0]!r}?"
+            error.message += did_you_mean(args[0], self.table)
             raise
+        return command.resolve(ctx, rest) if isinstance(command, VerbCommand) else (name, command, rest)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        rows = [(name, entry[0] if isinstance(entry[1], dict) else entry[1]) for name, entry in self.table.items()]
-        with formatter.section("Commands"):
-            formatter.write_dl(rows)
+        for heading, names in self.sections.items():
+            with formatter.section(heading):
+                formatter.write_dl([(name, summary_of(self.table[name])) for name in names])
+
+
+class VerbCommand(click.Command):
+    """One command with a word for what it is about: `nhc status remedy`. Each of these has options of its own.
+
+    `table` holds them. One with the verb's own name, if there is one, is meant where the first word names none.
+    """
+
+    def __init__(self, name: str, table: CommandTable, help: str) -> None:
+        super().__init__(name, help=help)
+        self.table = table
+        self.default = table.default if isinstance(table, Verb) else ""
+
+    @property
+    def params(self) -> List[click.Parameter]:
+        """The options of all that it may be about, each once."""
+        context = click.Context(self)
+        found: Dict[Tuple[str, ...], click.Parameter] = {}
+        for what in self.table:
+            command = self.get_command(context, what)
+            found.update({tuple(one.opts): one for one in command.params} if command else {})
+        return list(found.values())
+
+    @params.setter
+    def params(self, _given: List[click.Parameter]) -> None:
+        """It has none of its own: click sets an empty list."""
+
+    def get_params(self, ctx: click.Context) -> List[click.Parameter]:
+        option = self.get_help_option(ctx)
+        return [option] if option else []
+
+    def list_commands(self, _ctx: click.Context) -> List[str]:
+        return list(self.table)
+
+    def get_command(self, _ctx: click.Context, what: str) -> Optional[click.Command]:
+        entry = self.table.get(what)
+        return None if entry is None else command_of(what, entry)
+
+    def resolve(self, ctx: click.Context, words: List[str]) -> Tuple[str, Optional[click.Command], List[str]]:
+        """The command that these words are for, with the name that it is called by. Raises UsageError."""
+        name, first = str(self.name), words[0] if words else ""
+        asks = first in ("-h", "--help") or (ctx.resilient_parsing and not words)
+        if first in self.table:
+            return f"{name} {first}", self.get_command(ctx, first), words[1:]
+        if self.default and not asks:
+            return name, self.get_command(ctx, self.default), words
+        if not asks:
+            wrong = f"{first!r} is none of" if first[:1] not in ("", "-") else "name one of"
+            raise click.UsageError(
+                f"{wrong} {', '.join(self.table)}.{did_you_mean(first, self.table)}",
+                click.Context(self, info_name=name, parent=ctx),
+            )
+        return name, self, words
+
+    def collect_usage_pieces(self, ctx: click.Context) -> List[str]:
+        return ["[WHAT]" if self.default else "WHAT", "[OPTIONS]", "[ARGS]..."]
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        super().format_options(ctx, formatter)
+        with formatter.section(f"What (default: {self.default})" if self.default else "What"):
+            formatter.write_dl([(what, summary_of(entry)) for what, entry in self.table.items()])
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> List[CompletionItem]:
+        default = self.get_command(ctx, self.default) if incomplete.startswith("-") else None
+        if default is not None:
+            return default.shell_complete(ctx, incomplete)
+        named = [CompletionItem(what, help=summary_of(entry)) for what, entry in self.table.items()
+                 if what.startswith(incomplete)]  # fmt: skip
+        return [*named, *super().shell_complete(ctx, incomplete)]
+
+
+def command_of(name: str, entry: Tuple[str, Union[str, CommandTable]]) -> click.Command:
+    """The command of an entry of the table. Its module is imported, unless it is a group or a verb."""
+    first, second = entry
+    if name in LARGE and not has_room(ROOM):
+        click.echo(f"nhc {name}: needs {ROOM >> 20} MB more of address space than it has (ulimit -v)", err=True)
+        raise SystemExit(EXIT_UNKNOWN)
+    if isinstance(second, Verb):
+        return VerbCommand(name, second, first)
+    if isinstance(second, dict):
+        return LazyGroup(name, second, first)
+    module, _, attribute = first.partition(":")
+    command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
+    command.name = name
+    return command
+
+
+def summary_of(entry: Tuple[str, Union[str, CommandTable]]) -> str:
+    """An entry's line of help."""
+    first, second = entry
+    return first if isinstance(second, dict) else second
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """The end of a message about a word that is not known."""
+    from difflib import get_close_matches
+
+    near = get_close_matches(word, list(known), 1)
+    return f" Did you mean {near[0]!r}?" if near else ""
 
 
 _PATHS = {"FILE": click.Path(), "DIR": click.Path(file_okay=False)}
@@ -158,7 +247,8 @@ check_local = GroupedCommand(
     """,
 )
 
-application = LazyGroup("nhc", COMMANDS, "One health check engine for GPU, AI and HPC cluster nodes.")
+application = LazyGroup("nhc", COMMANDS, "One health check engine for GPU, AI and HPC cluster nodes.", SECTIONS)
+application.context_settings["help_option_names"] = ["-h", "--help"]  # of all commands: contexts inherit it
 
 
 def _print_version(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
@@ -189,9 +279,12 @@ def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
         return f"nhc {command} is not part of this installation ({error.name}): install nhc's wheel or a checkout"
     if module == "nhc_adapters":
         return "nhc: the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
-    group = argv[0] if argv else ""
-    extra = group if group in EXTRAS else "remedy" if group in LARGE else "console" if group in ("demo", "top") else ""
-    return f"nhc {group} needs the Python package {module}: {how_to_install(module, extra)}"
+    words = argv[:2] if argv and isinstance(COMMANDS.get(argv[0], ("", ""))[1], Verb) else argv[:1]
+    named = [word for word in words if word in EXTRAS]
+    extra = (
+        named[-1] if named else "remedy" if LARGE & {*words} else "console" if words[:1] in (["demo"], ["top"]) else ""
+    )
+    return f"nhc {' '.join(words)} needs the Python package {module}: {how_to_install(module, extra)}"
 
 
 def run(argv: List[str]) -> int:

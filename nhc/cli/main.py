@@ -126,17 +126,21 @@ def main(argv: list[str] | None = None) -> int:
     """Run the nhc command with `argv` (default: the process's own) and return its exit status."""
     arguments = sys.argv[1:] if argv is None else argv
     try:
-        if arguments[:2] == ["check", "local"] and "--help" not in arguments and "_NHC_COMPLETE" not in os.environ:
+        if (
+            arguments[:2] == ["check", "local"]
+            and not {"-h", "--help"} & {*arguments}
+            and "_NHC_COMPLETE" not in os.environ
+        ):
             from nhc.node.commands.check_local import main as check_local
 
             return check_local(arguments[2:])
+        if arguments == ["-h"]:  # an option of LBNL NHC, too
+            arguments = ["--help"]
         if arguments == ["--version"]:
             from nhc import __version__
 
             print(f"nhc {__version__}")
             return EXIT_HEALTHY
-        if arguments == ["-h"]:
-            arguments = ["--help"]
         if (not arguments or arguments[0][:2] != "--") and "_NHC_COMPLETE" not in os.environ:
             from nhc.node.commands.lbnl_usage import answer
 

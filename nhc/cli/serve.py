@@ -25,7 +25,7 @@ from nhc.store.rounds.service import RoundService
 AS_SERVICE: Dict[str, Any] = {
     "store_url": None, "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
 }  # fmt: skip
-"""The options of `nhc remedy run` and `nhc job run` for a service whose address another has."""
+"""The options of `nhc serve remedy` and `nhc serve job` for a service whose address another has."""
 
 
 @click.command("serve", cls=GroupedCommand)
@@ -36,7 +36,7 @@ AS_SERVICE: Dict[str, Any] = {
 def command(path: str, listen: str) -> int:
     """Host in one process what the settings name: [remedy], [jobs], [notices], [spares], [server].
 
-    Each does what its own command does (nhc remedy run, nhc job run, nhc notices run, nhc spares swap, nhc server run),
+    Each does what its own command does (`nhc serve remedy`, `job`, `notices` and `server`, `nhc spares swap`),
     by its own settings file. Exit status: 0 ended by a signal, 1 one of them has failed, 2 wrong usage or settings, 3
     a store, an adapter or an address cannot be had.
     """

@@ -1,8 +1,8 @@
 """What a person may do from the page: agree to a repair, refuse or abort it, hold and release, once and written down.
 
-The page never acts on a node. It writes a decision into the store, by the functions that `nhc remedy` uses; the loop
-reads it, judges the fault again at that moment, and acts within its bounds. A decision names what the person was shown:
-where the episode has moved on since, it is refused.
+The page never acts on a node. It writes a decision into the store, by the functions that `nhc serve remedy` uses. The
+loop reads it, judges the fault again at that moment, and acts within its bounds. A decision names what the person was
+shown: where the episode has moved on since, it is refused.
 """
 
 from __future__ import annotations
@@ -100,7 +100,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
 
 
 def abort(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
-    """End an episode, as `nhc remedy abort` does. `form`: digest, confirm, reason.
+    """End an episode, as `nhc abort episode` does. `form`: digest, confirm, reason.
 
     Raises RequestRefused, Missing, StoreError (Conflict where the loop changed it at this moment).
     """

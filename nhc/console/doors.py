@@ -275,7 +275,7 @@ def _peer(request: web.Request) -> tuple[str, list[str]]:
     try:
         user = pwd.getpwuid(uid)
     except KeyError:
-        return str(uid), []  # as `nhc remedy approve` names that person: two names would be two approvals
+        return str(uid), []  # as `nhc approve episode` names that person: two names would be two approvals
     own = [group.gr_name for group in grp.getgrall() if user.pw_name in group.gr_mem or group.gr_gid == user.pw_gid]
     return user.pw_name, own
 

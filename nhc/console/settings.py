@@ -134,7 +134,7 @@ def _register(file: Table) -> Register:
 def _token(table: Table, person: str) -> PersonToken:
     table.require("sha256")
     if not re.fullmatch(r"[0-9a-fA-F]{64}", table.text("sha256")):
-        raise table.error("sha256", "is not a SHA-256 in hexadecimal (nhc console token makes one)")
+        raise table.error("sha256", "is not a SHA-256 in hexadecimal (nhc token person makes one)")
     ends = table.text("ends")
     try:
         when = float(calendar.timegm(time.strptime(ends, "%Y-%m-%d"))) if ends else None

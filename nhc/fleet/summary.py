@@ -96,7 +96,7 @@ def text(picture: Picture, far: Sequence[Outlier], by: str, colour: bool, quiet:
 
 
 def write_json(file: TextIO, picture: Picture, history: SweepHistory, sweep: int, far: Sequence[Outlier]) -> None:
-    """One document, written piece by piece: its `reports` are what `nhc slurm sync -r` and others read."""
+    """One document, written piece by piece: its `reports` are what `nhc sync slurm -r` and others read."""
     folder = picture.folder
     head = {
         "schema": 1,

@@ -1,6 +1,6 @@
 """The metrics of job restarts in Prometheus' text, from the store and the last round, so that a restart loses nothing.
 
-No label names a job, a user or a node: those are many, and `nhc job status` lists them.
+No label names a job, a user or a node: those are many, and `nhc status job` lists them.
 """
 
 from __future__ import annotations

@@ -126,7 +126,7 @@ def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: Remedy
     if own is None or own.ended is None or fault.began > own.ended:
         return ""  # a new fault, or one that ended once since then
     if own.state is EpisodeState.ESCALATED:
-        return f"episode {own.number} gave it to a person: nhc remedy release {fault.node}"
+        return f"episode {own.number} gave it to a person: nhc release remedy {fault.node}"
     if own.state in (EpisodeState.WITHDRAWN, EpisodeState.ABORTED) and now - own.ended < settings.leave_alone:
-        return f"episode {own.number} left it to a person ({own.state.value}): nhc remedy release {fault.node}"
+        return f"episode {own.number} left it to a person ({own.state.value}): nhc release remedy {fault.node}"
     return ""

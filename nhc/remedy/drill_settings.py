@@ -1,4 +1,4 @@
-"""`[drill]` of remedy.toml: which faults `nhc remedy drill --real` may put on a node, and how they get there."""
+"""`[drill]` of remedy.toml: which faults `nhc drill --real` may put on a node, and how they get there."""
 
 from __future__ import annotations
 

@@ -154,7 +154,7 @@ CAUSE: Mapping[EpisodeEvent, str] = {
     EpisodeEvent.GIVEN_UP: "a deadline, a limit of attempts or a person's refusal",
     EpisodeEvent.FAULT_GONE: "the fault ended before anything was done",
     EpisodeEvent.NODE_GONE: "the node is no longer in the cluster",
-    EpisodeEvent.ABORT: "`nhc remedy abort`",
+    EpisodeEvent.ABORT: "`nhc abort episode`",
 }
 
 _FORWARD: Dict[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = {

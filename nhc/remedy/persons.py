@@ -27,7 +27,7 @@ Check = Callable[[Connection, EpisodeCase], None]
 
 
 def _anybody(_connection: Connection, _case: EpisodeCase) -> None:
-    """Nothing more is asked: who may run `nhc remedy` on the store may decide."""
+    """Nothing more is asked: who may write to the store may decide."""
 
 
 def case_of(connection: Connection, number: int) -> EpisodeCase:
@@ -71,7 +71,7 @@ def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Ch
         case = case_of(connection, number)
         check(connection, case)
         if case.episode.train is not None:
-            raise RequestRefused(f"episode {number} is maintenance: nhc train abort ends it")
+            raise RequestRefused(f"episode {number} is maintenance: nhc abort train ends it")
         if case.state in ENDS:
             raise RequestRefused(f"episode {number} has ended already: {case.state.value}")
         answer = f"episode {number} of {case.episode.node} is aborted"
@@ -92,7 +92,7 @@ def abort(store: Store, number: int, *, by: str, why: str, now: float, check: Ch
             detail=detail.text(),
         )
     marked = case.state is not EpisodeState.DETECTED
-    return f"{answer}; the node stays out: nhc remedy release {case.episode.node}" if marked else answer
+    return f"{answer}; the node stays out: nhc release remedy {case.episode.node}" if marked else answer
 
 
 class Released(NamedTuple):

@@ -1,6 +1,6 @@
 """Writes the loop's moves to the store, each with its attempts and audit rows in one transaction.
 
-A move is written before anything that follows from it is done. Where somebody else (a person with `nhc remedy`, another
+A move is written before anything that follows from it is done. Where somebody else (a person, another
 leader) changed the episode since it was read, the move is dropped: the next round reads again and decides again.
 """
 
@@ -139,7 +139,7 @@ class Records:
         """End what was left to persons, where they have put the nodes back into service; the moves, as they are stored.
         `uids` are the nodes' registrations of now: one that was deleted and registered anew nobody has put back.
 
-        An ended episode stays as it is: one whose mark was lost follows it, as one follows with `nhc remedy release`.
+        An ended episode stays as it is: one whose mark was lost follows it, as one follows with `nhc release remedy`.
         """
         written: List[Written] = []
         detail = Detail(entered=now)

@@ -50,7 +50,7 @@ def outcomes(connection: Connection, since: float) -> Dict[str, int]:
 def left_to_persons(connection: Connection) -> List[Episode]:
     """The last episode of each node that was left to a person, the newest first.
 
-    A node of which there is a later episode is not among them: `nhc remedy release` begins one. The index
+    A node of which there is a later episode is not among them: `nhc release remedy` begins one. The index
     `episodes_left` has those alone that were left so: the history of repairs that succeeded is not read.
     """
     newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT, REPAIR).group_by(episodes.c.node)

@@ -1,7 +1,7 @@
 """A manual page for each command, out of click's own description of it: man(7), one file a page.
 
-`nhc-remedy-run.1` is about `nhc remedy run`; a group has a page that lists its commands. The scheduler's hooks have no
-click: their --help is their page.
+`nhc-serve-remedy.1` is about `nhc serve remedy`; a group or a verb has a page that lists its commands. The scheduler's
+hooks have no click: their --help is their page.
 """
 
 from __future__ import annotations
@@ -14,6 +14,8 @@ from pathlib import Path
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Tuple
 
 import click
+
+from nhc.cli.click_app import VerbCommand
 
 HOOKS = {
     "nhc-prolog": "judge a node before a job, for a scheduler",
@@ -29,7 +31,7 @@ _FILES = (
 
 
 class Command(NamedTuple):
-    """A command and how it is called: `words` is ("nhc", "remedy", "run")."""
+    """A command and how it is called: `words` is ("nhc", "serve", "remedy")."""
 
     words: Tuple[str, ...]
     command: click.Command
@@ -47,7 +49,7 @@ def commands(top: click.Command, name: str = "nhc") -> Iterator[Command]:
 
 def _below(found: Command) -> Iterator[Command]:
     yield found
-    if isinstance(found.command, click.Group):
+    if isinstance(found.command, (click.Group, VerbCommand)):
         for name in found.command.list_commands(found.context):
             inner = found.command.get_command(found.context, name)
             assert inner is not None, f"{found.page} lists {name} and has it not"

@@ -57,7 +57,7 @@ directory = "{place}/evidence"
 
     def start(self, *more, scenario="fault"):
         env = {**self.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
-        words = ["remedy", "drill", scenario, "--node", NODE, "--real", "-s", str(self.place / "remedy.toml"), *more]
+        words = ["drill", scenario, "--node", NODE, "--real", "-s", str(self.place / "remedy.toml"), *more]
         self.child = subprocess.Popen([sys.executable, "-c", CODE, *words], env=env, stdout=subprocess.PIPE,
                                       stderr=subprocess.PIPE, text=True, preexec_fn=_takes_ctrl_c)  # fmt: skip
         return self.child
@@ -146,7 +146,7 @@ def test_what_would_be_put_on_the_node_is_shown_and_no_fault_that_the_loop_would
         nodes.describe(connection, [nodes.NodeDescription(NODE, uuid="4c4c4544-0000-1000-8000-000000000000")])
     store.close()
     status, out, err = drill.run(scenario="full-disk")
-    assert (status, f"would run on {NODE}: /usr/bin/nhc inject full-disk --device /scratch --to 97% --yes" in out,
+    assert (status, f"would run on {NODE}: /usr/bin/nhc inject full-disk --device /scratch --to 97% --apply" in out,
             "dry run: nothing was done" in err) == (0, True, True), (out, err)  # fmt: skip
     text = (drill.place / "remedy.toml").read_text()
     (drill.place / "remedy.toml").write_text(text.replace('mark = "on"', 'mark = "on"\nreboot = "on"')

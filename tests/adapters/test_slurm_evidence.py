@@ -74,7 +74,7 @@ def test_evidence_is_kept_before_the_repair_whenever_the_loop_is_killed(cluster,
 
         until(tried, 120, what="the first attempt", said=service.log)
         found, page = pieces(service)
-        shown = service.nhc("remedy", "show", "1")
+        shown = service.nhc("show", "episode", "1")
         verified = subprocess.run(
             [sys.executable, "-m", "nhc", "store", "verify", "--store", f"sqlite:///{tmp_path}/store.db"],
             env=service.env, capture_output=True, text=True, timeout=60, check=False,
@@ -90,6 +90,6 @@ def test_evidence_is_kept_before_the_repair_whenever_the_loop_is_killed(cluster,
     kernel = next(one for one in found if one.name == "node/kernel.txt")
     assert f"evidence  node/kernel.txt: {kernel.size} bytes, {kernel.sha256[:12]}" in shown.stdout, shown
     assert [(one["name"], one["sha256"]) for one in page] == [(one.name, one.sha256) for one in found]
-    attempt = json.loads(made.nhc("remedy", "show", "1", "-f", "json").stdout)["attempts"][0]
+    attempt = json.loads(made.nhc("show", "episode", "1", "-f", "json").stdout)["attempts"][0]
     assert all(one.collected <= attempt["written"] for one in found), "before the repair"
     assert verified.returncode == 0, verified

@@ -101,8 +101,8 @@ class Node:
         }  # fmt: skip
 
     def argv(self, *words):
-        names = [] if words[0] in ("open", "close") or words[:2] == ("adopt", "n[1-3]") else ["-n", self.name]
-        return [sys.executable, "-m", "nhc", "gate", *words, "-s", str(self.settings), *names]
+        names = [] if words[1] in ("open", "close") or words[1:3] == ("adopt", "n[1-3]") else ["-n", self.name]
+        return [sys.executable, "-m", "nhc", *words, "-s", str(self.settings), *names]
 
     def gate(self, *words, status=0):
         done = subprocess.run(self.argv(*words), env=self.env, capture_output=True, text=True, timeout=120, check=False)
@@ -111,7 +111,7 @@ class Node:
 
     def begin(self):
         return subprocess.Popen(
-            self.argv("run", "--apply"), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+            self.argv("gate", "run", "--apply"), env=self.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
 
     @property
@@ -161,7 +161,7 @@ def node(cluster, tmp_path):
 
 def test_a_dry_run_changes_nothing(node, cluster):
     one = node()
-    assert "would test: no verdict: a new node" in one.gate("run", status=1)
+    assert "would test: no verdict: a new node" in one.gate("gate", "run", status=1)
     assert one.record is None
     assert one.runs() == 0
     assert takes_work(cluster, "n1")
@@ -171,7 +171,7 @@ def test_a_new_node_takes_no_work_until_its_suite_has_passed(node, cluster):
     one = node()
     (one.place / "hold").touch()
     gate = subprocess.Popen(
-        one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        one.argv("gate", "run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     until(one.runs, what="the suite to run")
     assert one.held()
@@ -190,7 +190,7 @@ def test_five_nodes_and_the_slow_one_stays_out(node, cluster):
     (nodes[2].place / "slow").touch()
     for one in nodes:
         slow = one.name == "n3"
-        said = one.gate("run", "--apply", status=1 if slow else 0)
+        said = one.gate("gate", "run", "--apply", status=1 if slow else 0)
         assert ("DeepSlow" in said or "2 GB/s" in said) is slow
     assert [one.name for one in nodes if one.held()] == ["n3"]
     assert [name for name in NODES if not takes_work(cluster, name)] == ["n3"]
@@ -198,34 +198,34 @@ def test_five_nodes_and_the_slow_one_stays_out(node, cluster):
     assert nodes[2].runs() == 2, (
         "what is slow is measured again; a verdict is a verdict: it is not tried until it passes"
     )
-    assert "failed" in nodes[2].gate("run", "--apply", status=1)
+    assert "failed" in nodes[2].gate("gate", "run", "--apply", status=1)
     assert nodes[2].runs() == 2
 
 
 def test_what_passed_is_not_tested_again_until_something_changes(node):
     one = node()
-    one.gate("run", "--apply")
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
+    one.gate("gate", "run", "--apply")
     assert one.runs() == 1
     with (one.place / "suite.conf").open("a") as suite:
         suite.write("# another image's suite\n")
-    assert "updated: own suite" in one.gate("run", "--apply")
+    assert "updated: own suite" in one.gate("gate", "run", "--apply")
     assert one.runs() == 2
     kept = one.record
     record.write(str(one.place / "gate.json"), kept._replace(boot="an-earlier-boot"))
-    assert "started anew" in one.gate("run", "--apply")
+    assert "started anew" in one.gate("gate", "run", "--apply")
     assert one.runs() == 3
 
 
 def test_each_trigger_is_switched_by_its_group(node):
     one = node(more='on = ["new", "update"]')
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     record.write(str(one.place / "gate.json"), one.record._replace(boot="an-earlier-boot"))
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     assert one.runs() == 1
-    assert "runs no suite on demand" in one.gate("close", "n1", "--apply", "--why", "x", status=1)
+    assert "runs no suite on demand" in one.gate("gate", "close", "n1", "--apply", "--why", "x", status=1)
     off = node("n2", more="on = []")
-    assert "asks for no suite" in off.gate("run", "--apply")
+    assert "asks for no suite" in off.gate("gate", "run", "--apply")
     assert off.runs() == 0
 
 
@@ -233,31 +233,31 @@ def test_a_fleet_that_works_is_adopted_and_its_next_machine_is_not(node, cluster
     """By an order through slurmctld, which is taken away once it is carried out, and by hand on the node itself."""
     one, other, bad = node("n1"), node("n2"), node("n3")
     (bad.place / "slow").touch()
-    bad.gate("run", "--apply", status=1)
-    assert "would adopt n1" in one.gate("adopt", "n[1-3]", "--why", "in service since May")
-    one.gate("adopt", "n[1-3]", "--why", "in service since May", "--apply")
-    one.gate("run", "--apply")
+    bad.gate("gate", "run", "--apply", status=1)
+    assert "would adopt n1" in one.gate("gate", "adopt", "n[1-3]", "--why", "in service since May")
+    one.gate("gate", "adopt", "n[1-3]", "--why", "in service since May", "--apply")
+    one.gate("gate", "run", "--apply")
     assert one.record.state is GateState.OPENED
     assert (one.runs(), takes_work(cluster, "n1")) == (0, True)
     assert "Comment" not in cluster.show("n1") or "adopt" not in cluster.show("n1")["Comment"]
-    assert "failed" in bad.gate("run", "--apply", status=1)  # it has a verdict, and keeps it
-    assert "no record" not in other.gate("adopt", "--why", "by hand", "--apply")
+    assert "failed" in bad.gate("gate", "run", "--apply", status=1)  # it has a verdict, and keeps it
+    assert "no record" not in other.gate("gate", "adopt", "--why", "by hand", "--apply")
     assert other.record.state is GateState.OPENED
-    assert "has a verdict already" in bad.gate("adopt", "--why", "by hand", "--apply", status=1)
+    assert "has a verdict already" in bad.gate("gate", "adopt", "--why", "by hand", "--apply", status=1)
     (one.place / "gate.json").unlink()  # another machine under the name: nothing of it is known
-    assert "no verdict: a new node" in one.gate("run", status=1)
+    assert "no verdict: a new node" in one.gate("gate", "run", status=1)
 
 
 def test_boot_holds_a_node_before_slurmd_is_there_and_tests_nothing(node, cluster):
     one = node("n4")
     cluster.kill("slurmd.n4", signal.SIGTERM)
-    one.gate("boot", "--apply")
+    one.gate("gate", "boot", "--apply")
     assert one.record.state is GateState.HELD
     assert one.runs() == 0
     cluster.start_node("n4")
     until(lambda: "NOT_RESPONDING" not in cluster.show("n4")["State"], 60, what="n4 to register")
     assert one.held(), "a registration takes no drain away"
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     until(lambda: takes_work(cluster, "n4"), 60, what="n4 to be idle")
 
 
@@ -265,15 +265,15 @@ def test_a_suite_that_could_not_tell_is_tried_again_and_then_the_policy_holds(no
     closed, opened = node("n1"), node("n2", more='cannot-tell = "open"')
     for one in (closed, opened):
         (one.place / "dies").touch()
-    assert "could-not-tell" in closed.gate("run", "--apply", status=3)
+    assert "could-not-tell" in closed.gate("gate", "run", "--apply", status=3)
     assert closed.held()
-    assert "held by policy (closed)" in closed.gate("run", "--apply", status=3)
+    assert "held by policy (closed)" in closed.gate("gate", "run", "--apply", status=3)
     assert closed.runs() == 2
-    closed.gate("run", "--apply", status=3)
+    closed.gate("gate", "run", "--apply", status=3)
     assert closed.runs() == 2
     assert closed.held()
-    opened.gate("run", "--apply", status=3)
-    assert "opened by policy (open)" in opened.gate("run", "--apply")
+    opened.gate("gate", "run", "--apply", status=3)
+    assert "opened by policy (open)" in opened.gate("gate", "run", "--apply")
     assert takes_work(cluster, "n2")
     assert opened.record.state is GateState.OPENED
 
@@ -282,7 +282,7 @@ def test_a_gate_that_was_killed_goes_on_and_its_tool_is_gone(node, cluster):
     one = node("n5")
     (one.place / "hold").touch()
     gate = subprocess.Popen(
-        one.argv("run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        one.argv("gate", "run", "--apply"), env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     until(one.runs, what="the suite to run")
     gate.terminate()
@@ -293,7 +293,7 @@ def test_a_gate_that_was_killed_goes_on_and_its_tool_is_gone(node, cluster):
     assert one.held(), "work must not come to a node whose suite was cut off"
     assert one.record.state is GateState.TESTING
     (one.place / "hold").unlink()
-    assert "run 2 of 2" in one.gate("run", "--apply")
+    assert "run 2 of 2" in one.gate("gate", "run", "--apply")
     assert takes_work(cluster, "n5")
 
 
@@ -313,11 +313,11 @@ def test_kills_at_any_moment_let_no_unproved_node_in(node, cluster):
         assert begun or one.held() or kept.state.lets_in, (kept, cluster.show("n5"))
         if kept is not None and kept.state.lets_in:
             assert one.runs(), "nobody is let in without a run"
-            one.gate("close", one.name, "--apply", "--why", "again", "--by", "anna")
+            one.gate("gate", "close", one.name, "--apply", "--why", "again", "--by", "anna")
     # A gate that is killed leaves its suite, which may still be about to start its tool.
     until(lambda: not [pid for pid in os.listdir("/proc") if pid.isdigit() and place in _argv(pid)], what="its end")
     before = one.runs()
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     assert (one.runs(), one.record.state) == (before + 1, GateState.PASSED)
     assert takes_work(cluster, "n5")
     verified = [sys.executable, "-m", "nhc", "store", "verify", "--store", f"sqlite:///{one.place}/store.db"]
@@ -335,13 +335,13 @@ def test_running_work_is_waited_for_and_no_test_runs_beside_it(node, cluster):
     one = node("n1")
     job = cluster.submit("sleep 600", "--nodelist=n1")
     until(lambda: cluster.job(job)["JobState"] == "RUNNING", 60, what="the job to run")
-    assert "work still runs here" in one.gate("run", "--apply", status=1)
+    assert "work still runs here" in one.gate("gate", "run", "--apply", status=1)
     assert one.held()
     assert one.runs() == 0
     assert cluster.job(job)["JobState"] == "RUNNING"
     cluster.run("scancel", job)
     until(lambda: cluster.state("n1") == "drain", 60, what="the job to end")
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     assert takes_work(cluster, "n1")
 
 
@@ -358,7 +358,7 @@ def test_a_job_that_shares_its_node_gives_no_right_to_test_it(node, cluster):
 def test_what_somebody_else_took_out_stays_out(node, cluster):
     one = node("n2")
     cluster.update("n2", State="DRAIN", Reason="new DIMM")
-    said = one.gate("run", "--apply")
+    said = one.gate("gate", "run", "--apply")
     assert "stays out of service" in said
     assert cluster.reason("n2") == "new DIMM"
     assert one.record.state is GateState.PASSED
@@ -367,7 +367,7 @@ def test_what_somebody_else_took_out_stays_out(node, cluster):
 
 def test_a_health_check_does_not_resume_what_a_gate_holds(node, cluster):
     one = node("n3")
-    one.gate("boot", "--apply")
+    one.gate("gate", "boot", "--apply")
     adapter = Slurm({}, one.env)
     (done,) = adapter.clear(["n3"])
     assert done.effect.value == "refused"
@@ -377,18 +377,18 @@ def test_a_health_check_does_not_resume_what_a_gate_holds(node, cluster):
 def test_persons_open_and_close_gates(node, cluster):
     one = node("n1")
     (one.place / "slow").touch()
-    one.gate("run", "--apply", status=1)
-    assert "would open n1" in one.gate("open", "n1", "--why", "a known slow board")
+    one.gate("gate", "run", "--apply", status=1)
+    assert "would open n1" in one.gate("gate", "open", "n1", "--why", "a known slow board")
     assert one.held()
-    one.gate("open", "n1", "--apply", "--why", "a known slow board", "--by", "anna")
-    assert "a person opened it" in one.gate("run", "--apply")
+    one.gate("gate", "open", "n1", "--apply", "--why", "a known slow board", "--by", "anna")
+    assert "a person opened it" in one.gate("gate", "run", "--apply")
     assert takes_work(cluster, "n1")
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     assert one.runs() == 2, "what is slow is measured again"
     (one.place / "slow").unlink()
-    one.gate("close", "n1", "--apply", "--why", "new firmware", "--by", "anna")
+    one.gate("gate", "close", "n1", "--apply", "--why", "new firmware", "--by", "anna")
     assert one.held(), "closing takes effect at once"
-    assert "a person asked for it" in one.gate("run", "--apply")
+    assert "a person asked for it" in one.gate("gate", "run", "--apply")
     assert one.runs() == 3
     assert takes_work(cluster, "n1")
     assert "gate.ordered.close" in one.audit()
@@ -399,17 +399,17 @@ def test_a_scheduler_that_does_not_answer_is_said_and_nothing_is_tested(node, cl
     away = one.settings.read_text().replace(str(cluster.conf), "/nonexistent/slurm.conf")
     away = away.replace("[adapter]", '[adapter]\ntimeout = "1s"')
     one.settings.write_text(away)
-    said = one.gate("boot", "--apply", status=1)
+    said = one.gate("gate", "boot", "--apply", status=1)
     assert "the scheduler does not answer" in said
     one.settings.write_text(away + 'cannot-tell = "open"\n')
-    assert "open by policy" in one.gate("boot", "--apply")
+    assert "open by policy" in one.gate("gate", "boot", "--apply")
     assert one.runs() == 0
 
 
 def test_boot_waits_for_a_controller_that_comes_back(node, cluster):
     one = node("n1")
     cluster.lose_controller()
-    words = [*one.argv("boot", "--apply"), "--patience", "90s"]
+    words = [*one.argv("gate", "boot", "--apply"), "--patience", "90s"]
     boot = subprocess.Popen(words, env=one.env, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         until(lambda: (one.place / "gate.json").exists(), what="the record", within=60)
@@ -425,13 +425,13 @@ def test_boot_waits_for_a_controller_that_comes_back(node, cluster):
 
 def test_status_and_doctor(node):
     one = node("n1")
-    assert "no verdict" in one.gate("status", status=3)
-    one.gate("run", "--apply")
-    assert "passed" in one.gate("status")
-    shown = json.loads(one.gate("status", "-f", "json"))
+    assert "no verdict" in one.gate("status", "gate", status=3)
+    one.gate("gate", "run", "--apply")
+    assert "passed" in one.gate("status", "gate")
+    shown = json.loads(one.gate("status", "gate", "-f", "json"))
     assert shown["standing"]["held"] is False
     done = subprocess.run(
-        [sys.executable, "-m", "nhc", "gate", "doctor", "-s", str(one.settings)],
+        [sys.executable, "-m", "nhc", "doctor", "gate", "-s", str(one.settings)],
         env=one.env, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
@@ -439,17 +439,17 @@ def test_status_and_doctor(node):
 
 
 def due(one):
-    argv = [sys.executable, "-m", "nhc", "deep", "due", "-n", one.name, "--younger-than", "7d", "--more-than", "0",
+    argv = [sys.executable, "-m", "nhc", "deep", "due", "-w", one.name, "--younger-than", "7d", "--more-than", "0",
             "--store", f"sqlite:///{one.place}/store.db"]  # fmt: skip
     return subprocess.run(argv, env=one.env, capture_output=True, text=True, timeout=60, check=False)
 
 
 def test_a_gate_s_verdict_counts_in_the_store_as_any_other(node):
     one = node()
-    one.gate("run", "--apply")
+    one.gate("gate", "run", "--apply")
     assert due(one).returncode == 0, due(one).stdout
     (one.place / "slow").touch()
-    one.gate("close", one.name, "--why", "new firmware", "--apply")
-    one.gate("run", "--apply", status=1)
+    one.gate("gate", "close", one.name, "--why", "new firmware", "--apply")
+    one.gate("gate", "run", "--apply", status=1)
     assert "n1 failed suite " in due(one).stdout
     assert due(one).returncode == 1

@@ -1,4 +1,4 @@
-"""A real slurmctld: states that only it can make, `nhc slurm sync`, slurmrestd, and a controller that dies midway."""
+"""A real slurmctld: states that only it can make, `nhc sync slurm`, slurmrestd, and a controller that dies midway."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ def test_nodes_of_one_reason_are_one_call(cluster, slurm, commands, ledger):
 def test_a_reason_keeps_its_text_and_time_while_only_its_figures_change(
     cluster, slurm, commands, ledger, tmp_path, monkeypatch
 ):
-    """Two doors, `nhc slurm sync` and the health check, each with a figure that is new at every run."""
+    """Two doors, `nhc sync slurm` and the health check, each with a figure that is new at every run."""
     monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path))
     full = [report("n1", crit("FsFull", f"/ has only {size} kB free", target="/")) for size in (93848, 93847, 512)]
     memory = State(str(tmp_path / "state"))
@@ -280,7 +280,7 @@ def test_the_command_says_in_one_line_that_the_controller_does_not_answer(tmp_pa
     file.write_text(json.dumps(to_dict(report("n1", crit("X", "bad")))))
     done = CliRunner().invoke(sync_command, ["--report", str(file), "--ledger", str(tmp_path), "--apply"])
     assert done.exit_code == 3
-    assert done.output == f"nhc slurm sync: sinfo -a: {said}"
+    assert done.output == f"nhc sync slurm: sinfo -a: {said}"
 
 
 @pytest.fixture

@@ -41,7 +41,7 @@ def test_a_healthy_node_stays_out_until_the_loop_has_proved_it(site, service):
     assert cluster.state(NODE) == "drain"
     assert cluster.reason(NODE).startswith("NHC-REMEDY: ")
 
-    words = ["slurm", "sync", "--report", str(service.reports), "--apply", "--format", "json"]
+    words = ["sync", "slurm", "--report", str(service.reports), "--apply", "--format", "json"]
     env = {**service.env, "NHC_LEDGER_DIR": str(service.place / "ledger")}
     synced = subprocess.run(
         [sys.executable, "-c", CODE, *words], env=env, capture_output=True, text=True, timeout=60, check=False

@@ -1,4 +1,4 @@
-"""The whole loop on a real Slurm: `nhc remedy run` drains, reboots through RebootProgram, proves and resumes a node."""
+"""The loop on a real Slurm: `nhc serve remedy` drains, reboots through RebootProgram, proves and resumes a node."""
 
 import shutil
 import signal
@@ -100,11 +100,11 @@ def test_a_node_that_is_powered_down_and_up_stays_out_until_it_is_proved(cluster
         service.start()
         until(lambda: service.state() == "awaiting-approval", 90, what="the loop to ask two persons", said=service.log)
         for person in ("ann", "ann"):
-            service.nhc("remedy", "approve", "1", user=person)
+            service.nhc("approve", "episode", "1", user=person)
         asked = time.time()
         until(lambda: time.time() > asked + 3, what="some rounds to pass")
         assert service.state() == "awaiting-approval", "one person twice is one person"
-        done = service.nhc("remedy", "approve", "1", user="bob")
+        done = service.nhc("approve", "episode", "1", user="bob")
         assert done.returncode == 0, done.stderr
         until(
             lambda: "POWERING_DOWN" in cluster.show("n2")["State"],

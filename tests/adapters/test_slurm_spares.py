@@ -63,9 +63,8 @@ class SpareRun:
             sys.executable,
             "-c",
             CODE,
-            "spares",
             *words,
-            "-p",
+            "--pools",
             f"{place}/spares.toml",
             "-s",
             f"{place}/remedy.toml",
@@ -88,17 +87,17 @@ class SpareRun:
 def test_a_spare_goes_in_and_comes_back(reserved, tmp_path):
     run, pool = SpareRun(tmp_path, reserved), keeper(reserved)
     run.report("n3")
-    assert run.ask("verify").returncode == 0
+    assert run.ask("spares", "verify").returncode == 0
     reserved.update("n1", State="DRAIN", Reason="NHC: check_x: broken")
     store = run.store()
     with store.write() as connection:
         row, _ = episodes.open_episode(connection, "n1", "check_x|Bad|", action="reboot", rung="reboot",
                                        state="watching", now=time.time() - 600, by="test")  # fmt: skip
-    dry = run.ask("swap")
+    dry = run.ask("spares", "swap")
     assert (dry.returncode, "would swap-in  n3  for n1" in dry.stdout, pool.waiting()) == (0, True, ["n3"]), dry
-    done = run.ask("swap", "--apply")
+    done = run.ask("spares", "swap", "--apply")
     assert (done.returncode, pool.waiting(), run.rows()[0]) == (0, [], [("n3", "in-service", "n1")]), done
-    again = run.ask("swap", "--apply")
+    again = run.ask("spares", "swap", "--apply")
     assert (again.returncode, again.stdout, run.rows()[0]) == (0, "", [("n3", "in-service", "n1")]), again
     job = reserved.run("sbatch", "--parsable", "-o", "/dev/null", "-w", "n3", "--wrap", "sleep 300").stdout.strip()
     until(lambda: reserved.state("n3") in ("mix", "alloc"), 60, what="the job to run on the spare")
@@ -111,15 +110,15 @@ def test_a_spare_goes_in_and_comes_back(reserved, tmp_path):
     next_job = reserved.run(
         "sbatch", "--parsable", "-o", "/dev/null", "-w", "n3", "--exclusive", "--wrap", "sleep 300"
     ).stdout.strip()
-    busy = run.ask("swap", "--apply")
+    busy = run.ask("spares", "swap", "--apply")
     assert (busy.returncode, "work still runs on it" in busy.stdout) == (1, True), busy
     assert run.rows()[0] == [("n3", "leaving", "n1")]
-    status = run.ask("status").stdout
+    status = run.ask("status", "spares").stdout
     assert ("0 verified of 1 wanted" in status, "waits" in status) == (True, False), status
     assert reserved.job(job)["JobState"] == "RUNNING"
     reserved.run("scancel", job)
     until(lambda: reserved.show("n3")["State"] == "IDLE+RESERVED", 60, what="the spare to be idle")
-    assert run.ask("swap", "--apply").returncode == 0
+    assert run.ask("spares", "swap", "--apply").returncode == 0
     assert (pool.waiting(), run.rows()[0]) == (["n3"], [])
     assert run.rows()[1] == ["spare.entering", "spare.in-service", "spare.leaving", "spare.waiting"]
     assert reserved.job(next_job)["JobState"] == "PENDING", "on a busy cluster a spare would never be idle"
@@ -129,7 +128,7 @@ def test_a_spare_goes_in_and_comes_back(reserved, tmp_path):
 def test_a_spare_that_is_sick_is_not_trusted(reserved, tmp_path):
     run = SpareRun(tmp_path, reserved)
     run.report("n3", Verdict.CRIT)
-    shown = run.ask("verify")
+    shown = run.ask("spares", "verify")
     assert (shown.returncode, "0 verified of 1 wanted" in shown.stdout) == (1, True), shown
     assert "its newest report is CRIT" in shown.stdout
 

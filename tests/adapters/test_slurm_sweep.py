@@ -84,7 +84,7 @@ class Site:
         self.children = []
 
     def argv(self, *words):
-        return [sys.executable, "-m", "nhc", "deep", *words, "--store", self.url]
+        return [sys.executable, "-m", "nhc", *words, "--store", self.url]
 
     @property
     def env(self):
@@ -93,12 +93,12 @@ class Site:
     def sweep(self, *words):
         """Start a sweep of all five nodes, or go on with one."""
         new = () if "--go-on" in words else (
-            "-n", "n[1-5]", "--tasks", "1", "--floor", "300", "--set", f"directory={self.place}/shared",
+            "-w", "n[1-5]", "--tasks", "1", "--floor", "300", "--set", f"directory={self.place}/shared",
             "--set", "partition=hc",
         )  # fmt: skip
         tool = () if "--go-on" in words else ("--", f"{self.place}/tool")
         child = subprocess.Popen(
-            [*self.argv("sweep", "--every", "0.3s", *new, *words), *tool], env=self.env, text=True,
+            [*self.argv("deep", "sweep", "--every", "0.3s", *new, *words), *tool], env=self.env, text=True,
             stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=self.place,
         )  # fmt: skip
         self.children.append(child)
@@ -153,7 +153,7 @@ def test_the_slow_node_is_named_and_its_partners_are_not(site):
         assert len(members) == len(set(members))
     until(lambda: site.cluster.jobs() == [], what="the tests to be gone")
 
-    done = subprocess.run(site.argv("history", "n3"), env=site.env, capture_output=True, text=True, check=True,
+    done = subprocess.run(site.argv("deep", "history", "n3"), env=site.env, capture_output=True, text=True, check=True,
                           timeout=60)  # fmt: skip
     assert "CRIT" in done.stdout
     assert "proven partners" in done.stdout
@@ -212,7 +212,7 @@ def test_a_sweep_is_stopped_by_a_command_whoever_runs_it(site):
     (site.place / "hold").touch()
     child = site.sweep()
     until(lambda: len(site.running()) == 2, 60, what="two tests to run")
-    stop = [*site.argv("stop", "1"), "--by", "ada"]
+    stop = [*site.argv("abort", "sweep", "1"), "--by", "ada"]
     done = subprocess.run(stop, env=site.env, capture_output=True, text=True, check=False, timeout=90)
     assert (done.returncode, done.stdout) == (0, "sweep 1 is stopped\n"), done.stderr
     status, _out, err = site.ended(child)
@@ -220,7 +220,7 @@ def test_a_sweep_is_stopped_by_a_command_whoever_runs_it(site):
     assert "stopped: stopped by ada" in err
     until(lambda: site.cluster.jobs() == [], 60, what="the tests to be gone")
     again = subprocess.run(stop, env=site.env, capture_output=True, text=True, check=False, timeout=90)
-    assert (again.returncode, again.stderr) == (2, "nhc deep stop: sweep 1 is stopped\n")
+    assert (again.returncode, again.stderr) == (2, "nhc abort sweep: sweep 1 is stopped\n")
 
 
 def test_a_sweep_that_nobody_runs_any_more_is_stopped_too(site):
@@ -229,7 +229,9 @@ def test_a_sweep_that_nobody_runs_any_more_is_stopped_too(site):
     until(lambda: len(site.running()) == 2, 60, what="two tests to run")
     child.kill()
     child.wait(60)
-    done = subprocess.run(site.argv("stop", "1"), env=site.env, capture_output=True, text=True, check=False, timeout=90)
+    done = subprocess.run(
+        site.argv("abort", "sweep", "1"), env=site.env, capture_output=True, text=True, check=False, timeout=90
+    )
     assert (done.returncode, done.stdout) == (0, "sweep 1 is stopped\n"), done.stderr
     until(lambda: site.cluster.jobs() == [], 60, what="the tests to be gone")
 
@@ -238,7 +240,7 @@ def test_one_shot_from_cron_tests_who_is_due_and_a_job_of_many_nodes_may_ask(sit
     status, out, err = site.ended(site.sweep("--window", "10m"))
     assert status == 1, err
     assert "n3: bad with 2 proven partners" in out
-    due = subprocess.run([*site.argv("due"), "--more-than", "2"], capture_output=True, text=True, check=False, timeout=60,
+    due = subprocess.run([*site.argv("deep", "due"), "--more-than", "2"], capture_output=True, text=True, check=False, timeout=60,
                          env={**site.env, "SLURM_JOB_NODELIST": "n[1-3]"})  # fmt: skip
     assert due.returncode == 1
     assert due.stdout.startswith("n3 failed sweep ")
@@ -278,12 +280,12 @@ def test_the_nodes_of_a_failed_job_are_tested_its_suspect_with_a_proven_partner(
     said = watched(site, job, "--store", site.url)
     assert f"nhc deep sweep --job {job} --store {site.url}\n" in said.stdout, said.stderr
     words = ["--tasks", "1", "--floor", "300", "--set", f"directory={site.place}/shared", "--set", "partition=hc"]
-    seen = subprocess.run([*site.argv("sweep", "--dry-run", "--job", job)], env=site.env, capture_output=True,
+    seen = subprocess.run([*site.argv("deep", "sweep", "--dry-run", "--job", job)], env=site.env, capture_output=True,
                           text=True, check=False, timeout=60)  # fmt: skip
     assert "next, with proven partners, in this order: n3\n" in seen.stdout, seen.stderr
 
     child = subprocess.Popen(
-        [*site.argv("sweep", "--every", "0.3s", "--job", job, *words, "-f", "json"), "--", f"{site.place}/tool"],
+        [*site.argv("deep", "sweep", "--every", "0.3s", "--job", job, *words, "-f", "json"), "--", f"{site.place}/tool"],
         env=site.env, text=True, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=site.place,
     )  # fmt: skip
     site.children.append(child)
@@ -300,10 +302,10 @@ def test_the_nodes_of_a_failed_job_are_tested_its_suspect_with_a_proven_partner(
 
 def test_a_job_that_slurm_has_forgotten_is_known_from_the_audit_log(site):
     assert watched(site, "999", "--store", site.url).returncode == 1
-    seen = subprocess.run([*site.argv("sweep", "--dry-run", "--job", "999")], env=site.env, capture_output=True,
+    seen = subprocess.run([*site.argv("deep", "sweep", "--dry-run", "--job", "999")], env=site.env, capture_output=True,
                           text=True, check=False, timeout=60)  # fmt: skip
     assert seen.stderr == "job 999: n[2-5] by nhc job watch; first n3\n"
-    unknown = subprocess.run([*site.argv("sweep", "--dry-run", "--job", "998")], env=site.env, capture_output=True,
+    unknown = subprocess.run([*site.argv("deep", "sweep", "--dry-run", "--job", "998")], env=site.env, capture_output=True,
                              text=True, check=False, timeout=60)  # fmt: skip
     assert (unknown.returncode, len(unknown.stderr.splitlines())) == (2, 1)
     assert "--job 998: nobody knows its nodes" in unknown.stderr

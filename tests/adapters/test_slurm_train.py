@@ -99,7 +99,7 @@ grace = "0s"
             path.with_suffix(".tmp").replace(path)
 
     def words(self, *words):
-        return [sys.executable, "-c", CODE, "train", *words, "-s", str(self.place / "remedy.toml")]
+        return [sys.executable, "-c", CODE, *words, "-s", str(self.place / "remedy.toml")]
 
     @property
     def env(self):
@@ -112,7 +112,7 @@ grace = "0s"
 
     def start(self):
         with open(self.place / "log", "ab") as log:
-            words = self.words("run", str(self.plan), "--apply")
+            words = self.words("train", "run", str(self.plan), "--apply")
             self.child = subprocess.Popen(words, env=self.env, stdout=log, stderr=log)
 
     def rows(self):
@@ -141,9 +141,9 @@ def train(four, tmp_path):
 
 def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, four):
     train.report()
-    shown = train.ask("plan", str(train.plan))
+    shown = train.ask("train", "plan", str(train.plan))
     assert "wave 1  1 node  t1" in shown.stdout, shown
-    dry = train.ask("run", str(train.plan))
+    dry = train.ask("train", "run", str(train.plan))
     assert (dry.returncode, train.rows()[0]) == (0, {}), dry
     train.start()
     out, killed, issued, deadline = [], False, {}, time.monotonic() + 240
@@ -182,9 +182,9 @@ def test_four_nodes_are_rebooted_once_each_though_the_process_is_killed(train, f
     assert max(out) <= 2
     until(lambda: all(four.state(name) == "idle" for name in NODES), 60, what="the nodes to be in service")
     until(lambda: all(map(four.unmarked, NODES)), what="the reasons to go")
-    again = train.ask("run", str(train.plan), "--apply")
+    again = train.ask("train", "run", str(train.plan), "--apply")
     assert (again.returncode, "has ended: it is done" in again.stderr) == (0, True), again
-    status = train.ask("status", "kernel-6.12")
+    status = train.ask("status", "train", "kernel-6.12")
     assert status.returncode == 0
     assert "done" in status.stdout
     assert status.stdout.count("returned") >= 4

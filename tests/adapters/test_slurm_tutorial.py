@@ -58,7 +58,7 @@ def test_the_node_is_drained_rebooted_proved_and_returned_beside_its_own_health_
         if command.startswith(("make slurm", "export ")):
             continue  # the fixture has done so
         followed.append(command)
-        if command.startswith("nhc remedy run"):
+        if command.startswith("nhc serve remedy"):
             reader.started.append(reader.start(f"{command} >loop.log 2>&1"))
             continue
 
@@ -68,7 +68,7 @@ def test_the_node_is_drained_rebooted_proved_and_returned_beside_its_own_health_
             lines = [shown(line) for line in done.stdout.splitlines()]
             return done.returncode == 0 and all(shown(line) in lines for line in output)
 
-        if command.startswith(("nhc remedy episodes", "nhc remedy show", "sinfo")):
+        if command.startswith(("nhc list episodes", "nhc show episode", "sinfo")):
             until(as_shown, 120, what=command, said=lambda command=command: reader.type(f"{command}; cat loop.log"))
         else:
             assert as_shown(), reader.type(command)

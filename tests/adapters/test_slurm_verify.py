@@ -80,5 +80,5 @@ def test_in_quiet_hours_the_node_is_drained_and_not_rebooted(cluster, tmp_path):
         seen = time.time()
         until(lambda: time.time() > seen + 3, what="some rounds to pass")
         assert (service.state(), cluster.show("n3")["State"]) == ("recheck", "IDLE+DRAIN")
-        shown = service.nhc("remedy", "episodes").stdout
+        shown = service.nhc("list", "episodes").stdout
         assert "quiet" in shown or "hours" in shown

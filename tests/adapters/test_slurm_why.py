@@ -31,7 +31,7 @@ def over(cluster, number, *states):
 
 def why(cluster, number, *words):
     done = subprocess.run(
-        [sys.executable, "-m", "nhc", "job", "why", "--json", number, *words], cwd=ROOT, env=cluster.env,
+        [sys.executable, "-m", "nhc", "job", "why", "-f", "json", number, *words], cwd=ROOT, env=cluster.env,
         capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     assert done.stderr == ""

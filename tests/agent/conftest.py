@@ -48,7 +48,7 @@ class Running:
         """Start it; `inside` is a command that puts it into another place and execs the rest of its arguments."""
         self.log = open(self.directory / "log", "ab")  # noqa: SIM115 (as long as the agent runs)
         self.process = subprocess.Popen(
-            [*inside, sys.executable, "-m", "nhc", "agent", "run", "-s", str(self.settings)],
+            [*inside, sys.executable, "-m", "nhc", "serve", "agent", "-s", str(self.settings)],
             env=self.env, stdout=self.log, stderr=self.log, start_new_session=True,
         )  # fmt: skip
         if wait:
@@ -89,7 +89,7 @@ class Running:
                               timeout=60)  # fmt: skip
 
     def status(self):
-        return json.loads(self.nhc("agent", "status", "-f", "json").stdout)
+        return json.loads(self.nhc("status", "agent", "-f", "json").stdout)
 
     def report(self):
         return json.loads(self.get("/report")[1])

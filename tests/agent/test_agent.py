@@ -215,7 +215,7 @@ def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
     good = flag(tmp_path)
     agent.configure(wants(good, "50ms"))
     agent.start()
-    assert agent.nhc("agent", "pause", "--for", "1h", "new", "disk").returncode == 0
+    assert agent.nhc("hold", "agent", "--for", "1h", "new", "disk").returncode == 0
     good.unlink()
     status, text = agent.get("/healthz")
     assert status == 503
@@ -225,7 +225,7 @@ def test_paused_means_that_nothing_runs_and_health_says_so(agent, tmp_path):
     agent.start(wait=False)  # a restart does not end a pause
     until(lambda: agent.get("/healthz")[1].startswith("paused"))
     assert verdict(agent) == "OK"
-    assert agent.nhc("agent", "resume").stdout == "resumed\n"
+    assert agent.nhc("release", "agent").stdout == "resumed\n"
     until(lambda: verdict(agent) == "CRIT")
 
 
@@ -240,7 +240,7 @@ def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news
     with socket.socket(socket.AF_UNIX) as waiting:
         waiting.connect(str(agent.state / "agent.sock"))
         waiting.sendall(b'{"do": "check"}\n')
-        assert agent.nhc("agent", "pause").returncode == 0
+        assert agent.nhc("hold", "agent").returncode == 0
         until(lambda: not Path("/proc", started.read_text().strip()).exists())
         waiting.settimeout(60)
         assert "paused by" in json.loads(waiting.recv(4096))["error"]
@@ -249,7 +249,7 @@ def test_a_check_under_way_when_a_pause_comes_is_ended_and_its_result_is_no_news
     assert (asked.returncode, asked.stdout) == (3, "")
     assert "paused by" in asked.stderr
     started.unlink()
-    agent.nhc("agent", "resume")
+    agent.nhc("release", "agent")
     until(started.exists)
 
 
@@ -303,7 +303,7 @@ def test_only_its_owner_may_open_the_socket(agent, tmp_path):
     agent.start()
     assert (agent.state / "agent.sock").stat().st_mode & 0o777 == 0o600
     second = subprocess.run(
-        [sys.executable, "-m", "nhc", "agent", "run", "-s", str(agent.settings)],
+        [sys.executable, "-m", "nhc", "serve", "agent", "-s", str(agent.settings)],
         env=agent.env, capture_output=True, text=True, timeout=60,
     )  # fmt: skip
     assert second.returncode == 2
@@ -312,9 +312,9 @@ def test_only_its_owner_may_open_the_socket(agent, tmp_path):
 
 
 def test_no_agent_is_one_clear_line(agent):
-    done = agent.nhc("agent", "status")
+    done = agent.nhc("status", "agent")
     assert (done.returncode, done.stdout) == (3, "")
-    assert done.stderr == f"nhc agent status: no agent listens at {agent.state}/agent.sock\n"
+    assert done.stderr == f"nhc status agent: no agent listens at {agent.state}/agent.sock\n"
 
 
 def test_a_socket_whose_path_is_too_long_is_one_clear_line(agent, tmp_path):
@@ -322,9 +322,12 @@ def test_a_socket_whose_path_is_too_long_is_one_clear_line(agent, tmp_path):
     agent.configure("* || true\n")
     path = f"{agent.state}/agent.sock"
     said = f": {path}: a socket's path has at most 107 bytes, this one has {len(path)}\n"
-    runs = (("run", "-s", agent.settings), 2, "nhc agent"), (("status", "--socket", path), 3, "nhc agent status")
+    runs = (
+        (("serve", "agent", "-s", agent.settings), 2, "nhc agent"),
+        (("status", "agent", "--socket", path), 3, "nhc status agent"),
+    )
     for words, status, command in runs:
-        done = agent.nhc("agent", *map(str, words))
+        done = agent.nhc(*map(str, words))
         assert (done.returncode, done.stdout, done.stderr) == (status, "", f"{command}{said}")
 
 
@@ -342,7 +345,7 @@ def test_a_socket_whose_path_is_too_long_is_one_clear_line(agent, tmp_path):
 )
 def test_a_mistake_in_the_settings_is_one_clear_line(agent, text, said):
     agent.settings.write_text(text)
-    done = agent.nhc("agent", "run", "-s", str(agent.settings))
+    done = agent.nhc("serve", "agent", "-s", str(agent.settings))
     assert done.returncode == 2
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -410,7 +413,7 @@ def test_a_full_disk_stops_nothing_and_what_was_kept_is_written_when_there_is_ro
         until(lambda: agent.events("problem.ended"))
         assert len(agent.events("problem")) == 2
         until(lambda: not agent.status()["sinks"]["local"]["problem"], within=60)
-        assert agent.nhc("agent", "status", "--history", "9").stdout.count("problem.") == 2
+        assert agent.nhc("status", "agent", "--history", "9").stdout.count("problem.") == 2
     finally:
         agent.stop()
         subprocess.run(["umount", "-l", str(disk)], check=True)
@@ -472,9 +475,9 @@ def test_a_kernel_line_is_an_event_at_once_and_stays_until_it_is_acknowledged(ag
     agent.stop()
     agent.start()
     assert [r for r in agent.report()["results"] if r["target"] == device]
-    done = agent.nhc("agent", "ack", f"xid/79/{device}", "--note", "replaced")
+    done = agent.nhc("ack", "agent", f"xid/79/{device}", "--note", "replaced")
     assert done.stdout == f"acknowledged xid/79/{device}\n"
     until(lambda: [p for p in agent.events("problem.ended") if p["target"] == device])
     agent.nhc("agent", "check", "check_kmsg")
     assert not [r for r in agent.report()["results"] if r["target"] == device]
-    assert agent.nhc("agent", "ack", f"xid/79/{device}").returncode == 1
+    assert agent.nhc("ack", "agent", f"xid/79/{device}").returncode == 1

@@ -9,7 +9,10 @@ import pytest
 from nhc.agent.control_answers import AgentStatus
 from tests.support.run import nhc
 
-COMMANDS = (["status"], ["resume"], ["reload"], ["check"], ["check", "--no-wait"], ["ack", "xid/79"])
+COMMANDS = (
+    ["status", "agent"], ["release", "agent"], ["agent", "reload"], ["agent", "check"], ["agent", "check", "--no-wait"],
+    ["ack", "agent", "xid/79"],
+)  # fmt: skip
 
 
 @pytest.fixture
@@ -42,7 +45,7 @@ def answering(tmp_path):
 @pytest.mark.parametrize("answer", [{"version": "0"}, [], 7, {"error": "not now"}], ids=str)
 def test_an_answer_that_lacks_something_is_one_line(answering, words, answer):
     path = answering(json.dumps(answer).encode())
-    done = nhc("agent", *words, "--socket", path)
+    done = nhc(*words, "--socket", path)
 
     said = {"{'version': '0'}": "is it another version?", "{'error': 'not now'}": "not now"}.get(
         str(answer), "no answer"
@@ -60,7 +63,7 @@ def test_a_whole_answer_is_shown(answering):
         "paused_until": None, "paused_by": "", "config_problems": [], "problems": [problem], "inherited": [],
         "kernel_log": log, "sinks": {}, "log_problems": [], "history": "", "checks": [],
     }  # fmt: skip
-    done = nhc("agent", "status", "--socket", answering(json.dumps(answer).encode()))
+    done = nhc("status", "agent", "--socket", answering(json.dumps(answer).encode()))
 
     assert done.returncode == 1
     assert "CRIT     gpu3 is lost" in done.stdout

@@ -324,7 +324,7 @@ def test_check_settings_reads_every_file_that_the_settings_name(tmp_path):
     def said(content, key="system-log-monitor"):
         (tmp_path / "monitor.json").write_text(content)
         (tmp_path / "agent.toml").write_text(f'[npd]\n{key} = "{tmp_path / "monitor.json"}"\n')
-        done = nhc("agent", "run", "--check-settings", "--settings", tmp_path / "agent.toml")
+        done = nhc("serve", "agent", "--check-settings", "--settings", tmp_path / "agent.toml")
         assert "Traceback" not in done.stderr
         assert len(done.stderr.splitlines()) == (done.returncode != 0)
         return done.returncode, done.stderr
@@ -350,7 +350,7 @@ def test_check_settings_reads_every_file_that_the_settings_name(tmp_path):
         status, error = said(content, key)
         assert (status, expected in error) == (2, True), error
     (tmp_path / "agent.toml").write_text("[sinks.nowhere]\n")
-    done = nhc("agent", "run", "--check-settings", "--settings", tmp_path / "agent.toml")
+    done = nhc("serve", "agent", "--check-settings", "--settings", tmp_path / "agent.toml")
     assert (done.returncode, "no sink called 'nowhere'" in done.stderr) == (2, True)
 
 

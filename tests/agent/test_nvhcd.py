@@ -348,7 +348,7 @@ def test_an_agent_that_does_not_answer_makes_the_verdict_unknown_in_time(agent, 
 def test_a_paused_agent_says_so_and_fails_nothing(agent, tmp_path, place):
     serve(agent, place, 'max-age = "1s"', f"* |every 6h| check_file_test -e {tmp_path}\n")
     until(lambda: call(agent.path)["unknown"] == [], what="the first verdict")
-    assert agent.nhc("agent", "pause", "--for", "1h").returncode == 0
+    assert agent.nhc("hold", "agent", "--for", "1h").returncode == 0
     until_old(agent, 2.0)
 
     found = call(agent.path)

@@ -315,7 +315,7 @@ spool = "{pushed_to.path}/spool"
 every = "1s"
 """)
     agent = subprocess.Popen(
-        [sys.executable, "-m", "nhc", "agent", "run", "-s", str(pushed_to.path / "agent.toml")],
+        [sys.executable, "-m", "nhc", "serve", "agent", "-s", str(pushed_to.path / "agent.toml")],
         stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True,
         env={**os.environ, "NHC_STATE_DIR": str(pushed_to.path / "agent-state"), "NHC_MUTES": "/no/such"},
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""`nhc console run` where it cannot run: one line, and the status that says whose turn it is."""
+"""`nhc serve console` where it cannot run: one line, and the status that says whose turn it is."""
 
 import socket
 
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.thorough
 ])  # fmt: skip
 def test_what_cannot_be_shown_is_one_line(tmp_path, text, words, status, said):
     (tmp_path / "c.toml").write_text(text + "\n")
-    done = nhc("console", "run", "--settings", tmp_path / "c.toml", *words, env={"KUBECONFIG": "/no/such/kubeconfig"})
+    done = nhc("serve", "console", "--settings", tmp_path / "c.toml", *words, env={"KUBECONFIG": "/no/such/kubeconfig"})
     assert done.returncode == status, done
     assert said in done.stderr
     assert "Traceback" not in done.stderr
@@ -32,22 +32,22 @@ def test_an_address_that_is_taken_cannot_be_had(tmp_path):
     new_store(str(tmp_path), anchor="").close()
     with socket.create_server(("127.0.0.1", 0)) as taken:
         at = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = nhc("console", "run", "--store", f"sqlite:///{tmp_path}/store.db", "--listen", at)
+        done = nhc("serve", "console", "--store", f"sqlite:///{tmp_path}/store.db", "--listen", at)
     assert (done.returncode, at in done.stderr, "Traceback" in done.stderr) == (3, True, False), done.stderr
 
 
 def test_settings_that_are_not_there_are_wrong_usage():
-    done = nhc("console", "run", "--settings", "/no/such/console.toml")
+    done = nhc("serve", "console", "--settings", "/no/such/console.toml")
     assert (done.returncode, "/no/such/console.toml" in done.stderr) == (2, True), done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "library", "extra"),
     [
-        (("console", "run"), "aiohttp", "console"),
-        (("console", "run"), "sqlalchemy", "console"),
+        (("serve", "console"), "aiohttp", "console"),
+        (("serve", "console"), "sqlalchemy", "console"),
         (("demo",), "aiohttp", "console"),
-        (("notices", "status"), "sqlalchemy", "remedy"),
+        (("status", "notices"), "sqlalchemy", "remedy"),
     ],
 )
 def test_a_library_that_is_missing_is_named_with_how_to_install_it(tmp_path, words, library, extra):

@@ -29,7 +29,7 @@ class Process:
         self.log = directory / "log"
         with self.log.open("w") as log:
             self.process = subprocess.Popen(
-                [sys.executable, "-m", "nhc", "console", "run", "--settings", settings], stderr=log, stdout=log
+                [sys.executable, "-m", "nhc", "serve", "console", "--settings", settings], stderr=log, stdout=log
             )
         until(lambda: self.listen in self.said(), said=self.said)
 

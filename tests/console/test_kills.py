@@ -1,4 +1,4 @@
-"""`nhc console run` is killed again and again while a person sets holds: what was answered is kept, and once."""
+"""`nhc serve console` is killed again and again while a person sets holds: what was answered is kept, and once."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def test_kills_lose_no_answered_hold_and_make_none_twice(tmp_path):
     chance = random.Random(1)
     answered, asked = [], []
     for number in range(KILLS):
-        process = subprocess.Popen([sys.executable, "-m", "nhc", "console", "run", "--settings", file])
+        process = subprocess.Popen([sys.executable, "-m", "nhc", "serve", "console", "--settings", file])
         until(lambda: ask(address, "/healthz") == 200, what="the console")
         stop = threading.Event()
 

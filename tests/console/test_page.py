@@ -59,7 +59,7 @@ def put_to_work(site):
                           site.now - 1800)  # fmt: skip
         jobs.keep_end(connection, end, site.now, "nhc", job.text())
         jobs.begin(connection, job, key="k1", run="r1", why=EVIL, nodes=["b1"], exclude=["b1"], manifest="",
-                   now=site.now, by="nhc job run")  # fmt: skip
+                   now=site.now, by="nhc serve job")  # fmt: skip
         trains.create(connection, "driver-570", [["b1"]], plan="", digest="", state="running", node_state="planned",
                       by="ann", why="a new driver", now=site.now)  # fmt: skip
         deep.add(connection, [deep.DeepResult("b1", "quick", "gemm", "", None, "", "CRIT", "", site.now - 7200)])

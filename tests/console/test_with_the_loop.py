@@ -72,7 +72,7 @@ def test_two_persons_are_two_whichever_way_each_came(world, page):
     assert post(page, number, "decision", "olga", decision="approved")[0] == 200
     world.run(controller, 3)
     assert (newest(world).state, world.sent) == ("awaiting-approval", [])
-    with pytest.raises(Exception, match="olga has decided"):  # she cannot agree a second time as `nhc remedy approve`
+    with pytest.raises(Exception, match="olga has decided"):  # she cannot agree a second time as `nhc approve episode`
         persons.decide(world.plain, number, by="olga", agree=True, why="", now=world.now)
 
     persons.decide(world.plain, number, by="adam", agree=True, why="", now=world.now)
@@ -104,7 +104,7 @@ def test_what_is_aborted_on_the_page_is_left_alone(world, page):
 
     status, value, _headers = post(page, number, "abort", "olga", reason="I look at it myself")
     assert (status, value["said"]) == (
-        200, f"episode {number} of n1 is aborted; the node stays out: nhc remedy release n1"
+        200, f"episode {number} of n1 is aborted; the node stays out: nhc release remedy n1"
     )  # fmt: skip
     world.run(controller, 20)
 

@@ -18,7 +18,7 @@ def busy(site):
                           "", site.now - 900, site.now, None)  # fmt: skip
         job = jobs.watch(connection, seen)
         restart = jobs.begin(connection, job, key="k1", run="r1", why="GpuFallenOffBus", nodes=["b1"],
-                             exclude=["b1"], manifest="", now=site.now - 600, by="nhc job run")  # fmt: skip
+                             exclude=["b1"], manifest="", now=site.now - 600, by="nhc serve job")  # fmt: skip
         jobs.save(connection, restart, job, state=jobs.ENDED, outcome=jobs.RESTARTED, now=site.now - 500, by="nhc")
         why = "the node (established): b1: GpuLost"
         end = jobs.JobEnd(

@@ -89,13 +89,13 @@ def test_a_healthy_answer_is_silent(hook):
 def test_a_store_that_does_not_answer_goes_by_the_choice(tmp_path, choice, status):
     with closing(sqlite3.connect(tmp_path / "store.db")) as other, other:
         other.execute("create table somebody_elses (id int)")
-    done = nhc("deep", "due", "-n", "n[1-9]", "--store", f"sqlite:///{tmp_path}/store.db", "--on-unknown", choice)
+    done = nhc("deep", "due", "-w", "n[1-9]", "--store", f"sqlite:///{tmp_path}/store.db", "--on-unknown", choice)
     assert (done.returncode, len(done.stderr.splitlines())) == (status, 1), done.stderr
 
 
 @pytest.mark.thorough
 def test_a_small_job_does_not_even_load_the_library_of_the_store():
-    done = nhc("deep", "due", "-n", "n[1-8]", "--more-than", "8", env={"PYTHONVERBOSE": "1"})
+    done = nhc("deep", "due", "-w", "n[1-8]", "--more-than", "8", env={"PYTHONVERBOSE": "1"})
     assert (done.returncode, done.stdout) == (0, "")
     assert "import 'nhc.deep.commands.deep_due'" in done.stderr
     assert "import 'sqlalchemy" not in done.stderr
@@ -103,5 +103,5 @@ def test_a_small_job_does_not_even_load_the_library_of_the_store():
 
 @pytest.mark.thorough
 def test_the_owner_is_told_only_of_a_job():
-    done = nhc("deep", "due", "-n", "n[1-8]", "--tell-job")
+    done = nhc("deep", "due", "-w", "n[1-8]", "--tell-job")
     assert (done.returncode, "SLURM_JOB_ID" in done.stderr) == (2, True)

@@ -232,8 +232,8 @@ def test_only_one_run_at_a_time(place):
 @pytest.mark.thorough
 def test_wrong_suites_are_one_line_each(place):
     for words, said in (
-        (["nosuch"], "nhc deep run: there is no suite 'nosuch'; nhc deep list shows them"),
-        (["quik"], "nhc deep run: there is no suite 'quik' (did you mean quick?); nhc deep list shows them"),
+        (["nosuch"], "nhc deep run: there is no suite 'nosuch'; nhc list suites shows them"),
+        (["quik"], "nhc deep run: there is no suite 'quik' (did you mean quick?); nhc list suites shows them"),
         ([place / "none.conf"], f"nhc deep run: {place}/none.conf: No such file or directory"),
     ):
         done = deep(place, "run", *words, "--adapter", "none")
@@ -277,7 +277,7 @@ def test_suites_that_come_with_nhc():
         "run python -m nhc.node.planning.suites"
     )
     for name in fragments:
-        done = nhc("deep", "list", name, "-f", "json")
+        done = nhc("list", "suites", name, "-f", "json")
         assert json.loads(done.stdout)[0]["count"] > 1, done.stderr
 
 

@@ -1,4 +1,4 @@
-"""`nhc deep simulate`: what a person sees of a sweep on a made-up cluster."""
+"""`nhc simulate deep`: what a person sees of a sweep on a made-up cluster."""
 
 import json
 

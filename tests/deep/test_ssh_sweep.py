@@ -47,7 +47,7 @@ class Site:
     def sweep(self, name, *words, count=12):
         given = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
         new = () if "--go-on" in words else (
-            "-n", f"n[01-{count:02}]", "--launcher", "ssh", "--tasks", "1", "--size", "1M", "--floor", "0.0012",
+            "-w", f"n[01-{count:02}]", "--launcher", "ssh", "--tasks", "1", "--size", "1M", "--floor", "0.0012",
             "--any-transport", "--limit", "60s", *given,
         )  # fmt: skip
         tool = () if "--go-on" in words else ("--", f"{self.place}/allreduce", str(1 << 20))

@@ -35,8 +35,8 @@ OUTPUTS = {
     "all full": ">/dev/full 2>&1",
     "all closed": "<&- >&- 2>&-",
 }
-STORED = ("demo", "gate ", "job ", "notices", "remedy", "serve", "spares", "top", "train")
-"""How the names of doors begin that load SQLAlchemy, whatever becomes of them."""
+STORED = ("demo", "serve all", "serve job", "serve notices", "serve remedy", "top")
+"""Doors that wait and load SQLAlchemy, whatever becomes of them."""
 FORKED_OUTPUTS = {
     "output closed": ("closed", ""), "output full": ("full", ""), "all full": ("full", "full"),
     "all closed": ("closed", "closed"),
@@ -66,7 +66,7 @@ def argv(door, place, fault=""):
 
 def forks(name, door, column):
     """Whether the door may be a fork of a process that has its libraries loaded (forked.py)."""
-    if door.waits and not name.startswith(STORED):
+    if door.waits and name not in STORED:
         return False  # it handles SIGTERM before it has its libraries
     return column not in PAIRS and (column not in LIMITS or column.startswith("clock="))
 

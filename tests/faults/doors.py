@@ -63,7 +63,7 @@ def a_checkout(base):
 
 
 def _kube(*words):
-    return lambda p: ["kubernetes", *words, "--kubeconfig", p.kubeconfig]
+    return lambda p: [*words, "--kubeconfig", p.kubeconfig]
 
 
 def _notices(*words, peer=False):
@@ -73,13 +73,13 @@ def _notices(*words, peer=False):
         file = p.base / f"notices-{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
         url = p.peer if peer else "http://127.0.0.1:9"
         put(file, f'store = "sqlite:///{p.state}/notices.db"\n[channels.hook]\nkind = "alertmanager"\nurl = "{url}"\n')
-        return ["notices", *words, "-s", file]
+        return [*words, "-s", file]
 
     return made
 
 
 def _remedy(*words, peer=False):
-    """A command of `nhc remedy` with settings whose store lies where a fault may lie."""
+    """A command of `nhc serve remedy` with settings whose store lies where a fault may lie."""
 
     def made(p):
         file = p.base / f"{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
@@ -90,7 +90,7 @@ def _remedy(*words, peer=False):
             f'[sources.settings]\nNHC_SLURMREST = "{p.peer if peer else "http://127.0.0.1:9"}"\n'
             f'[evidence]\ndirectory = "{p.state}/evidence"\n',
         )
-        return ["remedy", *words, "-s", file]
+        return [*words, "-s", file]
 
     return made
 
@@ -110,7 +110,7 @@ def _job(*words):
             f'store = "sqlite:///{p.state}/store.db"\n[actions]\nrestart = "on"\n'
             f'[controllers.slurm]\nconf = "{no_slurm(p)}"\ntimeout = "2s"\n',
         )
-        return ["job", *words, "-s", file]
+        return [*words, "-s", file]
 
     return made
 
@@ -135,7 +135,7 @@ def _gate(*words, scheduler="none", peer=False):
         file = p.base / f"gate-{p.state.parent.name}-{p.state.name}-{p.peer.rpartition(':')[2]}.toml"
         adapter = f'[adapter]\nkubeconfig = "{p.kubeconfig}"\n' if peer else ""
         put(file, f'scheduler = "{scheduler}"\n{adapter}[groups.all]\nnodes = "*"\nsuite = "{p.suite}"\n')
-        return ["gate", *words, "-s", file]
+        return [*words, "-s", file]
 
     return made
 
@@ -147,17 +147,17 @@ def a_train(p):
 
 
 def _train(*words):
-    """A command of `nhc train`, with the settings of `nhc remedy`."""
+    """A command of `nhc train`, with the settings of `nhc serve remedy`."""
 
     def made(p):
         given = [word(p) if callable(word) else word for word in words]
-        return ["train", *given, *_remedy(peer=a_train in words)(p)[-2:]]
+        return [*given, *_remedy(peer=a_train in words)(p)[-2:]]
 
     return made
 
 
 def _spares(*words):
-    """A command of `nhc spares`, with the settings of `nhc remedy`, and a Slurm that is not there."""
+    """A command of `nhc spares`, with the settings of `nhc serve remedy`, and a Slurm that is not there."""
 
     def made(p):
         file = p.base / "spares.toml"
@@ -165,7 +165,7 @@ def _spares(*words):
             file,
             f'[pools.gpu]\ntype = "slurm"\nreservation = "spare"\nfor = "n*"\ntimeout = "2s"\nconf = "{no_slurm(p)}"\n',
         )
-        return ["spares", *words, "--pools", file, *_remedy()(p)[-2:]]
+        return [*words, "--pools", file, *_remedy()(p)[-2:]]
 
     return made
 
@@ -176,115 +176,118 @@ DOORS = {
     "nhc-epilog": Door(lambda p: ["-c", p.config, "NHC_RM=none"], "nhc-epilog"),
     "nhc": Door(lambda p: ["--version"]),
     "check local": Door(lambda p: ["check", "local", "-c", p.config, "--profile", "none", "--all"]),
-    "list": Door(lambda p: ["list"]),
+    "list checks": Door(lambda p: ["list"]),
     "explain": Door(lambda p: ["explain", "check_fs_mount"]),
     "log catalogue": Door(lambda p: ["log", "catalogue", "79"]),
     "genconf": Door(lambda p: ["genconf", "-c", "-"]),
     "config check": Door(lambda p: ["config", "check", p.config]),
     "config show": Door(lambda p: ["config", "show", p.config]),
     "config match": Door(lambda p: ["config", "match", "n1", "{n[1-3]}"]),
-    "profile detect": Door(lambda p: ["profile", "detect"]),
-    "profile list": Door(lambda p: ["profile", "list"]),
-    "profile show": Door(lambda p: ["profile", "show", "dgx-h100"]),
+    "profile": Door(lambda p: ["profile"]),
+    "list profiles": Door(lambda p: ["list", "profiles"]),
+    "show profile": Door(lambda p: ["show", "profile", "dgx-h100"]),
     "deep run": Door(lambda p: ["deep", "run", p.suite, "--adapter", "none", "--force"]),
-    "deep list": Door(lambda p: ["deep", "list", p.suite]),
+    "list suites": Door(lambda p: ["list", "suites", p.suite]),
     "deep calibrate": Door(lambda p: ["deep", "calibrate", p.report]),
     "deep restore": Door(lambda p: ["deep", "restore"]),
-    "deep sweep": Door(lambda p: ["deep", "sweep", "--dry-run", "-n", "n[1-4]"]),
-    "deep status": Door(lambda p: ["deep", "status", "--store", p.base / "store.db"]),
-    "deep show": Door(lambda p: ["deep", "show", "1", "--store", p.base / "store.db"]),
+    "deep sweep": Door(lambda p: ["deep", "sweep", "--dry-run", "-w", "n[1-4]"]),
+    "status deep": Door(lambda p: ["status", "deep", "--store", p.base / "store.db"]),
+    "show sweep": Door(lambda p: ["show", "sweep", "1", "--store", p.base / "store.db"]),
     "deep history": Door(lambda p: ["deep", "history", "n1", "--store", p.base / "store.db"]),
-    "deep stop": Door(lambda p: ["deep", "stop", "1", "--store", p.base / "store.db"]),
-    "deep due": Door(lambda p: ["deep", "due", "-n", "n[1-2]", "--store", p.base / "store.db"]),
-    "deep simulate": Door(lambda p: ["deep", "simulate", "--nodes", "64", "--bad", "2"]),
-    "gate run": Door(_gate("run", "--apply")),
-    "gate boot": Door(_gate("boot", "--apply")),
-    "gate adopt": Door(_gate("adopt", "--why", "a drill", "--apply")),
-    "gate status": Door(_gate("status")),
-    "gate open": Door(_gate("open", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True), peer=True),
-    "gate close": Door(_gate("close", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True),
+    "abort sweep": Door(lambda p: ["abort", "sweep", "1", "--store", p.base / "store.db"]),
+    "deep due": Door(lambda p: ["deep", "due", "-w", "n[1-2]", "--store", p.base / "store.db"]),
+    "simulate deep": Door(lambda p: ["simulate", "deep", "--size", "64", "--bad", "2"]),
+    "gate run": Door(_gate("gate", "run", "--apply")),
+    "gate boot": Door(_gate("gate", "boot", "--apply")),
+    "gate adopt": Door(_gate("gate", "adopt", "--why", "a drill", "--apply")),
+    "status gate": Door(_gate("status", "gate")),
+    "gate open": Door(_gate("gate", "open", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True),
+                      peer=True),
+    "gate close": Door(_gate("gate", "close", "n1", "--why", "a drill", "--apply", scheduler="kubernetes", peer=True),
                        peer=True),
-    "gate sync": Door(_gate("sync", "--apply", scheduler="kubernetes", peer=True), peer=True),
-    "gate doctor": Door(_gate("doctor")),
+    "sync gate": Door(_gate("sync", "gate", "--apply", scheduler="kubernetes", peer=True), peer=True),
+    "doctor gate": Door(_gate("doctor", "gate")),
     "log classify": Door(lambda p: ["log", "classify", p.log]),
     "inject": Door(lambda p: ["inject", "--list"]),
-    "ack": Door(lambda p: ["ack"]),
+    "ack log": Door(lambda p: ["ack"]),
     "mute": Door(lambda p: ["mute", "check_fs_mount", "--until", "3d", "--why", "a drill"]),
     "unmute": Door(lambda p: ["unmute", "check_fs_mount"]),
-    "agent run": Door(lambda p: ["agent", "run", "-s", p.base / "own.toml"], waits=True),
-    "agent status": Door(lambda p: ["agent", "status", "--socket", p.base / "agent.sock"]),
-    "agent pause": Door(lambda p: ["agent", "pause", "1h", "--socket", p.base / "agent.sock"]),
-    "agent resume": Door(lambda p: ["agent", "resume", "--socket", p.base / "agent.sock"]),
+    "serve agent": Door(lambda p: ["serve", "agent", "-s", p.base / "own.toml"], waits=True),
+    "status agent": Door(lambda p: ["status", "agent", "--socket", p.base / "agent.sock"]),
+    "hold agent": Door(lambda p: ["hold", "agent", "1h", "--socket", p.base / "agent.sock"]),
+    "release agent": Door(lambda p: ["release", "agent", "--socket", p.base / "agent.sock"]),
     "agent check": Door(lambda p: ["agent", "check", "--socket", p.base / "agent.sock"]),
-    "agent ack": Door(lambda p: ["agent", "ack", "x", "--socket", p.base / "agent.sock"]),
+    "ack agent": Door(lambda p: ["ack", "agent", "x", "--socket", p.base / "agent.sock"]),
     "agent reload": Door(lambda p: ["agent", "reload", "--socket", p.base / "agent.sock"]),
     "fleet check": Door(lambda p: ["fleet", "check", "-w", "n[1-2]", "--transport", "local", "--shards", "1",
                                    "--pyz", p.base / "nhc.pyz", "--node-dir", p.out / "node", "-c", p.config,
                                    "--history", p.out / "history"]),
     "fleet diff": Door(lambda p: ["fleet", "diff", "--history", p.base / "history"]),
     "fleet report": Door(lambda p: ["fleet", "report", "--history", p.base / "history"]),
-    "sync": Door(lambda p: ["sync", "--adapter", "slurm-rest", "--set", f"NHC_SLURMREST={p.peer}", "-r", p.report,
+    "sync adapter": Door(lambda p: ["sync", "--adapter", "slurm-rest", "--set", f"NHC_SLURMREST={p.peer}", "-r",
+                                     p.report,
                             "--ledger", p.out / "ledger", "--patience", "0s", "--apply"], peer=True),
-    "slurm sync": Door(lambda p: ["slurm", "sync", "-r", p.report, "--rest", p.peer, "--ledger", p.out / "ledger",
+    "sync slurm": Door(lambda p: ["sync", "slurm", "-r", p.report, "--rest", p.peer, "--ledger", p.out / "ledger",
                                   "--patience", "0s", "--apply"], peer=True),
-    "kubernetes sync": Door(_kube("sync"), peer=True),
-    "kubernetes controller": Door(_kube("controller"), waits=True, peer=True),
-    "kubernetes status": Door(_kube("status"), peer=True),
-    "kubernetes doctor": Door(_kube("doctor"), peer=True),
-    "kubernetes drain": Door(lambda p: [*_kube("drain")(p), "n1"], peer=True),
-    "kubernetes uncordon": Door(lambda p: [*_kube("uncordon")(p), "n1"], peer=True),
-    "kubernetes release-device": Door(lambda p: [*_kube("release-device")(p), "n1", "gpu-3"], peer=True),
-    "kubernetes publish": Door(lambda p: [*_kube("publish")(p), "-r", p.report], peer=True),
-    "kubernetes state": Door(lambda p: [*_kube("state")(p), "healthy", "n1"], peer=True),
-    "kubernetes ack": Door(lambda p: [*_kube("ack")(p), "n1"], peer=True),
-    "notices run": Door(_notices("run", "--once")),
-    "notices test": Door(_notices("test", "hook", peer=True), peer=True),
-    "notices status": Door(_notices("status")),
-    "console run": Door(lambda p: ["console", "run", "--check-settings"]),
+    "sync kubernetes": Door(_kube("sync", "kubernetes"), peer=True),
+    "serve kubernetes": Door(_kube("serve", "kubernetes"), waits=True, peer=True),
+    "status kubernetes": Door(_kube("status", "kubernetes"), peer=True),
+    "doctor kubernetes": Door(_kube("doctor", "kubernetes"), peer=True),
+    "kubernetes drain": Door(lambda p: [*_kube("kubernetes", "drain")(p), "n1"], peer=True),
+    "kubernetes uncordon": Door(lambda p: [*_kube("kubernetes", "uncordon")(p), "n1"], peer=True),
+    "kubernetes release-device": Door(lambda p: [*_kube("kubernetes", "release-device")(p), "n1", "gpu-3"], peer=True),
+    "kubernetes publish": Door(lambda p: [*_kube("kubernetes", "publish")(p), "-r", p.report], peer=True),
+    "kubernetes state": Door(lambda p: [*_kube("kubernetes", "state")(p), "healthy", "n1"], peer=True),
+    "ack kubernetes": Door(lambda p: [*_kube("ack", "kubernetes")(p), "n1"], peer=True),
+    "serve notices": Door(_notices("serve", "notices", "--once")),
+    "notices test": Door(_notices("notices", "test", "hook", peer=True), peer=True),
+    "status notices": Door(_notices("status", "notices")),
+    "serve console": Door(lambda p: ["serve", "console", "--check-settings"]),
     "top": Door(lambda p: ["top", "--once", "-r", p.report]),
-    "console token": Door(lambda p: ["console", "token", "anna"]),
+    "token person": Door(lambda p: ["token", "person", "anna"]),
     "store migrate": Door(lambda p: ["store", "migrate", "--store", p.out / "store.db"]),
-    "store check": Door(lambda p: ["store", "check", "--store", p.base / "store.db"]),
+    "doctor store": Door(lambda p: ["doctor", "store", "--store", p.base / "store.db"]),
     "store verify": Door(lambda p: ["store", "verify", "--store", p.base / "store.db"]),
     "store import": Door(lambda p: ["store", "import", p.report, "--store", p.out / "store.db"]),
     "store prune": Door(lambda p: ["store", "prune", "--apply", "--store", p.base / "store.db"]),
-    "store status": Door(lambda p: ["store", "status", "--store", p.base / "store.db"]),
-    "serve": Door(_serve, waits=True),
-    "server run": Door(
-        lambda p: ["server", "run", "--listen", "127.0.0.1:0", "--store", p.out / "store.db"], waits=True
+    "status store": Door(lambda p: ["status", "store", "--store", p.base / "store.db"]),
+    "serve all": Door(_serve, waits=True),
+    "serve server": Door(
+        lambda p: ["serve", "server", "--listen", "127.0.0.1:0", "--store", p.out / "store.db"], waits=True
     ),
-    "server token": Door(lambda p: ["server", "token", "n1", "--store", p.out / "store.db"]),
-    "server revoke": Door(lambda p: ["server", "revoke", "n1", "--store", p.base / "store.db"]),
-    "server tokens": Door(lambda p: ["server", "tokens", "--store", p.base / "store.db"]),
-    "job run": Door(_job("run", "--once")),
-    "job status": Door(_job("status")),
+    "token node": Door(lambda p: ["token", "node", "n1", "--store", p.out / "store.db"]),
+    "token revoke": Door(lambda p: ["token", "revoke", "n1", "--store", p.base / "store.db"]),
+    "list tokens": Door(lambda p: ["list", "tokens", "--store", p.base / "store.db"]),
+    "serve job": Door(_job("serve", "job", "--once")),
+    "status job": Door(_job("status", "job")),
     "job watch": Door(lambda p: ["job", "watch", p.base / "train.log"]),
     "job why": Door(lambda p: ["job", "why", p.base / "train.log"]),
-    "job nodes": Door(lambda p: ["job", "nodes", "-n", "1", "--store", f"sqlite:///{p.state}/store.db"]),
-    "job submit": Door(lambda p: ["job", "submit", "-f", p.base / "no.yaml"]),
+    "job nodes": Door(lambda p: ["job", "nodes", "--count", "1", "--store", f"sqlite:///{p.state}/store.db"]),
+    "job submit": Door(lambda p: ["job", "submit", "--file", p.base / "no.yaml"]),
     "job step": Door(lambda p: ["job", "step", "--", "true"]),
-    "job forget": Door(_job("forget", "17")),
-    "remedy run": Door(_remedy("run", "--once", peer=True), peer=True),
-    "remedy status": Door(_remedy("status")),
-    "remedy episodes": Door(_remedy("episodes")),
-    "remedy show": Door(_remedy("show", "1")),
-    "remedy approve": Door(_remedy("approve", "1")),
-    "remedy hold": Door(_remedy("hold", "n1", "--why", "a drill")),
-    "remedy release": Door(_remedy("release", "n1")),
-    "remedy abort": Door(_remedy("abort", "1", "--why", "a drill")),
-    "remedy simulate": Door(lambda p: [*_remedy("simulate", "-r", p.report)(p), "--policy", _remedy()(p)[-1]]),
-    "remedy drill": Door(_remedy("drill", "fault", "--node", "n1")),
-    "remedy doctor": Door(_remedy("doctor", peer=True), peer=True),
-    "spares status": Door(_spares("status")),
-    "spares verify": Door(_spares("verify")),
-    "spares swap": Door(_spares("swap", "--apply")),
-    "train plan": Door(_train("plan", a_train), peer=True),
-    "train run": Door(_train("run", a_train, "--apply", "--once"), peer=True),
-    "train status": Door(_train("status")),
-    "train approve": Door(_train("approve", "drill")),
-    "train hold": Door(_train("hold", "drill", "--why", "a drill")),
-    "train resume": Door(_train("resume", "drill", "--why", "a drill")),
-    "train abort": Door(_train("abort", "drill", "--why", "a drill")),
+    "job forget": Door(_job("job", "forget", "17")),
+    "serve remedy": Door(_remedy("serve", "remedy", "--once", peer=True), peer=True),
+    "status remedy": Door(_remedy("status", "remedy")),
+    "list episodes": Door(_remedy("list", "episodes")),
+    "show episode": Door(_remedy("show", "episode", "1")),
+    "approve episode": Door(_remedy("approve", "episode", "1")),
+    "hold remedy": Door(_remedy("hold", "remedy", "n1", "--why", "a drill")),
+    "release remedy": Door(_remedy("release", "remedy", "n1")),
+    "abort episode": Door(_remedy("abort", "episode", "1", "--why", "a drill")),
+    "simulate remedy": Door(lambda p: [*_remedy("simulate", "remedy", "-r", p.report)(p), "--policy",
+                                       _remedy()(p)[-1]]),
+    "drill": Door(_remedy("drill", "fault", "--node", "n1")),
+    "doctor remedy": Door(_remedy("doctor", "remedy", peer=True), peer=True),
+    "status spares": Door(_spares("status", "spares")),
+    "spares verify": Door(_spares("spares", "verify")),
+    "spares swap": Door(_spares("spares", "swap", "--apply")),
+    "train plan": Door(_train("train", "plan", a_train), peer=True),
+    "train run": Door(_train("train", "run", a_train, "--apply", "--once"), peer=True),
+    "status train": Door(_train("status", "train")),
+    "approve train": Door(_train("approve", "train", "drill")),
+    "hold train": Door(_train("hold", "train", "drill", "--why", "a drill")),
+    "release train": Door(_train("release", "train", "drill", "--why", "a drill")),
+    "abort train": Door(_train("abort", "train", "drill", "--why", "a drill")),
     "demo": Door(lambda p: ["demo", "--listen", "nowhere"]),
     "record": Door(lambda p: ["record", p.out / "recorded", "-c", p.config, "--profile", "none"]),
     "replay": Door(lambda p: ["replay", p.base / "kept"]),

@@ -31,6 +31,8 @@ from tests.support.waiting import until
 ENDED = {-15, -2, -1, 143, 130, 129}
 """How a program ends that signals end: by one of them, or with a shell's status for that."""
 
+LOOP = {"remedy", "episode", "episodes", "drill", "job", "train", "spares"}
+"""Words of the doors whose store has what the loop knows."""
 TABLE = Path(__file__).with_name("expected.txt").read_text().splitlines()
 
 
@@ -99,7 +101,7 @@ def world():
                 state.parent.chmod(0o755)
                 if door == "unmute":
                     shutil.copy(base / "mutes.json", state)
-                if door.startswith(("remedy", "job ", "train", "spares")) and column not in SPACE:
+                if LOOP & {*door.split()} and column not in SPACE:
                     shutil.copy(remedy_store(base), state / "store.db")
         with contextlib.suppress(OSError), open(base / "full" / "filler", "wb", 0) as file:
             while True:
@@ -120,12 +122,12 @@ def world():
 @pytest.fixture
 def agent(world, name):
     """A new agent for each command that speaks to one: none finds it paused by the command before."""
-    if not name.startswith("agent ") or name == "agent run":
+    if "agent" not in name.split() or name == "serve agent":
         yield
         return
     base = world[0]
-    run = [sys.executable, "-m", "nhc", "agent", "run", "-s", base / "agent.toml"]
-    ask = [sys.executable, "-m", "nhc", "agent", "status", "--socket", base / "agent.sock"]
+    run = [sys.executable, "-m", "nhc", "serve", "agent", "-s", base / "agent.toml"]
+    ask = [sys.executable, "-m", "nhc", "status", "agent", "--socket", base / "agent.sock"]
     quiet = {"env": environment(Place(base, base)), "stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     child = subprocess.Popen(run, **quiet)
     until(lambda: subprocess.run(ask, **quiet, check=False).returncode == 0, 60, what="the agent's first round")
@@ -160,7 +162,8 @@ def place_of(world, name, column):
     step = column[5:] if column in PEERS else "well"
     peer = (
         rest.address
-        if name in ("sync", "slurm sync", "remedy run", "remedy doctor", "train plan", "train run") and step == "well"
+        if name in ("sync adapter", "sync slurm", "serve remedy", "doctor remedy", "train plan", "train run")
+        and step == "well"
         else peers[step].address
     )
     return Place(base, state_of(base, name, column), peer)

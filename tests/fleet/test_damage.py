@@ -117,7 +117,7 @@ def test_arguments_that_are_no_text_are_one_line(fleet):
 
 
 @pytest.mark.parametrize("words", [
-    ["log", "classify", b"/no/\x1b[2J\xff"], ["slurm", "sync", "-r", b"/no/\x1b[2J\xff"],
+    ["log", "classify", b"/no/\x1b[2J\xff"], ["sync", "slurm", "-r", b"/no/\x1b[2J\xff"],
     ["fleet", "report", "-o", b"/no/\x1b[2J\xff"], ["fleet", "report", "--history", b"/no/\x1b[2J\xff"],
     ["check", "local", "-c", "/dev/null", "-o", b"/no/\x1b[2J\xff"],
 ])  # fmt: skip

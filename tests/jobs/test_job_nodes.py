@@ -77,11 +77,11 @@ def fleet(tmp_path):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["-n", "2"], 0, "n[5-6]\n"),
-        (["-n", "3"], 0, "n[1,5-6]\n"),
-        (["-n", "1", "--proved", "1h"], 0, "n5\n"),
-        (["-n", "3", "--as", "exclude"], 0, "n[2-4]\n"),
-        (["-n", "1", "--nodes", "n[1-3]"], 0, "n1\n"),
+        (["--count", "2"], 0, "n[5-6]\n"),
+        (["--count", "3"], 0, "n[1,5-6]\n"),
+        (["--count", "1", "--proved", "1h"], 0, "n5\n"),
+        (["--count", "3", "--as", "exclude"], 0, "n[2-4]\n"),
+        (["--count", "1", "--nodes", "n[1-3]"], 0, "n1\n"),
     ],
 )
 @pytest.mark.thorough
@@ -99,13 +99,13 @@ def test_what_is_for_sbatch_has_brackets_at_the_end_of_names_alone(tmp_path, for
         for name in ("gpu1.example.org", "gpu2.example.org", "r1n01", "r1n02", "r2n01", "r2n02"):
             report = Report(name, "b", now, 1.0, (CheckResult("check_gpu", Outcome(verdict)),))
             store_reports.receive(connection, [Incoming(report, "agent", now)])
-    done = nhc("job", "nodes", "-n", "6", "--as", form, "--store", url)
+    done = nhc("job", "nodes", "--count", "6", "--as", form, "--store", url)
     assert done.stdout == "gpu1.example.org,gpu2.example.org,r1n[01-02],r2n[01-02]\n"
 
 
 @pytest.mark.thorough
 def test_what_is_missing_is_said(fleet):
-    done = nhc("job", "nodes", "-n", "4", "--proved", "1h", "--store", fleet)
+    done = nhc("job", "nodes", "--count", "4", "--proved", "1h", "--store", fleet)
 
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr.splitlines()[0] == "nhc job nodes: 1 of 4 nodes"
@@ -115,12 +115,12 @@ def test_what_is_missing_is_said(fleet):
 
 @pytest.mark.thorough
 def test_kubernetes_takes_an_affinity(fleet):
-    found = json.loads(nhc("job", "nodes", "-n", "2", "--as", "affinity", "--store", fleet).stdout)
+    found = json.loads(nhc("job", "nodes", "--count", "2", "--as", "affinity", "--store", fleet).stdout)
     terms = found["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms[0]["matchExpressions"][0]["values"] == ["n5", "n6"]
 
 
 @pytest.mark.thorough
 def test_a_store_that_is_not_there_is_one_line(tmp_path):
-    done = nhc("job", "nodes", "-n", "2", "--store", f"sqlite:///{tmp_path}/none.db")
+    done = nhc("job", "nodes", "--count", "2", "--store", f"sqlite:///{tmp_path}/none.db")
     assert (done.returncode, len(done.stderr.splitlines())) == (3, 1)

@@ -1,4 +1,4 @@
-"""The metrics of `nhc job run`: what the store holds and what the last round did, without a name of a job or a node."""
+"""The metrics of `nhc serve job`: what the store holds and the last round did, without a name of a job or a node."""
 
 from collections import Counter
 

@@ -306,7 +306,7 @@ def test_the_command_reads_a_log_and_records_and_keeps_the_order(tmp_path):
     assert json.loads(detail)["suspects"][0]["node"] == "n3"
     assert json.loads(detail)["nodes"] == "n[1-4]"
     printed = nhc("job", "watch", log, "--flight-records", tmp_path / "dumps", "--nodes", "n[1-4]", "--per-node", "2")
-    assert "test first: nhc deep sweep -n n[1-4] --suspects n3\n" in printed.stdout
+    assert "test first: nhc deep sweep -w n[1-4] --suspects n3\n" in printed.stdout
 
 
 @pytest.mark.thorough
@@ -342,7 +342,7 @@ def test_what_is_wrong_is_one_line(tmp_path):
 def test_a_hang_is_seen_while_the_log_is_followed(tmp_path):
     log = tmp_path / "log"
     log.write_text("[rank0]: step 1 loss 2.0\n")
-    argv = [sys.executable, "-m", "nhc", "job", "watch", str(log), "-f", "--hang-after", "1s"]
+    argv = [sys.executable, "-m", "nhc", "job", "watch", str(log), "--follow", "--hang-after", "1s"]
     with (tmp_path / "err").open("w") as err:
         child = subprocess.Popen(argv, stdout=subprocess.PIPE, stderr=err, text=True, cwd=ROOT)
     try:

@@ -186,7 +186,7 @@ def test_the_kernels_log_decides_what_a_launch_failure_was(tmp_path, xid, answer
     )
     kern.write_text(stamped(f"NVRM: Xid (PCI:0000:3b:00): {xid}", now + 2))
 
-    done = nhc("job", "why", "--json", "--nodes", "n1", "--kernel-log", f"n1={kern}", str(log))
+    done = nhc("job", "why", "-f", "json", "--nodes", "n1", "--kernel-log", f"n1={kern}", str(log))
 
     said = json.loads(done.stdout)
     jsonschema.validate(said, json.loads((ROOT / "docs/why.schema.json").read_text()))
@@ -342,7 +342,7 @@ def test_the_store_is_a_witness_of_the_nodes_and_says_what_was_done(tmp_path):
     store.close()
     log = tmp_path / "train.log"
     log.write_text(f"{utc(AT)} [rank3]: torch.AcceleratorError: CUDA error: unspecified launch failure\n")
-    words = ("job", "why", "--json", str(log), "--nodes", "n[1-2]")
+    words = ("job", "why", "-f", "json", str(log), "--nodes", "n[1-2]")
 
     alone, seen = nhc(*words), nhc(*words, "--store", f"sqlite:///{tmp_path}/store.db")
     nowhere = nhc(*words, "--store", f"sqlite:///{tmp_path}/none.db")

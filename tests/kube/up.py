@@ -85,7 +85,7 @@ def main() -> int:
             f"  export KUBECONFIG={running.kubeconfig}\n"
             f"  alias kubectl='{binaries}/nhc-kube kubectl'\n"
             "  kubectl get nodes\n"
-            "  nhc kubernetes controller --apply\n\n"
+            "  nhc serve kubernetes --apply\n\n"
             "Ctrl-C ends it.\n"
         )
         sys.stdout.flush()

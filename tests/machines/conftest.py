@@ -60,7 +60,7 @@ class Node:
         return self.until(lambda: (s := self.status()) and all(c["age"] is not None for c in s["checks"]) and s)
 
     def status(self) -> Any:
-        said = self.run("nhc agent status -f json", check=False)
+        said = self.run("nhc status agent -f json", check=False)
         return json.loads(said) if said else None
 
     def events(self, what: str) -> List[Any]:

@@ -99,7 +99,7 @@ def test_the_agent_hears_a_line_at_once_and_goes_on_when_journalctl_dies(node: N
     assert began(node) == 0
     node.say(f"{fault} one broke")
     node.until(lambda: began(node) == 1, within=60)
-    node.run("nhc agent ack --all >/dev/null")
+    node.run("nhc ack agent --all >/dev/null")
     node.until(lambda: began(node, "ended") == 1)
     before = child(node)
     node.run(f"kill -KILL {before}")

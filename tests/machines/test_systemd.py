@@ -85,7 +85,7 @@ def test_a_started_unit_is_ready_and_its_directories_are_its_own(node: Node) -> 
     node.reset()
     node.put("/etc/nhc/nhc.conf", "* || check_uptime\n")
     node.put("/etc/nhc/agent.toml", "[agent]\nlisten = []\n")
-    node.run("systemctl start nhc-agent && nhc agent status >/dev/null; [ $? != 2 ]")  # it answers once it is started
+    node.run("systemctl start nhc-agent && nhc status agent >/dev/null; [ $? != 2 ]")  # it answers once it is started
     assert node.run("systemctl show -P ActiveState -P SubState nhc-agent").split() == ["active", "running"]
     modes = node.run("stat -c %a:%U /run/nhc /run/nhc/agent.sock /var/lib/nhc").split()
     assert modes == ["700:root", "600:root", "750:root"]

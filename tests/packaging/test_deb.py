@@ -43,12 +43,12 @@ def test_a_node_installs_upgrades_removes_and_purges(release, root, tmp_path):
     assert root.run("nhc", "check", "local", check=False).returncode == 1
     assert root.run("nhc-healthcheck", "-e", "check_file_test -d /etc").returncode == 0
     root.run("nhc-prolog", "--help")
-    assert root.run("nhc", "agent", "run", "--check-settings").returncode == 0
+    assert root.run("nhc", "serve", "agent", "--check-settings").returncode == 0
 
     compiled = [name for name in root.files("/usr/share/nodehealth") if name.endswith(".pyc")]
     assert len(compiled) > 300  # each start would compile them
     assert not list((root.path / "etc/systemd/system").rglob("nhc-*"))  # no unit is enabled
-    refused = root.run("nhc", "store", "status", check=False)
+    refused = root.run("nhc", "status", "store", check=False)
     assert refused.returncode in (2, 3)
     assert "install the package nodehealth-libs" in refused.stderr
 
@@ -89,13 +89,13 @@ def test_services_install_with_their_user_and_are_ready_to_be_configured(release
 
     root.run("mkdir", "-p", "/var/lib/nhc-server")
     root.run("nhc", "store", "migrate")
-    assert "problems" in root.run("nhc", "store", "status").stdout
+    assert "problems" in root.run("nhc", "status", "store").stdout
     examples = "/usr/share/doc/nodehealth-{}/examples/{}"
-    root.run("nhc", "console", "run", "--check-settings", "--settings", examples.format("console", "console.toml"))
-    root.run("nhc", "notices", "run", "--check-settings", "-s", examples.format("server", "notices.toml"))
+    root.run("nhc", "serve", "console", "--check-settings", "--settings", examples.format("console", "console.toml"))
+    root.run("nhc", "serve", "notices", "--check-settings", "-s", examples.format("server", "notices.toml"))
     root.run("nhc", "fleet", "check", "--help")
-    root.run("nhc", "kubernetes", "doctor", "--help")
-    doctor = root.run("nhc", "remedy", "doctor", check=False)
+    root.run("nhc", "doctor", "kubernetes", "--help")
+    doctor = root.run("nhc", "doctor", "remedy", check=False)
     assert "marking is not enabled: nothing will be done" in doctor.stdout
     started = root.run("/usr/lib/nodehealth/nhc", "--version")
     assert started.stdout == f"nhc {release.version}\n"

@@ -68,11 +68,13 @@ def test_it_judges_as_its_own_user_on_a_read_only_root(bundle, tmp_path):
 def test_it_judges_as_root_as_the_agent_does(bundle, tmp_path):
     done = run(bundle, tmp_path, "check", "local", "--all", user=False)
     assert done.returncode == 0, done.stdout + done.stderr
-    done = run(bundle, tmp_path, "agent", "run", "--check-settings", user=False)
+    done = run(bundle, tmp_path, "serve", "agent", "--check-settings", user=False)
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("words", [("kubernetes", "doctor"), ("server", "run"), ("remedy", "run"), ("console", "run")])
+@pytest.mark.parametrize(
+    "words", [("doctor", "kubernetes"), ("serve", "server"), ("serve", "remedy"), ("serve", "console")]
+)
 def test_every_service_is_in_it(bundle, tmp_path, words):
     done = run(bundle, tmp_path, *words, "--help")
     assert done.returncode == 0, done.stderr

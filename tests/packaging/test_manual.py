@@ -52,14 +52,14 @@ def shown(page):
 
 
 def test_a_page_says_what_the_help_says(made):
-    text = shown(made / "man1/nhc-remedy-run.1")
-    assert "nhc-remedy-run - bring faulty nodes back" in text
-    assert "nhc remedy run [OPTIONS]" in text
+    text = shown(made / "man1/nhc-serve-remedy.1")
+    assert "nhc-serve-remedy - bring faulty nodes back" in text
+    assert "nhc serve remedy [OPTIONS]" in text
     assert "--metrics-file FILE" in text
     assert "Exit status: 0 done or ended by a signal" in " ".join(text.split())
-    assert "nhc-remedy(1)" in text
-    text = shown(made / "man1/nhc-remedy.1")
-    assert "nhc remedy approve" in text
+    assert "nhc-serve(1)" in text
+    text = shown(made / "man1/nhc-approve.1")
+    assert "nhc approve episode" in text
     text = shown(made / "man1/nhc-check-local.1")
     assert text.index("What to judge by") < text.index("How they run")
 
@@ -87,22 +87,22 @@ def test_no_text_is_a_request(text):
 def test_bash_completes(made):
     script = f"""
       source {made}/bash
-      COMP_WORDS=(nhc remedy ap) COMP_CWORD=2
+      COMP_WORDS=(nhc approve ep) COMP_CWORD=2
       _nhc_completion nhc
       printf '%s\\n' "${{COMPREPLY[@]}}"
     """
     path = f"{Path(sys.executable).parent}:/usr/bin:/bin"
     done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, env={"PATH": path}, check=False)
-    assert (done.stdout.split(), done.stderr) == (["approve"], "")
+    assert (done.stdout.split(), done.stderr) == (["episode"], "")
 
 
 @pytest.mark.thorough
 def test_fish_completes(made, tmp_path):
     need("fish", which("fish"), "apt-get install fish")
     environ = {"PATH": f"{Path(sys.executable).parent}:/usr/bin:/bin", "HOME": str(tmp_path)}
-    words = ["fish", "-c", f"source {made}/fish; complete -C 'nhc notices '"]
+    words = ["fish", "-c", f"source {made}/fish; complete -C 'nhc approve '"]
     done = subprocess.run(words, capture_output=True, text=True, env=environ, check=False)
-    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["run", "status", "test"], done.stderr
+    assert [line.split("\t")[0] for line in done.stdout.splitlines()] == ["episode", "train"], done.stderr
 
 
 @pytest.mark.thorough

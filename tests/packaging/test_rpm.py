@@ -67,7 +67,7 @@ def test_services_install_with_their_user(release, root):
     assert root.run("getent", "passwd", "nhc").stdout.split(":")[5] == "/var/lib/nhc-server"
     root.run("mkdir", "-p", "/var/lib/nhc-server")
     root.run("nhc", "store", "migrate")
-    assert "problems" in root.run("nhc", "store", "status").stdout
+    assert "problems" in root.run("nhc", "status", "store").stdout
     rpm(root, "-e", *names)
     assert not (root.path / "usr/lib/nodehealth").exists()
 

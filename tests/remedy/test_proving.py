@@ -169,7 +169,7 @@ def test_what_kept_the_suite_of_an_ended_episode_from_telling_is_said_no_more(wo
 
 
 def test_a_process_that_ends_after_its_round_can_wait_for_the_suite(world, node):
-    """`nhc remedy run --once`: what runs in the background would end with it, perhaps before the node is reached."""
+    """`nhc serve remedy --once`: what runs in the background would end with it, perhaps before the node is reached."""
     prover = proved_by(world, node.runner())
     controller = world.controller(settings(node), suite=prover)
     world.fall_sick("n0")

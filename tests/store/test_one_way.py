@@ -62,11 +62,11 @@ def site(tmp_path, monkeypatch):
 
 
 COMMANDS = {
-    "remedy hold": ("remedy", "hold", "n1", "--why", "a drill", "-s", "remedy.toml"),
-    "remedy hold --store": ("remedy", "hold", "n1", "--why", "a drill", "-s", "remedy.toml", "--store", "URL"),
-    "remedy hold, the store of store.toml": ("remedy", "hold", "n1", "--why", "a drill", "-s", "none.toml"),
+    "hold remedy": ("hold", "remedy", "n1", "--why", "a drill", "-s", "remedy.toml"),
+    "remedy hold --store": ("hold", "remedy", "n1", "--why", "a drill", "-s", "remedy.toml", "--store", "URL"),
+    "remedy hold, the store of store.toml": ("hold", "remedy", "n1", "--why", "a drill", "-s", "none.toml"),
     "job watch": ("job", "watch", "log", "--job", "17", "--store", "URL"),
-    "server token": ("server", "token", "n1"),
+    "token node": ("token", "node", "n1"),
 }
 
 
@@ -91,7 +91,7 @@ def test_what_a_command_does_is_anchored_where_the_settings_say(site, name):
 def test_rows_that_were_cut_show_whoever_wrote_them(site):
     for number in range(3):
         assert (
-            site.nhc("remedy", "hold", f"n{number}", "--why", "x", "-s", str(site.base / "remedy.toml")).returncode == 0
+            site.nhc("hold", "remedy", f"n{number}", "--why", "x", "-s", str(site.base / "remedy.toml")).returncode == 0
         )
     store = fleet_store(site.url)
     with store.write() as connection:

@@ -10,7 +10,7 @@ from typing import Iterator, List, NamedTuple
 import click
 from markdown_it import MarkdownIt
 
-from nhc.cli.click_app import application
+from nhc.cli.click_app import VerbCommand, application
 from tests.support.run import ROOT
 
 PAGES = [
@@ -112,11 +112,15 @@ def wrong_usage(words: List[str]) -> str:
     command: click.Command = application
     context = click.Context(command, info_name="nhc")
     words = list(words)
-    while isinstance(command, click.Group) and words and not words[0].startswith("-"):
+    while isinstance(command, (click.Group, VerbCommand)) and words and not words[0].startswith("-"):
         found = command.get_command(context, words[0])
+        if found is None and isinstance(command, VerbCommand) and command.default:
+            break
         if found is None:
             return f"there is no command {words[0]!r} in {context.command_path}"
         command, context = found, click.Context(found, info_name=words.pop(0), parent=context)
+    if isinstance(command, VerbCommand) and command.default:
+        command = command.get_command(context, command.default) or command
     try:
         values, rest, _order = command.make_parser(context).parse_args(args=words)
         for param in command.params:
@@ -126,4 +130,4 @@ def wrong_usage(words: List[str]) -> str:
                     param.type.convert(one, param, context)
     except click.UsageError as error:
         return error.format_message()
-    return f"unexpected {rest[0]!r}" if rest and not isinstance(command, click.Group) else ""
+    return f"unexpected {rest[0]!r}" if rest and not isinstance(command, (click.Group, VerbCommand)) else ""

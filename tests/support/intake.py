@@ -1,4 +1,4 @@
-"""`nhc server run` as a process, over a store of the test's own, and what pushes to it."""
+"""`nhc serve server` as a process, over a store of the test's own, and what pushes to it."""
 
 import contextlib
 import os
@@ -50,7 +50,7 @@ class Server:
 
     def start(self):
         before = self.log.stat().st_size if self.log.exists() else 0
-        words = ["server", "run", "-s", str(self.settings), "--listen", self.listen]
+        words = ["serve", "server", "-s", str(self.settings), "--listen", self.listen]
         words += ["--store-settings", str(self.directory / "store.toml")]
         (self.directory / "store.toml").write_text(
             f'url = "{self.store_url}"\naudit-anchor = "{self.directory}/anchor"\n'

@@ -1,4 +1,4 @@
-"""`nhc remedy run` over a real Slurm: as a process, with the reports that it reads and what its store then has."""
+"""`nhc serve remedy` over a real Slurm: as a process, with the reports that it reads and what its store then has."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class Service:
         return {**self.cluster.env, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "HOME": str(self.place)}
 
     def start(self) -> None:
-        words = [sys.executable, "-c", CODE, "remedy", "run", "-s", str(self.place / "remedy.toml")]
+        words = [sys.executable, "-c", CODE, "serve", "remedy", "-s", str(self.place / "remedy.toml")]
         with open(self.place / "log", "ab") as log:
             self.child = subprocess.Popen(words, env=self.env, stdout=log, stderr=log)
 

@@ -201,7 +201,7 @@ class Adapter(Kubernetes):
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
-        ended, as `nhc kubernetes controller` does; as `nhc.marks.ports.adapter`.
+        ended, as `nhc serve kubernetes` does; as `nhc.marks.ports.adapter`.
         """
         back = [name for name, kept in self._kept.items() if kept.put_back]
         ended = {name: kept.ended for name, kept in self._kept.items() if kept.ended and not kept.put_back}

@@ -1,4 +1,4 @@
-"""`nhc console`: the web page over a fleet, and the tokens that people log in with."""
+"""`nhc serve console`: the web page over a fleet, and the tokens that people log in with."""
 
 from __future__ import annotations
 

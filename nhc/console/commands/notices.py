@@ -1,4 +1,4 @@
-"""`nhc notices run|test|status`: send notices, once for cron or as a service; test a channel; show what waits."""
+"""`nhc serve notices`, `nhc notices test`, `nhc status notices`: send notices, test a channel, show what waits."""
 
 from __future__ import annotations
 
@@ -63,7 +63,9 @@ def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[Roun
     with contextlib.closing(fleet_store(settings.store)) as store:
         leader = Leader(store, name="notices")
         work = NoticeRounds(settings, store, once)
-        yield RoundService("notices run", work, leader, every=settings.every, listen=listen, finish=work.service.close)
+        yield RoundService(
+            "serve notices", work, leader, every=settings.every, listen=listen, finish=work.service.close
+        )
 
 
 @click.command()

@@ -36,7 +36,12 @@ WIDTH = 200
 @_how("--stale", metavar="DURATION", help="A report older than this is not believed. Default: what the settings say.")
 @_how("--colors", type=click.Choice(["auto", "16", "none"]), default="auto", show_default=True,
       help="What the terminal can do. $NO_COLOR is none.")  # fmt: skip
-@_how("--act", is_flag=True, help="Approve and refuse repairs, hold and release nodes. Without it, nothing is decided.")
+@_how(
+    "--apply",
+    "act",
+    is_flag=True,
+    help="Approve and refuse repairs, hold and release nodes. Without it, nothing is decided.",
+)
 @BY
 @_how("--once", is_flag=True, help="Print one picture as text, and end.")
 def top(
@@ -53,7 +58,7 @@ def top(
     if sum(map(bool, (store, reports, adapter))) > 1:
         raise click.UsageError("--store, --report and --adapter exclude each other")
     if act and (reports or adapter):
-        raise click.UsageError("--act needs a store: decisions are written there")
+        raise click.UsageError("--apply needs a store: decisions are written there")
     if not once and not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise click.UsageError("nhc top needs a terminal; --once prints one picture as text")
     _prepare(colors)

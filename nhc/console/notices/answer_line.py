@@ -1,7 +1,7 @@
 """What is kept of a receiver's answer: plain words, in one line, without any that a secret of the channel may hold.
 
 A receiver, or a proxy before it, may repeat the request. Its address (Slack, Teams), its body (PagerDuty) or its
-headers (Jira, ServiceNow) are secrets. The line goes to the log, into the store and to `nhc notices status`.
+headers (Jira, ServiceNow) are secrets. The line goes to the log, into the store and to `nhc status notices`.
 """
 
 from __future__ import annotations

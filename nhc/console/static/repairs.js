@@ -25,7 +25,7 @@ export async function needs() {
     value.trouble ? el("p", { class: "error" }, `The fleet cannot be read: ${value.trouble}`) : "",
     page.me.store ? [el("h2", {}, "Repairs that wait for agreement"), episodeTable("The longest-waiting first", value.approvals, value.at, "None waits."), left(value.approvals_left_out) ?? "",
       may("approve") ? value.alike.map(alikeForms) : "",
-      el("h2", {}, "Left to a person"), episodeTable("nhc remedy release NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
+      el("h2", {}, "Left to a person"), episodeTable("nhc release remedy NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
     el("h2", {}, "CRIT, and nothing is planned"), causeTable("On nodes without an episode or a hold", value.unplanned, value.at, "None."), left(value.unplanned_left_out) ?? "",
     el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? [link("/view/nodes?show=sn", howMany(value.silent.count)), ": ", setLink(value.silent.nodes)] : unless("None.")),
   ] };

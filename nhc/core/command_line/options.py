@@ -109,7 +109,7 @@ CHECK_LOCAL = (
            heading=_SHOWN),
     Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output.",
            heading=_SHOWN),
-    Option(("-s", "--skipped"), "skipped", "List also the checks that this node has nothing for. They are always "
+    Option(("--skipped",), "skipped", "List also the checks that this node has nothing for. They are always "
            "counted.",
            heading=_SHOWN),
     Option(("-v", "--verbose"), "verbose", "Show where each check is configured and how long it took (repeatable).",

@@ -1,6 +1,6 @@
 """/metrics and /healthz of a service in the foreground: read-only, on loopback unless the settings say otherwise.
 
-`nhc remedy run --listen`, `nhc notices run --listen` and `nhc serve` serve them.
+`nhc serve remedy --listen`, `nhc serve notices --listen` and `nhc serve` serve them.
 """
 
 from __future__ import annotations

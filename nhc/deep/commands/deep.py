@@ -102,7 +102,7 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 )  # fmt: skip
 @under("What is shown")("-o", "--output", metavar="FILE", default="", help="Write the report to this file.")
 @under("What is shown")("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
-@under("What is shown")("-s", "--skipped", is_flag=True, help="List what this node has nothing for.")
+@under("What is shown")("--skipped", is_flag=True, help="List what this node has nothing for.")
 @under("What is shown")("-v", "--verbose", count=True, help="Show where each check is configured and how long it took.")
 @under("What is shown")("-q", "--quiet", count=True, help="Show only what is wrong, and no progress.")
 def run_command(**options: Any) -> int:

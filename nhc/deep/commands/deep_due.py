@@ -34,7 +34,7 @@ _hook = under("As a hook of the scheduler")
 
 
 @click.command("due", cls=GroupedCommand)
-@under("Which nodes")("-n", "--nodes", "node_set", metavar="SET", default="",
+@under("Which nodes")("-w", "--nodes", "node_set", metavar="SET", default="",
                       help="The nodes: gpu[001-064]. Default: those of the job, $SLURM_JOB_NODELIST.")  # fmt: skip
 @_rule("--younger-than", type=DURATION, default="7d", show_default=True, metavar="TIME",
        help="A good verdict must be younger than this.")  # fmt: skip

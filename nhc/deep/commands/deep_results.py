@@ -1,4 +1,4 @@
-"""`nhc deep status`, `show` and `history`: what sweeps and deep checks have found, from the store."""
+"""`nhc status deep`, `show` and `history`: what sweeps and deep checks have found, from the store."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nhc deep simulate`: a sweep played on a made-up cluster, before a real one is asked for its time."""
+"""`nhc simulate deep`: a sweep played on a made-up cluster, before a real one is asked for its time."""
 
 from __future__ import annotations
 
@@ -21,7 +21,9 @@ SHOWN = 20
 
 
 @click.command("simulate", cls=GroupedCommand)
-@under("The cluster")("--nodes", type=click.IntRange(2, LARGEST), default=1024, show_default=True, help="How many.")
+@under("The cluster")(
+    "--size", "nodes", type=click.IntRange(2, LARGEST), default=1024, show_default=True, help="How many."
+)
 @under("The cluster")("--leaf-size", type=click.IntRange(1), default=32, show_default=True, help="Nodes of one leaf.")
 @under("What is broken")("--bad", type=click.IntRange(0), default=10, show_default=True, help="Bad nodes.")
 @under("What is broken")("--links", type=click.IntRange(0), default=0, show_default=True,

@@ -1,4 +1,4 @@
-"""`nhc deep stop`: end a sweep, whoever runs it."""
+"""`nhc abort sweep`: end a sweep, whoever runs it."""
 
 from __future__ import annotations
 

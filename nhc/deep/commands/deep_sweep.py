@@ -44,7 +44,7 @@ _when = under("When it runs")
 
 @click.command("sweep", cls=GroupedCommand)
 @click.argument("tool", nargs=-1, metavar="[-- TOOL ARGUMENT...]")
-@_nodes("-n", "--nodes", "node_set", metavar="SET", default="", help="The nodes: gpu[001-064].")
+@_nodes("-w", "--nodes", "node_set", metavar="SET", default="", help="The nodes: gpu[001-064].")
 @_nodes("--job", default="", metavar="ID",
         help="The nodes of this job, its suspects first: 17, or Job/team/llama. With --nodes: those, too.")  # fmt: skip
 @_nodes("--suspects", "suspect_set", metavar="SET", default="",
@@ -94,7 +94,7 @@ def command(**options: Any) -> int:
 
     TOOL is a test of nccl-tests or rccl-tests built with MPI, or one that prints as they do; all_reduce_perf with the
     size unless it is given. Tests run on idle nodes alone, as exclusive jobs that a partition or QOS can preempt. A
-    sweep that is killed goes on with --go-on; nhc deep stop ends one.
+    sweep that is killed goes on with --go-on; nhc abort sweep ends one.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 wrong usage, 3 could not tell.
     """

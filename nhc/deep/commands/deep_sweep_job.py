@@ -1,8 +1,8 @@
 """Whom a sweep tests for a job: the nodes that it ran on, and its suspects, in the order that its evidence gives them.
 
-The nodes are those that the job's scheduler still shows, else those that `nhc job run` last saw it on, else those that
-`nhc job watch --store` was given. Kubernetes deletes the pods that still ran when their job failed, and with them says
-where they were: there all of these count. The order is what `nhc job watch --store` kept in the audit log.
+The nodes are those that the job's scheduler still shows, else those that `nhc serve job` last saw it on, else those
+that `nhc job watch --store` was given. Kubernetes deletes the pods that still ran when their job failed, and with them
+says where they were: there all of these count. The order is what `nhc job watch --store` kept in the audit log.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def _remembered(
             rows = jobs.find(connection, name)
     for row in rows:
         if row.nodes and (view is None or row.uid == view.job.uid):
-            return "nhc job run", row.node_names
+            return "nhc serve job", row.node_names
     return "nhc job watch", _nodes(kept)
 
 

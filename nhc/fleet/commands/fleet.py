@@ -43,18 +43,6 @@ def _time(*flags: str, default: str, help: str) -> Decorator:
     return _bounds(*flags, default=default, show_default=True, metavar="TIME", type=SOME_TIME, help=help)
 
 
-def _short_f(_context: Any, parameter: Any, values: Tuple[str, ...]) -> Tuple[str, ...]:
-    """`-f 64` is the fan-out, as for clush and pdsh; `-f json` is the format."""
-    for value in values:
-        if value.isascii() and value.isdigit():
-            if not 1 <= int(value) <= FANOUT:
-                raise click.BadParameter(f"{value} is not in the range 1 to {FANOUT}", param=parameter)
-        elif value not in FORMATS:
-            expected = f"a number of nodes at once or one of {', '.join(FORMATS)}"
-            raise click.BadParameter(f"{value!r} is neither: expected {expected}", param=parameter)
-    return values
-
-
 FORMATS = ("text", "json", "jsonl")
 FANOUT = 4096
 
@@ -63,7 +51,7 @@ FANOUT = 4096
 @_which("-w", "--nodes", "sets", multiple=True, metavar="SET", help="A node set: gpu[001-128], @group, a&b, or ^FILE "
         "with node sets (repeatable). With -i or --from it picks among their nodes.")  # fmt: skip
 @_which("-x", "--exclude", multiple=True, metavar="SET", help="Leave these nodes out; ^FILE too (repeatable).")
-@_which("-a", "--all-nodes", is_flag=True, help="Every node that ClusterShell's default group source "
+@_which("-a", "--all", "all_nodes", is_flag=True, help="Every node that ClusterShell's default group source "
         "knows, as clush -a.")  # fmt: skip
 @_which("-i", "--inventory", "inventories", multiple=True, metavar="PATH", help="An Ansible inventory: INI, YAML, a "
         "directory, a script (repeatable).")  # fmt: skip
@@ -104,17 +92,15 @@ FANOUT = 4096
 @_login("--ask-pass", is_flag=True, help="Ask for the login's password (or read it from $NHC_SSH_PASSWORD).")
 @_login("--sudo", is_flag=True, help="Run as root through sudo, which must ask for no password.")
 @_login("--ask-sudo-pass", is_flag=True, help="With --sudo: ask for its password (or $NHC_SUDO_PASSWORD).")
-@_bounds("--fanout", default=128, show_default=True, type=click.IntRange(1, FANOUT), help="Nodes at once; also -f N.")
+@_bounds("--fanout", default=128, show_default=True, type=click.IntRange(1, FANOUT), help="Nodes at once.")
 @_bounds("--shards", default=0, type=click.IntRange(0, 256), help="Processes. Default: one per core.")
 @_time("--connect-timeout", default="10s", help="For connecting and logging in, all tries together; "
                          "as long again for a command to start.")  # fmt: skip
 @_time("-t", "--timeout", default="60s", help="For the checks on a node; kept there, too.")
 @_bounds("--retries", default=1, show_default=True, type=click.IntRange(0, 10),
          help="Tries again after what may pass: a connection that broke, a resolver that is busy.")  # fmt: skip
-@_output("--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
+@_output("-f", "--format", "form", type=click.Choice(FORMATS), default="text", show_default=True,
         help="text: folded; json: one document; jsonl: each node's report as it arrives.")  # fmt: skip
-@_output("-f", "short_f", multiple=True, metavar="FORMAT|N", callback=_short_f,
-        help="A format (text, json, jsonl), or nodes at once as for clush.")  # fmt: skip
 @_output("--by", type=click.Choice(["node", "check"]), default="node", show_default=True, help="Fold results by.")
 @_output("--skipped", is_flag=True, help="With --by check: also list checks that had nothing to judge.")
 @_output("--html", metavar="FILE", help="Also write an HTML report.")
@@ -145,8 +131,6 @@ def check(**options: Any) -> int:
     """
     from nhc.fleet.commands.fleet_check import run
 
-    for value in options.pop("short_f"):
-        options.update({"fanout": int(value)} if value.isdigit() else {"form": value})
     return run(cast("SweepOptions", options))
 
 

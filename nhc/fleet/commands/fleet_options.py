@@ -177,7 +177,7 @@ def _suite(options: SweepOptions) -> str:
     if beside:
         raise UsageProblem(f"--suite {suite} runs the lines of that suite: it takes no {', '.join(beside)}")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,62}", suite):
-        raise UsageProblem(f"--suite {suite}: a suite's name, as nhc deep list shows them")
+        raise UsageProblem(f"--suite {suite}: a suite's name, as nhc list suites shows them")
     return suite
 
 

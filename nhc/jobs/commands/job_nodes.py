@@ -29,14 +29,16 @@ _what, _which, _how = under("What is asked for"), under("Which nodes"), under("W
 
 
 @click.command("nodes", cls=GroupedCommand)
-@_what("-n", "--count", required=True, type=click.IntRange(1), metavar="COUNT", help="How many nodes the job needs.")
+@_what("--count", required=True, type=click.IntRange(1), metavar="COUNT", help="How many nodes the job needs.")
 @_what(
     "--proved", type=DURATION, default=None, metavar="TIME", help="Only nodes with a good deep verdict of that time."
 )
 @_what("--suite", "suites", multiple=True, metavar="NAME", help="Only verdicts of this suite count. Repeatable.")
 @_what("--within", "domain", type=click.Choice([*DOMAINS, "none"]), default=None, metavar="LABEL",
        help=f"Fabric domain to keep: {', '.join(DOMAINS)}, none. Default: the first that is known.")  # fmt: skip
-@_which("--nodes", "node_set", default="", metavar="SET", help="Only these: gpu[001-064]. Default: all in the store.")
+@_which(
+    "-w", "--nodes", "node_set", default="", metavar="SET", help="Only these: gpu[001-064]. Default: all in the store."
+)
 @_which("--scheduler", default="", metavar="NAME", help="Ask who is in service and idle: slurm, kubernetes.")
 @_which("--fresh", type=DURATION, default="15m", show_default=True, metavar="TIME",
         help="A node whose newest report is older counts as silent.")  # fmt: skip

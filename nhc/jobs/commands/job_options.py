@@ -38,7 +38,7 @@ def the_job(store: Store, name: str) -> WatchedJob:
         rows = find(connection, name)
     standing = [row for row in rows if row.ended is None] or rows[:1]
     if not standing:
-        raise CommandError(f"no job is called {name}: `nhc job status` lists them", 1)
+        raise CommandError(f"no job is called {name}: `nhc status job` lists them", 1)
     if len(standing) > 1:
         raise CommandError(f"{name} is one of {', '.join(row.text() for row in standing)}: say which", 2)
     return standing[0]

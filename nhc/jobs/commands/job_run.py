@@ -1,4 +1,4 @@
-"""`nhc job run`: restart jobs after infrastructure faults, in the foreground, once for cron, or as a service."""
+"""`nhc serve job`: restart jobs after infrastructure faults, in the foreground, once for cron, or as a service."""
 
 from __future__ import annotations
 
@@ -57,11 +57,11 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
     try:
         dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
         leader = None if dry else Leader(site.store, name=LEAD)
-        tell_stand_in("job run", site.store)
+        tell_stand_in("serve job", site.store)
         show = show_event if not as_json else show_event_as_json if not (once or dry) else lambda _event: None
         work = JobRounds(site, show, apply=not dry, once=once)
         service = RoundService(
-            "job run", work, leader, every=settings.every, listen=options["listen"],
+            "serve job", work, leader, every=settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
         yield service, lambda: summary(work, as_json)

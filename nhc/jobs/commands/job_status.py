@@ -1,4 +1,4 @@
-"""`nhc job status` and `nhc job forget`: the jobs that are watched, their restarts, and which nodes failed them."""
+"""`nhc status job` and `nhc job forget`: the jobs that are watched, their restarts, and which nodes failed them."""
 
 from __future__ import annotations
 

@@ -26,7 +26,7 @@ LOOK_EVERY = 2.0
 @click.argument("words", nargs=-1, required=True, metavar="-- [SRUN-OPTIONS] COMMAND")
 @under("How it is restarted")("--max-restarts", type=click.IntRange(0, 1000), default=1, show_default=True, metavar="N",
                               help="At most so often.")  # fmt: skip
-@under("How it is restarted")("--nodes", type=click.IntRange(1), default=None, metavar="N",
+@under("How it is restarted")("--count", "nodes", type=click.IntRange(1), default=None, metavar="N",
                               help="Nodes that the step needs. Default: the allocation's without spares.")  # fmt: skip
 @under("How it is restarted")("--settle", type=click.FloatRange(0.0, 3600.0), default=30.0, show_default=True,
                               metavar="SECONDS", help="How long Slurm is asked whether a node failed.")  # fmt: skip

@@ -21,8 +21,10 @@ MANIFEST = 4 << 20
 
 @click.command("submit", cls=GroupedCommand, context_settings={"ignore_unknown_options": True})
 @click.argument("words", nargs=-1, metavar="[-- SBATCH-OPTIONS SCRIPT]")
-@under("What is submitted")("-f", "--file", "file", default="", metavar="FILE", help="Manifests for Kubernetes (YAML).")
-@under("What is submitted")("--controller", default="", metavar="NAME", help="Default: kubernetes with -f, else slurm.")
+@under("What is submitted")("--file", "file", default="", metavar="FILE", help="Manifests for Kubernetes (YAML).")
+@under("What is submitted")(
+    "--controller", default="", metavar="NAME", help="Default: kubernetes with --file, else slurm."
+)
 @under("How it is restarted")("--auto-resume/--no-auto-resume", default=True, show_default=True,
                               help="Ask to be restarted.")  # fmt: skip
 @under("How it is restarted")("--max-restarts", type=click.IntRange(0, 1000), default=None, metavar="N",
@@ -33,14 +35,14 @@ MANIFEST = 4 << 20
                               help="Slurm: so many nodes more, for `nhc job step`.")  # fmt: skip
 @under("Where")("--kubeconfig", default="", metavar="FILE", help="Default: KUBECONFIG, or the pod's own account.")
 @under("Where")("--context", default="", metavar="NAME", help="A context of the kubeconfig.")
-@under("Where")("--namespace", "-n", default="", metavar="NAME", help="For manifests that name none.")
+@under("Where")("--namespace", default="", metavar="NAME", help="For manifests that name none.")
 def command(words: Sequence[str], **options: Any) -> None:
-    """Submit a job to Slurm (words for sbatch) or to Kubernetes (-f), with what lets nhc restart it.
+    """Submit a job to Slurm (words for sbatch) or to Kubernetes (--file), with what lets nhc restart it.
 
     Exit status: 0 submitted, 1 refused by the scheduler, 2 wrong usage, 3 nobody answered: it may have been submitted.
     """
     if bool(words) == bool(options["file"]):
-        raise CommandError("say what to submit: words for sbatch, or -f FILE for Kubernetes", 2)
+        raise CommandError("say what to submit: words for sbatch, or --file FILE for Kubernetes", 2)
     if any(character.isspace() for character in options["checkpoint"]):
         raise CommandError(f"--checkpoint: {options['checkpoint']!r} holds a space", 2)
     name = options["controller"] or ("kubernetes" if options["file"] else "slurm")

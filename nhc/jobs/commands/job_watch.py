@@ -11,7 +11,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, person
+from nhc.core.command_line.common_options import BY, FORMAT, person
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.command_line.printing import show
@@ -41,10 +41,11 @@ _what, _who, _how = under("What is read"), under("Which node a rank is on"), und
 @_what("--flight-records", "records", multiple=True, metavar="PATH",
        help="PyTorch's NCCL flight records: files, or a directory of them. Repeatable.")  # fmt: skip
 @_what("--job", default="", metavar="ID", help="The job's name or number, for the output and the store.")
-@_who("--nodes", "node_set", default="", metavar="SET", help="The job's nodes in the order of ranks: gpu[001-016].")
+@_who("-w", "--nodes", "node_set", default="", metavar="SET",
+      help="The job's nodes in the order of ranks: gpu[001-016].")  # fmt: skip
 @_who("--per-node", type=click.IntRange(1), default=8, show_default=True, help="Ranks on each of --nodes.")
 @_who("--ranks", "rank_file", default="", metavar="FILE", help="Lines 'RANK NODE', instead of --nodes.")
-@_how("-f", "--follow", is_flag=True, help="Go on reading as the log grows, until the job ends or a signal.")
+@_how("--follow", is_flag=True, help="Go on reading as the log grows, until the job ends or a signal.")
 @_how("--hang-after", type=DURATION, default="10m", show_default=True, metavar="TIME",
       help="With --follow: no new step for so long is a hang.")  # fmt: skip
 @_how("--until-hang", is_flag=True, help="With --follow: end when the job hangs.")
@@ -52,8 +53,7 @@ _what, _who, _how = under("What is read"), under("Which node a rank is on"), und
     "--store", "store_url", default="", metavar="URL", help="Keep the order in this store's audit log."
 )
 @BY
-@under("What is shown")("--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-                        help="Output format.")  # fmt: skip
+@FORMAT
 def command(**options: Any) -> int:
     """Read a job's log and name the suspects, in the order in which to test them.
 
@@ -217,7 +217,7 @@ def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> No
     named = [suspect.node for suspect in findings.suspects if not suspect.node.startswith("rank ")]
     others = [node for node in watch.nodes if node not in named]
     if named and len(named) + len(others) > 1:
-        which = f"-n {fold([*named, *others])} --suspects {','.join(named)}"
+        which = f"-w {fold([*named, *others])} --suspects {','.join(named)}"
         if options["store_url"] and options["job"]:
             which = f"--job {options['job']}"
             if options["store_url"].startswith("sqlite:"):  # another may hold a password

@@ -13,6 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -46,6 +47,7 @@ _what, _who = under("What is asked"), under("Where the job ran")
 @_what("--timeout", type=click.FloatRange(1, 600), default=20.0, show_default=True, metavar="SECONDS",
        help="How long the scheduler may take for one answer.")  # fmt: skip
 @_who(
+    "-w",
     "--nodes",
     "node_set",
     default="",
@@ -57,20 +59,21 @@ _what, _who = under("What is asked"), under("Where the job ran")
     "--append", is_flag=True, help="Append the answer to the output of a job that failed, and print nothing."
 )
 @under("What is shown")("--first-node", default="", metavar="NODE", help="With --append: only on the job's first node.")
-@under("What is shown")("--json", "as_text", is_flag=True, help="Print JSON (docs/why.schema.json).")
+@FORMAT
 def command(**options: Any) -> int:
     """Say why a job ended: the program, its limits, a node, the network or storage, the scheduler or a person.
 
     JOB is a job of Slurm (17, 17_3) or of Kubernetes (NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME); LOG is a file of its
     output, or - for standard input. Each is optional. No privileges are needed for a job of one's own. What could not
-    be asked is named. The first initiating event over all ranks and nodes is the cause.
+    be asked is named. The first initiating event over all ranks and nodes is the cause. docs/why.schema.json has the
+    JSON.
 
     Exit status: 0 the cause is known and no node's, 1 a node, the network or storage, 2 wrong usage, 3 not known.
     """
     why = ask(options)
     if options["append"]:
         return _append(why, options["first_node"])
-    if options["as_text"]:
+    if options["form"] == "json":
         show(as_json(why))
     else:
         for line in summary(why) + (evidence(why) if options["full"] else []):

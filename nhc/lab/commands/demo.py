@@ -11,9 +11,7 @@ from nhc.core.command_line.command_error import CommandError
 
 
 @click.command()
-@click.option(
-    "--nodes", "count", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Made-up nodes."
-)
+@click.option("--size", "count", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Made-up nodes.")
 @click.option("--faults", type=click.FloatRange(0, 10_000), default=20.0, show_default=True, help="Faults a minute.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same faults.")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9810", show_default=True, help="The page's address.")

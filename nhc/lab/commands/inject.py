@@ -171,7 +171,7 @@ def inject_command(
 def _asked(warning: str, question: str) -> Optional[int]:
     """Ask a person; the exit status where it must not be done, None where it may."""
     if not sys.stdin.isatty():
-        print("nhc inject: this can take the node out of service: confirm with --yes", file=sys.stderr)
+        print("nhc inject: this can take the node out of service: confirm with --apply", file=sys.stderr)
         return EXIT_USAGE
     print(warning)
     return None if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else EXIT_UNHEALTHY
@@ -217,7 +217,7 @@ def _emptied() -> int:
 @click.argument("fault", required=False, default="")
 @click.option("--device", metavar="DEVICE", help="The device to name. Default: the fault's own example.")
 @click.option("--to", metavar="SHARE", type=PER_CENT, default="97%", show_default=True, help="For full-disk: how full.")
-@click.option("--yes", is_flag=True, help="Do not ask.")
+@click.option("--apply", "yes", is_flag=True, help="Do it, without a question.")
 @click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
 @click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")
 def inject(**options: Any) -> int:

@@ -1,4 +1,4 @@
-"""`nhc remedy drill`: see how the loop behaves where others' failed, on made-up nodes, or on a real one."""
+"""`nhc drill`: see how the loop behaves where others' failed, on made-up nodes, or on a real one."""
 
 from __future__ import annotations
 
@@ -40,10 +40,10 @@ EVERY = "all"
 @click.command("drill", cls=GroupedCommand)
 @click.argument("scenario", metavar="[SCENARIO|all]", required=False, default="")
 @under("What is drilled")("--list", "listed", is_flag=True, help="List the scenarios.")
-@under("What is drilled")("--node", default="", metavar="NODE", help="The node. Made up, unless --real is given.")
+@under("What is drilled")("-n", "--node", default="", metavar="NODE", help="The node. Made up, unless --real is given.")
 @under("What is drilled")("--real", is_flag=True, help="On a real node: shows how. All is undone.")
 @under("What is drilled")("--apply", is_flag=True, help="With --real: do it.")
-@under("What is assumed")("--nodes", "count", type=click.IntRange(1, 2000), default=20, show_default=True,
+@under("What is assumed")("--size", "count", type=click.IntRange(1, 2000), default=20, show_default=True,
                           help="Made-up nodes.")  # fmt: skip
 @under("What is assumed")("--repair-takes", type=DURATION, default="5m", show_default=True, metavar="TIME",
                           help="How long a made-up repair takes.")  # fmt: skip
@@ -74,7 +74,7 @@ def command(**options: Any) -> int:
         if name in REAL:
             raise CommandError(f"{name} is for a real node: --real", 2)
         what = "is no scenario" if name else "name a scenario"
-        raise CommandError(f"{f'{name!r} ' if name else ''}{what}: nhc remedy drill --list", 2)
+        raise CommandError(f"{f'{name!r} ' if name else ''}{what}: nhc drill --list", 2)
     if not options["node"]:
         raise CommandError("--node is missing: a name for the drilled node", 2)
     if options["real"]:
@@ -92,7 +92,7 @@ def command(**options: Any) -> int:
 
 def _real(name: str, options: Dict[str, Any]) -> int:
     with site_of(options["settings_path"], options["store_url"], look=not options["apply"]) as site:
-        tell_stand_in("remedy drill", site.store)
+        tell_stand_in("drill", site.store)
         return _on(site, name, options)
 
 

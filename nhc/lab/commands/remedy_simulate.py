@@ -1,4 +1,4 @@
-"""`nhc remedy simulate`: what another policy would have done with recorded history."""
+"""`nhc simulate remedy`: what another policy would have done with recorded history."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def command(**options: Any) -> int:
     )  # fmt: skip
     past = _past(options, before)
     for line in past.unread:
-        click.echo(f"nhc remedy simulate: left out: {printable(line)}", err=True)
+        click.echo(f"nhc simulate remedy: left out: {printable(line)}", err=True)
     if not past.reports:
         raise CommandError("there is no history to play: no problem was recorded in this time")
     old, new = play(past, before, assumed), play(past, after, assumed)

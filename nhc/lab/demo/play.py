@@ -113,7 +113,7 @@ def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str]
         def ready(address: str) -> None:
             tell(f"{count} made-up nodes, the remedy loop and the console: http://{address}")
             tell(f"To agree to replacements, log in with the token {demo.token}")
-            tell(f"In another terminal: nhc top --store sqlite:///{directory}/store.db --act")
+            tell(f"In another terminal: nhc top --store sqlite:///{directory}/store.db --apply")
             tell("Ctrl-C ends it; nothing is left.")
 
         try:

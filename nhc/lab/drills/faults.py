@@ -46,7 +46,7 @@ class Injection(NamedTuple):
         """The command that puts it on the node."""
         device = ("--device", self.device) if self.device else ()
         to = ("--to", f"{self.to:.0%}") if self.to else ()
-        return (nhc, "inject", self.fault, *device, *to, "--yes")
+        return (nhc, "inject", self.fault, *device, *to, "--apply")
 
     @staticmethod
     def end(nhc: str) -> Tuple[str, ...]:

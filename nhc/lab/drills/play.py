@@ -147,7 +147,7 @@ class _Playing:
                 )  # fmt: skip
 
     def _persons(self) -> None:
-        """What persons say to the loop by `nhc remedy`."""
+        """What persons say to the loop."""
         if self.world.breaker_opens:
             with self.store.write() as connection:
                 holds.set_breaker(connection, NAME, "open", by="a person", why="the drill", now=self.world.now)

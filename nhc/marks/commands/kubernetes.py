@@ -195,7 +195,9 @@ def release_device_command(**given: Any) -> None:
 @click.command("publish", cls=GroupedCommand)
 @CLUSTER
 @click.option("--vocabulary", "vocabularies", multiple=True, default=["nhc"], show_default=True, metavar="NAME")
-@click.option("--node", default="", metavar="NAME", help="Whose conditions these are. Default: the report's host.")
+@click.option(
+    "-n", "--node", default="", metavar="NAME", help="Whose conditions these are. Default: the report's host."
+)
 @click.option(
     "-r", "--report", "reports", multiple=True, default=["-"], metavar="FILE", help="JSON; - is stdin (default)."
 )

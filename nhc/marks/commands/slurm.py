@@ -1,4 +1,4 @@
-"""`nhc slurm sync`: drain and resume Slurm nodes as their reports say, within a policy.
+"""`nhc sync slurm`: drain and resume Slurm nodes as their reports say, within a policy.
 
 Without --apply (or `apply = true` in the policy) nothing is changed: the plan is shown.
 """
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from nhc.marks.commands.sync import SyncOptions
 
     class SlurmSyncOptions(SyncOptions):
-        """The options of `nhc slurm sync`, as click names them."""
+        """The options of `nhc sync slurm`, as click names them."""
 
         hyperpod: bool
         rest: Optional[str]
@@ -63,8 +63,8 @@ def sync_command(**options: Unpack[SlurmSyncOptions]) -> None:
 
 
 def run(options: SlurmSyncOptions) -> int:
-    """Carry out `nhc slurm sync`."""
-    return carry_out("nhc slurm sync", lambda: controller(options), SLURM_NAMES, options)
+    """Carry out `nhc sync slurm`."""
+    return carry_out("nhc sync slurm", lambda: controller(options), SLURM_NAMES, options)
 
 
 def controller(options: SlurmSyncOptions) -> Marker:

@@ -31,7 +31,9 @@ if TYPE_CHECKING:
 @click.argument("files", metavar="[FILE]...", nargs=-1)
 @click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
 @click.option("-n", "--node", default=None, metavar="NAME", help="Only the lines that apply to this node.")
-@click.option("--nodes", "node_set", default="", metavar="SET", help="Name those of these nodes that no line is for.")
+@click.option(
+    "-w", "--nodes", "node_set", default="", metavar="SET", help="Name those of these nodes that no line is for."
+)
 def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str], node_set: str) -> int:
     """Validate configuration files and directories without running anything.
 

@@ -131,7 +131,7 @@ def _about_type(host: Host) -> str:
     kind = " ".join(part for part in (node.cloud, node.type) if part)
     return (
         f"#\n# This node is {kind or 'of a known type'} (by {node.why}). nhc check local adds the profile {name}\n"
-        f"# (nhc profile show {name}); checks that have a line here are taken from here.\n"
+        f"# (nhc show profile {name}); checks that have a line here are taken from here.\n"
     )
 
 

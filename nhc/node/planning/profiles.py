@@ -113,7 +113,7 @@ def _unknown(node: Any, instead: str) -> str:
     because = f" ({node.problem})" if node.problem else ""
     if instead:
         return f"node type: no profile for {what}{because}; {instead} holds for its accelerators"
-    return f"node type: no profile for {what}{because}; judged by the configuration alone (see nhc profile list)"
+    return f"node type: no profile for {what}{because}; judged by the configuration alone (see nhc list profiles)"
 
 
 def _find(host: Host, name: str) -> Optional[Profile]:

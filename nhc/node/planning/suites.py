@@ -103,7 +103,7 @@ def find(name: str, host: Host) -> Suite:
 
         near = get_close_matches(name.lower(), [*known, OWN], 1)
         hint = f" (did you mean {near[0]}?)" if near else ""
-        raise NoSuite(f"there is no suite {name!r}{hint}; nhc deep list shows them")
+        raise NoSuite(f"there is no suite {name!r}{hint}; nhc list suites shows them")
     return suite._replace(name=name)
 
 

@@ -101,7 +101,7 @@ def sync_command(**options: Any) -> int:
     keeper = needed_keeper(settings)
     if not isinstance(keeper, KeepsCluster):
         raise CommandError(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)
-    groups, tell = _groups(settings), audit(settings, "nhc gate sync", _complain)
+    groups, tell = _groups(settings), audit(settings, "nhc sync gate", _complain)
     last_problem = ""
     while True:
         try:

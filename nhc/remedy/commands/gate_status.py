@@ -1,4 +1,4 @@
-"""`nhc gate status` and `nhc gate doctor`: how a gate stands, and what would keep it from ending."""
+"""`nhc status gate` and `nhc doctor gate`: how a gate stands, and what would keep it from ending."""
 
 from __future__ import annotations
 
@@ -120,7 +120,7 @@ def _common(settings: GateSettings, findings: List[LimitFinding]) -> List[GateLi
         findings.append(LimitFinding("problem", f"scheduler {settings.scheduler}", str(error)))
         return []
     answer = (
-        "answers; nhc gate sync has to run beside the nodes' gates" if isinstance(keeper, KeepsCluster) else "answers"
+        "answers; nhc sync gate has to run beside the nodes' gates" if isinstance(keeper, KeepsCluster) else "answers"
     )
     findings.append(LimitFinding("ok", f"scheduler {settings.scheduler}", answer))
     return limits

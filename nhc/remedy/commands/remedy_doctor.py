@@ -1,4 +1,4 @@
-"""`nhc remedy doctor`: look for what would keep the loop from working."""
+"""`nhc doctor remedy`: look for what would keep the loop from working."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def _store(site: RemedySite) -> Examined:
         if file and not os.access(place, os.W_OK):
             return Examined("store", False, f"{site.store.name} is not there yet, and {place} cannot be written to")
         return Examined(
-            "store", None, f"{site.store.name} is not there yet: nhc remedy run and nhc store migrate make it"
+            "store", None, f"{site.store.name} is not there yet: nhc serve remedy and nhc store migrate make it"
         )
     try:
         with site.store.write():

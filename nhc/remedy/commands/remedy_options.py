@@ -1,4 +1,4 @@
-"""What the commands of `nhc remedy` share: the settings, the store, what acts on nodes, and how an episode is shown."""
+"""What the commands of the loop share: the settings, the store, what acts on nodes, and how an episode is shown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`nhc remedy approve|abort|hold|release`: what persons decide, and the loop keeps to."""
+"""`nhc approve|abort episode` and `nhc hold|release remedy`: what persons decide, and the loop keeps to."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def approve(number: int, refuse: bool, why: str, settings_path: Optional[str], s
 def abort(number: int, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
     """Stop episode ID. The node stays as it is; what was sent is not taken back.
 
-    `nhc remedy release NODE` proves the node and brings it back. Exit status: 0, 2 there is no such open episode, 3 the
+    `nhc release remedy NODE` proves the node and brings it back. Exit status: 0, 2 there is no such open episode, 3 the
     store cannot be used.
     """
     with opened(settings_path, store_url) as store:
@@ -108,7 +108,7 @@ def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str],
     if unknown:
         what = f"no node of that name has reported to {store.name}" if scope == "node" else "no node is in that group"
         listed = fold(unknown) if scope == "node" else name
-        print(f"nhc remedy hold: {printable(listed)}: {what}: see that the name is right", file=sys.stderr)
+        print(f"nhc hold remedy: {printable(listed)}: {what}: see that the name is right", file=sys.stderr)
     verb = "is" if len(names) == 1 else "are"
     click.echo(f"{name} {verb} held by {by} until {when(end) if end is not None else 'it is released'}")
 
@@ -180,7 +180,7 @@ def release(
             left = _escalated(store)
             if left:
                 what = f"{show_number(len(left), 'node')} left to a person: {fold(left)}"
-                click.echo(f"{what}: nhc remedy release --all-escalated proves them and brings them back")
+                click.echo(f"{what}: nhc release remedy --all-escalated proves them and brings them back")
             return
         if not all_escalated and hold_scope(name) != "node":
             scope = hold_scope(name)

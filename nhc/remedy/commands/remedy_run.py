@@ -1,4 +1,4 @@
-"""`nhc remedy run`: the loop in the foreground, once for cron, or as a service."""
+"""`nhc serve remedy`: the loop in the foreground, once for cron, or as a service."""
 
 from __future__ import annotations
 
@@ -53,11 +53,11 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
         dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
         streams = not (once or dry)
         leader = None if dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
-        tell_stand_in("remedy run", site.store)
+        tell_stand_in("serve remedy", site.store)
         publish = show_step if not as_json else show_step_as_json if streams else lambda _step: None
         work = RemedyRounds(site, publish, _log, apply=not dry, once=once)
         service = RoundService(
-            "remedy run", work, leader, every=site.settings.every, listen=options["listen"],
+            "serve remedy", work, leader, every=site.settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
         )  # fmt: skip
         if streams:
@@ -98,7 +98,7 @@ def show_step_as_json(step: Written) -> None:
 
 
 def _log(text: str) -> None:
-    print(f"nhc remedy run: {printable(text)}", file=sys.stderr, flush=True)
+    print(f"nhc serve remedy: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def step_value(step: Written) -> Dict[str, Any]:

@@ -1,4 +1,4 @@
-"""`nhc remedy status|episodes|show`: what the loop is at, what holds it, and what was done."""
+"""`nhc status remedy`, `nhc list episodes`, `nhc show episode`: what the loop is at, what holds it, what was done."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
     enabled = [action for action, mode in modes.items() if mode is Mode.ON]
     lines: List[List[str]] = [
         ["leader", _led(lead)],
-        ["enabled", ", ".join(enabled) or "nothing: nhc remedy run --dry-run shows what would be done"],
+        ["enabled", ", ".join(enabled) or "nothing: nhc serve remedy --dry-run shows what would be done"],
         ["breaker", f"OPEN since {when(breaker.since)} by {printable(breaker.by)}: {printable(breaker.why)}"
          if breaker.is_open else "closed"],
         ["nodes", elsewhere or _counted(verdicts, known)],
@@ -96,7 +96,7 @@ def status(settings_path: Optional[str], store_url: Optional[str], form: str) ->
     for row in left:
         what = f"episode {row.id} {printable(row.node)} {row.state} {age(row.ended or row.updated)} ago"
         why = f"{printable(cause_in_words(standing_cause(row)))}: {printable(row.outcome)}"
-        lines.append(["a person", f"{what}: {why}: nhc remedy release {printable(row.node)}"])
+        lines.append(["a person", f"{what}: {why}: nhc release remedy {printable(row.node)}"])
     lines += [["hold", f"{hold.name or 'fleet'} by {hold.by} until {when(hold.until)}: {hold.why}"] for hold in held]
     show_table(lines)
     return 1 if breaker.is_open or stalled else 0
@@ -118,7 +118,9 @@ def _counted(verdicts: Mapping[str, int], known: str) -> str:
 
 
 @click.command("episodes", cls=GroupedCommand)
-@under("Which")("--node", default="", metavar="NODES", help="Only those of these nodes (n7, n[1-8]), ended ones too.")
+@under("Which")(
+    "-w", "--nodes", "node", default="", metavar="SET", help="Only those of these nodes (n7, n[1-8]), ended ones too."
+)
 @under("Which")("--ended", is_flag=False, flag_value="all", default=None, metavar="[TIME]",
                 help="Also those that have ended, or that ended within this time.")  # fmt: skip
 @under("Which")("--since", default=None, metavar="TIME",
@@ -132,12 +134,12 @@ def episodes(
     store_url: Optional[str], form: str,
 ) -> None:  # fmt: skip
     """List episodes, the newest last, with the repairs that were tried: what was done to n7 last night is
-    `nhc remedy episodes --node n7 --since 12h`. Exit status: 0, 2 wrong usage, 3 the store cannot be read.
+    `nhc list episodes -w n7 --since 12h`. Exit status: 0, 2 wrong usage, 3 the store cannot be read.
     """
     now = time.time()
     within = _since(ended, now, "--ended") if ended is not None and ended != "all" else None
     begun = _since(since, now, "--since") if since is not None else None
-    names = named_nodes(node, "--node") or [""]
+    names = named_nodes(node) or [""]
     both = bool(node) or ended is not None or begun is not None
     earliest = max((at for at in (within, begun) if at is not None), default=None)
     with opened(settings_path, store_url) as store, store.read() as connection:

@@ -1,4 +1,4 @@
-"""`nhc spares status|verify|swap`: spare nodes, how verified they are, and which goes in for which."""
+"""`nhc status spares` and `nhc spares verify|swap`: spare nodes, how verified they are, and which goes in for which."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader
 
 POOLS = under("Where")(
-    "-p", "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
+    "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
 )
 Pools = List[Tuple[PoolSettings, SpareSource]]
 

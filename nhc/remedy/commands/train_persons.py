@@ -1,4 +1,4 @@
-"""`nhc train status|approve|hold|resume|abort`: what persons see of maintenance trains, and decide."""
+"""`nhc status|approve|hold|release|abort train`: what persons see of maintenance trains, and decide."""
 
 from __future__ import annotations
 

@@ -163,7 +163,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
         counts = due(store, settings.prune.keep, now)
         if not with_files and counts.pop("evidence", 0):
             where = f"{directory} is no directory here" if directory else "no remedy.toml here names this store"
-            print(f"evidence: left, {printable(where)}: nhc remedy run prunes it, or --evidence DIR", file=sys.stderr)
+            print(f"evidence: left, {printable(where)}: nhc serve remedy prunes it, or --evidence DIR", file=sys.stderr)
         if not apply:
             print("would go: " + _counted(counts.items()))
             return

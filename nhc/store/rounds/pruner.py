@@ -1,4 +1,4 @@
-"""Automatic pruning inside the services: `nhc remedy run`, `nhc server run`.
+"""Automatic pruning inside the services: `nhc serve remedy`, `nhc serve server`.
 
 One process prunes at a time, and all processes share one schedule: the one that begins stores the time in the row of
 its own lock. So ten servers prune once a day, not ten times, and a restart prunes no sooner.

@@ -1,7 +1,7 @@
 """A service of rounds: one process that goes round over a store while it leads, until a signal; or one round, for cron.
 
-`nhc remedy run`, `nhc job run` and `nhc notices run` are such services. What they share is here: who leads, the time
-between rounds, the signals that end them, what the log says, /metrics and /healthz. What a round does is theirs.
+`nhc serve remedy`, `nhc serve job` and `nhc serve notices` are such services. What they share is here: who leads, the
+time between rounds, the signals that end them, what the log says, /metrics and /healthz. What a round does is theirs.
 """
 
 from __future__ import annotations

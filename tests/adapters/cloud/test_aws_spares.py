@@ -352,24 +352,24 @@ def test_a_node_is_added_by_the_command_for_one_of_a_real_slurm(cluster, tmp_pat
         f'[pools.gpu]\ntype = "hyperpod"\ncluster = "ml"\ngroup = "gpus"\ngroup-limit = 1\nfor = "n*"\nafter = "1m"\n'
         f'endpoint = "{fake.url}"\nregion = "us-east-1"\n'
     )
-    assert run.ask("verify").returncode == 0
-    assert "1 may be added to ml/gpus of 1 wanted" in run.ask("status").stdout
+    assert run.ask("spares", "verify").returncode == 0
+    assert "1 may be added to ml/gpus of 1 wanted" in run.ask("status", "spares").stdout
     cluster.update("n1", State="DRAIN", Reason="NHC: check_x: broken")
     store = run.store()
     with store.write() as connection:
         episodes.open_episode(connection, "n1", "check_x|Bad|", action="reboot", rung="reboot",
                               state="watching", now=time.time() - 600, by="test")  # fmt: skip
     store.close()
-    dry = run.ask("swap")
+    dry = run.ask("spares", "swap")
     assert (dry.returncode, f"would swap-in  {SPARE}  for n1" in dry.stdout, fake.calls) == (0, True, []), dry
-    done = run.ask("swap", "--apply")
+    done = run.ask("spares", "swap", "--apply")
     assert (done.returncode, "is Pending" in done.stdout, fake.calls) == (0, True, [ADD]), done
     fake.settle()
-    done = run.ask("swap", "--apply")
+    done = run.ask("spares", "swap", "--apply")
     assert (done.returncode, "is Running" in done.stdout, fake.calls) == (0, True, [ADD]), done
     assert run.rows()[0] == [(SPARE, IN_SERVICE, "n1")]
     wrong = (tmp_path / "spares.toml").read_text().replace("group-limit = 1", 'group-limit = "x"')
     (tmp_path / "spares.toml").write_text(wrong)
-    bad = run.ask("swap")
+    bad = run.ask("spares", "swap")
     assert (bad.returncode, "group-limit" in bad.stderr, "Traceback" in bad.stderr) == (2, True, False), bad
     assert ENVIRON["AWS_SECRET_ACCESS_KEY"] not in done.stdout + done.stderr + bad.stderr

@@ -96,7 +96,7 @@ def test_what_only_the_kernel_log_told_stands_until_it_is_acknowledged(
     assert status(kube, node, "NhcHealthy") == "False"
     assert status(kube, node, "NhcGpuProblem") == "True"
     assert agent.status()["inherited"] == ["condition/Xid79"]
-    assert agent.nhc("agent", "ack", "condition/Xid79").returncode == 0
+    assert agent.nhc("ack", "agent", "condition/Xid79").returncode == 0
     until(lambda: status(kube, node, "NhcHealthy") == "True")
     assert kube.condition(node, "Foreign")["reason"] == "Theirs"
 
@@ -132,14 +132,14 @@ def test_a_kernel_line_is_a_condition_in_a_moment(kube: Kube, agent: Any, node: 
     configure(agent, kube, node, good, kernel_log="true")
     agent.start()
     until(lambda: agent.status()["sinks"]["kubernetes"]["problem"] == "")
-    agent.nhc("agent", "ack", "--all")
+    agent.nhc("ack", "agent", "--all")
     agent.nhc("agent", "check")
     device = f"0000:{random.randrange(16, 255):02x}:00"
     began = time.monotonic()
     kernel_ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
     until(lambda: status(kube, node, "NhcGpuProblem") == "True", every=0.002)
     assert time.monotonic() - began < 30
-    agent.nhc("agent", "ack", f"xid/79/{device}.0")
+    agent.nhc("ack", "agent", f"xid/79/{device}.0")
     until(lambda: status(kube, node, "NhcGpuProblem") == "False")
 
 

@@ -135,7 +135,7 @@ def test_what_a_person_overruled_counts_again_with_the_next_boot(kube: Kube, nhc
     with running(kube) as controller:
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
-        assert nhc("uncordon", "--by", "alice", node).returncode == 0
+        assert nhc("kubernetes", "uncordon", "--by", "alice", node).returncode == 0
         settled(kube, controller, node)
         sicken(kube, node)
         settled(kube, controller, node)

@@ -36,7 +36,7 @@ def says(kube: Kube, node: str, status: str, ahead: float) -> None:
 
 
 def shown(kube: Kube, nhc: Any, node: str) -> str:
-    lines = nhc("status", *scope(kube)).stdout.splitlines()
+    lines = nhc("status", "kubernetes", *scope(kube)).stdout.splitlines()
     return next((line for line in lines if line.startswith(node)), "")
 
 
@@ -65,10 +65,10 @@ def test_a_node_ahead_of_us_is_in_the_status_with_its_clock(kube: Kube, nhc: Any
     heal(kube, well)
     assert "its clock is 20 min ahead" in shown(kube, nhc, ahead)
     assert shown(kube, nhc, well) == ""
-    rows = {row["node"]: row for row in json.loads(nhc("status", "-f", "json", *scope(kube)).stdout)}
+    rows = {row["node"]: row for row in json.loads(nhc("status", "kubernetes", "-f", "json", *scope(kube)).stdout)}
     assert (rows[ahead]["verdict"], rows[ahead]["clock"]) == ("CRIT", "its clock is 20 min ahead")
     says(kube, ahead, "True", 20 * MINUTES)
-    rows = {row["node"]: row for row in json.loads(nhc("status", "-f", "json", *scope(kube)).stdout)}
+    rows = {row["node"]: row for row in json.loads(nhc("status", "kubernetes", "-f", "json", *scope(kube)).stdout)}
     assert rows[ahead]["verdict"] == "UNKNOWN"  # it may have died since
     assert (rows[well]["verdict"], rows[well]["clock"]) == ("OK", "")
 

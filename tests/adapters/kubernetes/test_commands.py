@@ -25,7 +25,7 @@ def nhc(kube: Kube, tmp_path: Path) -> Any:
     config = kube.kubeconfig(tmp_path)
 
     def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
-        argv = [sys.executable, "-m", "nhc", "kubernetes", *words]
+        argv = [sys.executable, "-m", "nhc", *words]
         return subprocess.run(
             argv,
             input=stdin,
@@ -55,24 +55,26 @@ SICK = crit("GpuLost", "fell off the bus", target="gpu3", action=Action.REBOOT)
 def test_from_a_report_to_a_mark_and_back(kube: Kube, nhc: Any) -> None:
     node = kube.node(fake=False)
 
-    assert nhc("publish", stdin=report(node, SICK)).stdout.startswith(f"{node}: NhcHealthy=False NhcGpuProblem=True")
-    dry = nhc("sync", *scope(kube))
+    assert nhc("kubernetes", "publish", stdin=report(node, SICK)).stdout.startswith(
+        f"{node}: NhcHealthy=False NhcGpuProblem=True"
+    )
+    dry = nhc("sync", "kubernetes", *scope(kube))
     assert f"would mark {node}: check_gpu_lost: gpu3: fell off the bus" in dry.stdout
     assert "say --apply" in dry.stdout
     assert not kube.get(node)["spec"].get("unschedulable")
 
-    done = nhc("sync", "--apply", *scope(kube))
+    done = nhc("sync", "kubernetes", "--apply", *scope(kube))
     assert (done.returncode, done.stderr) == (0, "")
     assert kube.get(node)["spec"]["unschedulable"] is True
-    header, line, counts = nhc("status", *scope(kube)).stdout.splitlines()
+    header, line, counts = nhc("status", "kubernetes", *scope(kube)).stdout.splitlines()
     assert header.split()[:4] == ["NODE", "VERDICT", "STATE", "SINCE"]
     assert line.split()[:3] == [node, "CRIT", "Ready,SchedulingDisabled"]
     assert line[header.index("MARKED BY") :].split()[:2] == ["nhc", "GpuLost"]
     assert line[header.index("DETAILS") :].startswith("check_gpu_lost: gpu3: fell off the bus")
     assert counts == "1 nodes, 1 sick, 1 marked by nhc"
 
-    nhc("publish", stdin=report(node, ok()))
-    assert f"clear {node}: healthy again" in nhc("sync", "--apply", *scope(kube)).stdout
+    nhc("kubernetes", "publish", stdin=report(node, ok()))
+    assert f"clear {node}: healthy again" in nhc("sync", "kubernetes", "--apply", *scope(kube)).stdout
     assert not kube.get(node)["spec"].get("unschedulable")
 
 
@@ -81,7 +83,7 @@ def test_sync_tells_machines_what_it_did(kube: Kube, nhc: Any) -> None:
     for node in nodes:
         kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
 
-    told = json.loads(nhc("sync", "--apply", "--max-marked", "2", "-f", "json", *scope(kube)).stdout)
+    told = json.loads(nhc("sync", "kubernetes", "--apply", "--max-marked", "2", "-f", "json", *scope(kube)).stdout)
 
     assert (told["dry_run"], told["nodes"]) == (False, 3)
     assert [one["effect"] for one in told["remedies"]] == ["changed", "changed"]
@@ -99,7 +101,8 @@ def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: A
     kube.plane.kubectl("annotate", "node", held, "nhc/hold=memory test")
 
     rows = {
-        row["node"]: row for row in json.loads(nhc("status", "-f", "json", "--max-marked", "0", *scope(kube)).stdout)
+        row["node"]: row
+        for row in json.loads(nhc("status", "kubernetes", "-f", "json", "--max-marked", "0", *scope(kube)).stdout)
     }
 
     assert (rows[sick]["reasons"], rows[sick]["since"]) == (["Xid79"], hour_ago)
@@ -110,23 +113,23 @@ def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: A
     assert rows[silent]["since"] == hour_ago
     assert (rows[well]["verdict"], rows[well]["reasons"], rows[well]["withheld"]) == ("OK", [], "")
 
-    text = nhc("status", "--max-marked", "0", *scope(kube)).stdout
+    text = nhc("status", "kubernetes", "--max-marked", "0", *scope(kube)).stdout
     line = next(line for line in text.splitlines() if line.startswith(sick))
     assert "1h" in line
     assert "withheld: mark: " in line
     assert well not in text
     assert text.splitlines()[-1].startswith("4 nodes, 2 sick, 0 marked by nhc, ")
-    assert "due: mark" in nhc("status", "--max-marked", "100%", *scope(kube)).stdout
+    assert "due: mark" in nhc("status", "kubernetes", "--max-marked", "100%", *scope(kube)).stdout
 
 
 def test_two_never_act_at_once(kube: Kube, nhc: Any) -> None:
     from nhc_adapters.kubernetes.api.lease import Lease
 
     Lease(kube.admin, kube.namespace, holder="the-controller", duration=60.0).attempt()
-    refused = nhc("sync", "--apply", *scope(kube))
+    refused = nhc("sync", "kubernetes", "--apply", *scope(kube))
     assert refused.returncode == 3
     assert "the-controller holds the lease" in refused.stderr
-    assert nhc("sync", *scope(kube)).returncode == 0  # a dry run may always look
+    assert nhc("sync", "kubernetes", *scope(kube)).returncode == 0  # a dry run may always look
 
 
 def test_a_drain_shows_what_it_would_do_then_does_it(kube: Kube, nhc: Any) -> None:
@@ -134,19 +137,19 @@ def test_a_drain_shows_what_it_would_do_then_does_it(kube: Kube, nhc: Any) -> No
     kube.ready(node)
     kube.pod("alone", node)
 
-    dry = nhc("drain", node)
+    dry = nhc("kubernetes", "drain", node)
     assert f"in the way: {kube.namespace}/alone: nothing would start it again" in dry.stdout
     assert kube.pods() == ["alone"]
-    done = nhc("drain", "--apply", "--force", "--reason", "new DIMM", node)
+    done = nhc("kubernetes", "drain", "--apply", "--force", "--reason", "new DIMM", node)
     assert (done.returncode, done.stderr) == (0, "")
     assert f"{node}: 1 evicted, 0 left" in done.stdout
     assert kube.pods() == []
     assert "new DIMM" in kube.get(node)["metadata"]["annotations"]["nhc/mark"]
 
-    assert nhc("uncordon", node).stdout == f"{node}: changed\n"
+    assert nhc("kubernetes", "uncordon", node).stdout == f"{node}: changed\n"
     assert not kube.get(node)["spec"].get("unschedulable")
     kube.plane.kubectl("cordon", node)
-    assert nhc("uncordon", node).returncode == 1
+    assert nhc("kubernetes", "uncordon", node).returncode == 1
     assert kube.get(node)["spec"]["unschedulable"] is True
 
 
@@ -159,16 +162,16 @@ def test_deep_checks_gate_a_node_in_hyperpods_words(kube: Kube, nhc: Any) -> Non
         taints = {taint["key"] for taint in found["spec"].get("taints") or ()}
         return found["metadata"]["labels"][key], "sagemaker.amazonaws.com/node-health-status" in taints
 
-    nhc("state", "--vocabulary", "hyperpod", "checking", node)
+    nhc("kubernetes", "state", "--vocabulary", "hyperpod", "checking", node)
     assert shown() == ("InProgress", True)
-    nhc("state", "--vocabulary", "hyperpod", "passed", node)
+    nhc("kubernetes", "state", "--vocabulary", "hyperpod", "passed", node)
     assert shown() == ("Passed", False)
-    refused = nhc("state", "passed", node)
+    refused = nhc("kubernetes", "state", "passed", node)
     assert refused.returncode == 2
     assert "they know: checking, faulty, healthy" in refused.stderr
 
 
-@pytest.mark.parametrize("words", [["sync", "--apply"], ["controller"]])
+@pytest.mark.parametrize("words", [["sync", "kubernetes", "--apply"], ["serve", "kubernetes"]])
 def test_a_bad_pattern_is_one_line_at_the_start(kube: Kube, nhc: Any, tmp_path: Path, words: list[str]) -> None:
     path = tmp_path / "kubernetes.toml"
     path.write_text("[podlogs]\nnamespaces = ['a']\npatterns = ['CUDA error (']\n")
@@ -180,7 +183,7 @@ def test_a_bad_pattern_is_one_line_at_the_start(kube: Kube, nhc: Any, tmp_path: 
 def test_an_acknowledged_finding_ends(kube: Kube, nhc: Any) -> None:
     node = kube.node(fake=False)
     kube.set_condition(node, "NhcJobDeviceError", "True", "DeviceErrorInPodLog", "invalid device ordinal")
-    assert "NhcJobDeviceError" in nhc("ack", "--by", "alice", node).stdout
+    assert "NhcJobDeviceError" in nhc("ack", "kubernetes", "--by", "alice", node).stdout
     after = kube.condition(node, "NhcJobDeviceError") or {}
     assert (after["status"], after["reason"]) == ("False", "Acknowledged")
     assert after["message"] == "by alice; was: invalid device ordinal"
@@ -190,7 +193,7 @@ def test_an_acknowledged_finding_ends(kube: Kube, nhc: Any) -> None:
 def test_what_says_how_a_node_is_now_cannot_be_acknowledged(kube: Kube, nhc: Any, kind: str) -> None:
     node = kube.node(fake=False)
     kube.set_condition(node, kind, "True")
-    refused = nhc("ack", "--condition", kind, node)
+    refused = nhc("ack", "kubernetes", "--condition", kind, node)
     assert (refused.returncode, refused.stderr.count("\n")) == (2, 1)
     assert f"{kind} cannot be acknowledged" in refused.stderr
     assert (kube.condition(node, kind) or {})["status"] == "True"
@@ -199,7 +202,7 @@ def test_what_says_how_a_node_is_now_cannot_be_acknowledged(kube: Kube, nhc: Any
 def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube, tmp_path: Path) -> None:
     config = kube.kubeconfig(tmp_path)
     node = kube.node(fake=False)
-    argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--apply", "--max-marked", "100%", *scope(kube)]
+    argv = [sys.executable, "-m", "nhc", "serve", "kubernetes", "--apply", "--max-marked", "100%", *scope(kube)]
     log = tmp_path / "log"
     with log.open("w") as output, subprocess.Popen(
         argv, stdout=output, stderr=subprocess.STDOUT, cwd=tmp_path, env=environment(KUBECONFIG=str(config))
@@ -217,12 +220,12 @@ def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["sync", "--vocabulary", "klingon"], 2, "no vocabulary 'klingon'"),
-        (["sync", "--condition", "A=Maybe"], 2, "not True, False or Unknown"),
-        (["sync", "--max-marked", "lots"], 2, "--max-marked: "),
-        (["sync", "--settings", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
-        (["sync", "--kubeconfig", "/nowhere"], 3, "kubeconfig /nowhere: no such file"),
-        (["publish", "-r", "/nowhere.json"], 2, "/nowhere.json: No such file"),
+        (["sync", "kubernetes", "--vocabulary", "klingon"], 2, "no vocabulary 'klingon'"),
+        (["sync", "kubernetes", "--condition", "A=Maybe"], 2, "not True, False or Unknown"),
+        (["sync", "kubernetes", "--max-marked", "lots"], 2, "--max-marked: "),
+        (["sync", "kubernetes", "--settings", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
+        (["sync", "kubernetes", "--kubeconfig", "/nowhere"], 3, "kubeconfig /nowhere: no such file"),
+        (["kubernetes", "publish", "-r", "/nowhere.json"], 2, "/nowhere.json: No such file"),
     ],
 )
 def test_bad_input_is_one_line(nhc: Any, words: list[str], status: int, said: str) -> None:
@@ -234,7 +237,13 @@ def test_bad_input_is_one_line(nhc: Any, words: list[str], status: int, said: st
 
 @pytest.mark.parametrize(
     "words",
-    [["drain"], ["drain", "--apply"], ["uncordon"], ["ack"], ["state", "checking"]],
+    [
+        ["kubernetes", "drain"],
+        ["kubernetes", "drain", "--apply"],
+        ["kubernetes", "uncordon"],
+        ["ack", "kubernetes"],
+        ["kubernetes", "state", "checking"],
+    ],
     ids=lambda words: " ".join(words),
 )
 def test_a_node_that_there_is_not_is_a_failure_and_the_others_are_served(
@@ -245,12 +254,12 @@ def test_a_node_that_there_is_not_is_a_failure_and_the_others_are_served(
     assert done.returncode == 1
     assert "typo" in done.stderr + done.stdout
     assert "Traceback" not in done.stderr
-    if words not in (["drain"], ["drain", "--apply"]):
+    if "drain" not in words:
         assert node in done.stdout
 
 
 def test_a_report_of_a_node_that_there_is_not_is_one_line(kube: Kube, nhc: Any) -> None:
-    done = nhc("publish", stdin=report("typo", ok()))
+    done = nhc("kubernetes", "publish", stdin=report("typo", ok()))
     assert (done.returncode, done.stderr) == (1, "nhc kubernetes: typo: there is no such node (--node names one)\n")
 
 
@@ -258,6 +267,6 @@ def test_a_report_of_a_node_that_there_is_not_is_one_line(kube: Kube, nhc: Any) 
     ("given", "status"), [("90", 0), ("1h", 0), ("1.5m", 0), ("500ms", 0), ("soon", 2), ("-5s", 2), ("1y", 2)]
 )
 def test_a_drains_times_are_read_as_everywhere(kube: Kube, nhc: Any, given: str, status: int) -> None:
-    done = nhc("drain", "--deadline", given, "--grace", given, kube.node(fake=False))
+    done = nhc("kubernetes", "drain", "--deadline", given, "--grace", given, kube.node(fake=False))
     assert done.returncode == status
     assert (f"'{given}' is not a duration" in done.stderr) == (status == 2)

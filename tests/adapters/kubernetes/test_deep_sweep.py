@@ -96,7 +96,7 @@ class Site:
 
     def sweep(self, name: str, *words: str, nodes: str = "", most: int = 100) -> subprocess.Popen[str]:
         given = [word for key, value in self.settings.items() for word in ("--set", f"{key}={value}")]
-        which = ["-n", nodes] if nodes else []
+        which = ["-w", nodes] if nodes else []
         new = [] if "--go-on" in words else [*which, "--launcher", "kubernetes", "--tasks", "1", "--floor", "300",
                                              "--most", str(most), *given]  # fmt: skip
         tool = [] if "--go-on" in words else ["--", "fake-tool"]
@@ -275,7 +275,7 @@ def test_the_nodes_of_a_failed_job_are_tested_together_its_suspect_with_a_proven
     assert min(test["turn"] for test in found["tests"] if SLOW in test["nodes"].split()) == 2
     until(lambda: deep_plane.left() == [], 60, 0.5)
 
-    # Who may not read jobs has the store; `nhc job run` knows best, if it is this very object that it saw.
+    # Who may not read jobs has the store; `nhc serve job` knows best, if it is this very object that it saw.
     blind = deep_plane.place / "blind"
     blind.write_text(json.dumps(deep_plane.plane.config(deep_plane.token_of("default"))))
     uid = deep_plane.admin.get("/apis/batch/v1/namespaces/default/jobs/train")["metadata"]["uid"]
@@ -284,14 +284,14 @@ def test_the_nodes_of_a_failed_job_are_tested_together_its_suspect_with_a_proven
     whole = suspicion(name, "kubernetes", deep_plane.settings, store)
     unasked = suspicion(name, "kubernetes", {**deep_plane.settings, "kubeconfig": str(blind)}, store)
     store.close()
-    assert (whole.nodes, whole.source) == (("n043", "n050"), "kubernetes and nhc job run")
+    assert (whole.nodes, whole.source) == (("n043", "n050"), "kubernetes and nhc serve job")
     assert unasked.nodes == ("n050",)
-    assert unasked.source.startswith("nhc job run (kubernetes could not be asked: ")
+    assert unasked.source.startswith("nhc serve job (kubernetes could not be asked: ")
     assert "403 Forbidden" in unasked.source
 
 
 def seen_by_job_run(url: str, uid: str, nodes: str) -> None:
-    """The Job `train` in the store, as `nhc job run` keeps it."""
+    """The Job `train` in the store, as `nhc serve job` keeps it."""
     store = open_store(url)
     with store.write() as connection:
         store_jobs.watch(connection, store_jobs.WatchedJob(

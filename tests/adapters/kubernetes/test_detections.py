@@ -179,7 +179,7 @@ def test_an_acknowledged_pods_error_stays_so_over_restarts_and_reboots(
     chosen = settings(kube, podlogs=PodLogs((kube.namespace,), every=0.1))
     with running(kube, chosen):
         until(lambda: marked(kube) == {node})
-        assert nhc("ack", "--by", "alice", node).returncode == 0
+        assert nhc("ack", "kubernetes", "--by", "alice", node).returncode == 0
         until(lambda: marked(kube) == set())
     read_again(kube, kubelet, chosen, node)
     assert job_error(kube, node) == ("False", "Acknowledged")
@@ -478,7 +478,7 @@ def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLo
     loki.say(node, XID79, begin)
     with running(kube, chosen) as controller:
         until(lambda: marked(kube) == {node})
-        assert nhc("ack", "--by", "alice", node).returncode == 0
+        assert nhc("ack", "kubernetes", "--by", "alice", node).returncode == 0
         until(lambda: marked(kube) == set())
         seen = controller.loki.logs._nodes[node].state  # type: ignore[union-attr]
         loki.say(node, "NVRM: Xid (PCI:0000:9b:00): 48, pid=1, a fault of another device ends in a mark", begin + 1)
@@ -486,7 +486,7 @@ def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLo
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid48"
         assert "more)" not in (kube.condition(node, KERNEL_LOG) or {})["message"]
         assert len(seen["findings"]) == 2
-        assert nhc("ack", "--by", "alice", node).returncode == 0
+        assert nhc("ack", "kubernetes", "--by", "alice", node).returncode == 0
         until(lambda: marked(kube) == set())
         loki.say(node, XID31, begin + 2)  # means nothing for the node
         until(lambda: seen["seen"].get("app"))

@@ -253,7 +253,7 @@ def test_more_pods_than_the_settings_allow_are_not_evicted(cluster: Cluster) -> 
 
 
 def nhc(cluster: Cluster, tmp_path: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    argv = [sys.executable, "-m", "nhc", "kubernetes", *arguments]
+    argv = [sys.executable, "-m", "nhc", *arguments]
     kubeconfig = str(cluster.kube.kubeconfig(tmp_path))
     return subprocess.run(
         [*argv, "--kubeconfig", kubeconfig], capture_output=True, text=True, check=False, env=environment()
@@ -271,27 +271,31 @@ def test_a_person_puts_a_device_back_until_its_fault_has_ended(cluster: Cluster,
         until(lambda: known(controller, node))
         cluster.fail(node, 3)
         until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
-        shown = json.loads(nhc(cluster, tmp_path, "status", "-s", str(settings_file), "-f", "json").stdout)
+        shown = json.loads(
+            nhc(cluster, tmp_path, "status", "kubernetes", "-s", str(settings_file), "-f", "json").stdout
+        )
         (one,) = shown[0]["devices"]
         assert (one["device"], one["names"], one["effect"]) == (gpu(node, 3).pci, ["gpu-3"], NO_SCHEDULE)
 
-        done = nhc(cluster, tmp_path, "release-device", node, "gpu-3", "--by", "Ann")
+        done = nhc(cluster, tmp_path, "kubernetes", "release-device", node, "gpu-3", "--by", "Ann")
         assert done.returncode == 0, done.stderr
         assert f"{node}/gpu-3: released; was: check_gpu_ecc" in done.stdout
         cluster.fail(node, 3, also=" again")  # the same fault
         until(lambda: "again" in json.dumps(controller.nodes.objects[node]))
         assert cluster.out(node) == {"gpu-3": "None"}
-        text = nhc(cluster, tmp_path, "status", "-s", str(settings_file)).stdout
+        text = nhc(cluster, tmp_path, "status", "kubernetes", "-s", str(settings_file)).stdout
         assert "released: by Ann at " in text
         cluster.fail(node, 3, reason="GpuLost")  # another
         until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
-        nhc(cluster, tmp_path, "release-device", node, gpu(node, 3).pci)
+        nhc(cluster, tmp_path, "kubernetes", "release-device", node, gpu(node, 3).pci)
         cluster.heal(node)
         until(lambda: cluster.out(node) == {})
         cluster.fail(node, 3)
         until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
-        assert nhc(cluster, tmp_path, "release-device", node, "gpu-5").returncode == 1
-    done = nhc(cluster, tmp_path, "doctor", "-s", str(settings_file), "--namespace", cluster.kube.namespace)
+        assert nhc(cluster, tmp_path, "kubernetes", "release-device", node, "gpu-5").returncode == 1
+    done = nhc(
+        cluster, tmp_path, "doctor", "kubernetes", "-s", str(settings_file), "--namespace", cluster.kube.namespace
+    )
     assert "1 nodes publish 8 devices" in done.stdout
 
 
@@ -354,8 +358,8 @@ sys.exit(main(sys.argv[1:]))
     argv = [
         sys.executable,
         str(script),
+        "serve",
         "kubernetes",
-        "controller",
         "--settings",
         str(chosen),
         "--kubeconfig",

@@ -74,23 +74,26 @@ def test_a_typing_error_in_a_condition_is_refused_and_clears_nothing(kube: Kube,
     node = kube.node(fake=False, capacity={GPU: "8"})
     kube.set_condition(node, "GpuXid", "True", "Xid79")
     kube.set_condition(node, "SiteFan", "False")
-    assert nhc("sync", "--apply", "--max-marked", "100%", "--condition", "GpuXid", *scope(kube)).returncode == 0
+    assert (
+        nhc("sync", "kubernetes", "--apply", "--max-marked", "100%", "--condition", "GpuXid", *scope(kube)).returncode
+        == 0
+    )
     assert marked(kube) == {node}
 
-    for words in (["sync", "--apply"], ["status"], ["controller", "--apply"]):
+    for words in (["sync", "kubernetes", "--apply"], ["status", "kubernetes"], ["serve", "kubernetes", "--apply"]):
         done = nhc(*words, "--condition", "GpuXidd", *scope(kube))
         assert done.returncode == 2, done
         assert "no node has a condition 'GpuXidd', and no vocabulary knows it: did you mean 'GpuXid'?" in done.stderr
         assert "Traceback" not in done.stderr
     assert marked(kube) == {node}
     # A type that a node carries is one, whoever made it.
-    assert nhc("status", "--condition", "SiteFan", *scope(kube)).returncode == 0
+    assert nhc("status", "kubernetes", "--condition", "SiteFan", *scope(kube)).returncode == 0
 
 
 def test_a_node_that_was_never_heard_of_is_listed_and_not_healthy(kube: Kube, nhc: Any) -> None:
     quiet, well = kube.node("quiet", fake=False, capacity={GPU: "8"}), kube.node("well", fake=False)
     heal(kube, well)
-    shown = nhc("status", *scope(kube)).stdout
+    shown = nhc("status", "kubernetes", *scope(kube)).stdout
     (line,) = [line for line in shown.splitlines() if line.startswith(quiet)]
     assert "UNKNOWN" in line
     assert not any(line.startswith(well) and "UNKNOWN" in line for line in shown.splitlines())

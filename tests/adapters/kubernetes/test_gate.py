@@ -1,6 +1,6 @@
 """A whole gate on a real control plane: the startup taint stays until the suite has passed, pods wait for it.
 
-The kubelets and the suite's tool are fake; the node's gate, its suite and `nhc gate sync` are real processes.
+The kubelets and the suite's tool are fake; the node's gate, its suite and `nhc sync gate` are real processes.
 """
 
 from __future__ import annotations
@@ -67,13 +67,13 @@ class Site:
             **os.environ, "NHC_GATE_FILE": str(self.place / "gate.json"), "NHC_DEEP_DIR": str(self.place / "deep"),
             "NHC_STATE_DIR": str(self.place / "state"), "PYTHONPATH": f"{REPOSITORY}:{REPOSITORY}/adapters",
         }  # fmt: skip
-        argv = [sys.executable, "-m", "nhc", "gate", *words, "-s", str(self.settings)]
+        argv = [sys.executable, "-m", "nhc", *words, "-s", str(self.settings)]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=120, check=False)
         assert done.returncode == status, f"{done.returncode}: {done.stdout}{done.stderr}"
         return done.stdout + done.stderr
 
     def sync(self, *words: str) -> list[dict[str, Any]]:
-        said = self.gate("sync", "-f", "json", *words)
+        said = self.gate("sync", "gate", "-f", "json", *words)
         return [json.loads(line) for line in said.splitlines() if line.startswith("{")]
 
     def tainted(self, node: str, key: str = TAINT) -> bool:
@@ -113,7 +113,7 @@ def test_a_new_node_takes_no_pod_until_its_suite_has_passed(kube: Kube, site: Si
     waiting_pod(kube)
     assert [turn["what"] for turn in site.sync("--apply")] == ["show"]
     assert placed(kube) == ""
-    said = site.gate("run", "-n", name, "--apply")
+    said = site.gate("gate", "run", "-n", name, "--apply")
     assert "passed" in said
     assert site.tainted(name), "the node may not remove its own taint"
     assert placed(kube) == ""
@@ -129,12 +129,12 @@ def test_a_new_node_takes_no_pod_until_its_suite_has_passed(kube: Kube, site: Si
 def test_a_node_that_came_without_the_taint_gets_it(kube: Kube, site: Site) -> None:
     name = kube.node()
     kube.ready(name)
-    assert "would close" in site.gate("sync")
-    assert "not held yet" in site.gate("run", "-n", name, "--apply", status=1)
+    assert "would close" in site.gate("sync", "gate")
+    assert "not held yet" in site.gate("gate", "run", "-n", name, "--apply", status=1)
     assert not (site.place / "runs").exists(), "no suite beside pods that may come"
     site.sync("--apply")
     assert site.tainted(name)
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     site.sync("--apply")
     assert not site.tainted(name)
 
@@ -142,7 +142,7 @@ def test_a_node_that_came_without_the_taint_gets_it(kube: Kube, site: Site) -> N
 def test_a_slow_node_stays_out(kube: Kube, site: Site) -> None:
     name = kube.node(spec=BORN)
     (site.place / "slow").touch()
-    site.gate("run", "-n", name, "--apply", status=1)
+    site.gate("gate", "run", "-n", name, "--apply", status=1)
     site.sync("--apply")
     assert site.tainted(name)
     assert site.label(name) == "failed"
@@ -155,7 +155,7 @@ def test_a_reboot_closes_the_gate_and_the_old_word_does_not_open_it(kube: Kube, 
     name = kube.node(fake=False, spec=BORN)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     info(kube, name, bootID=boot, kernelVersion="6.1")
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     site.sync("--apply")
     assert not site.tainted(name)
     info(kube, name, bootID="another-boot", kernelVersion="6.1")
@@ -165,7 +165,7 @@ def test_a_reboot_closes_the_gate_and_the_old_word_does_not_open_it(kube: Kube, 
     site.sync("--apply")
     assert site.tainted(name), "the word is of the boot before"
     info(kube, name, bootID=boot, kernelVersion="6.1")
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     site.sync("--apply")
     assert not site.tainted(name)
 
@@ -174,14 +174,14 @@ def test_an_update_closes_the_gate_until_the_suite_has_passed_again(kube: Kube, 
     name = kube.node(fake=False, spec=BORN)
     boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     info(kube, name, bootID=boot, kubeletVersion="1.35.0")
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     site.sync("--apply")
     info(kube, name, bootID=boot, kubeletVersion="1.35.1")
     time.sleep(1.1)  # times in conditions have whole seconds
     (turn,) = site.sync("--apply")
     assert turn["why"] == "updated: kubeletVersion 1.35.0 -> 1.35.1"
     assert site.tainted(name)
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     assert (site.place / "runs").read_text().split() == ["run", "run"]
     site.sync("--apply")
     assert not site.tainted(name)
@@ -190,19 +190,19 @@ def test_an_update_closes_the_gate_until_the_suite_has_passed_again(kube: Kube, 
 def test_persons_open_and_close(kube: Kube, site: Site) -> None:
     name = kube.node(spec=BORN)
     (site.place / "slow").touch()
-    site.gate("run", "-n", name, "--apply", status=1)
-    site.gate("open", name, "--apply", "--why", "a known slow board", "--by", "anna")
+    site.gate("gate", "run", "-n", name, "--apply", status=1)
+    site.gate("gate", "open", name, "--apply", "--why", "a known slow board", "--by", "anna")
     (turn,) = site.sync("--apply")
     assert turn["why"] == "opened by anna: a known slow board"
     assert not site.tainted(name)
-    assert "a person opened it" in site.gate("run", "-n", name, "--apply")
+    assert "a person opened it" in site.gate("gate", "run", "-n", name, "--apply")
     assert site.sync("--apply") == []
     time.sleep(1.1)
-    site.gate("close", name, "--apply", "--why", "new firmware", "--by", "anna")
+    site.gate("gate", "close", name, "--apply", "--why", "new firmware", "--by", "anna")
     site.sync("--apply")
     assert site.tainted(name)
     (site.place / "slow").unlink()
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     site.sync("--apply")
     assert not site.tainted(name)
 
@@ -215,7 +215,7 @@ def test_others_taints_stay_and_hyperpods_words_are_ours_alone(kube: Kube, tmp_p
     site.sync("--apply")
     assert site.label(name, f"{HYPERPOD}deep-health-check-status") == "InProgress"
     assert site.tainted(name, f"{HYPERPOD}node-health-status")
-    site.gate("run", "-n", name, "--apply")
+    site.gate("gate", "run", "-n", name, "--apply")
     site.sync("--apply")
     # A node is born with a taint of the node controller's, which takes it away later.
     until(lambda: [taint["key"] for taint in kube.get(name)["spec"]["taints"]] == ["nvidia.com/gpu"])
@@ -228,7 +228,7 @@ def test_pods_that_run_are_waited_for(kube: Kube, site: Site) -> None:
     kube.ready(name)
     kube.pod("job", name)
     site.sync("--apply")
-    assert "work still runs here" in site.gate("run", "-n", name, "--apply", status=1)
+    assert "work still runs here" in site.gate("gate", "run", "-n", name, "--apply", status=1)
     assert not (site.place / "runs").exists()
 
 
@@ -278,13 +278,13 @@ def test_the_doctor_names_what_would_not_wait(kube: Kube, tmp_path: Path, karpen
         "spec": {"replicas": 0, "selector": {"matchLabels": {"a": "b"}},
                  "template": {"metadata": {"labels": {"a": "b"}}, "spec": {"containers": [container]}}},
     })  # fmt: skip
-    said = site.gate("doctor", status=1)
+    said = site.gate("doctor", "gate", status=1)
     assert "problem  Karpenter NodePool gpu startupTaints" in said
     assert f"startupTaints: [{{key: {TAINT}, effect: NoSchedule}}]" in said
     assert "warn     cluster-autoscaler" in said, "35 minutes are less than two runs of two hours"
     kube.admin.patch(f"{autoscalers.NODEPOOLS}/gpu", {"spec": {"template": {"spec": {"startupTaints": [
         {"key": TAINT, "effect": "NoSchedule"}]}}}}, MERGE_PATCH)  # fmt: skip
-    assert "startupTaints" not in site.gate("doctor")
+    assert "startupTaints" not in site.gate("doctor", "gate")
 
 
 @pytest.mark.parametrize(
@@ -400,7 +400,7 @@ def test_the_component_is_taken_by_the_api_server_and_its_rights_suffice(
             text = site.settings.read_text()
             at = text.index("kubeconfig = ")
             site.settings.write_text(f'{text[:at]}kubeconfig = "{config}"{text[text.index(chr(10), at) :]}')
-        assert "passed" in node.gate("run", "-n", name, "--apply")
+        assert "passed" in node.gate("gate", "run", "-n", name, "--apply")
         cluster.sync("--apply")
         assert not node.tainted(name)
     finally:

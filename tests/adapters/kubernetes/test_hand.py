@@ -66,7 +66,7 @@ def put_back(kube: Kube, nhc: Any, how: str, node: str) -> None:
     if how == "kubectl":
         kube.put_back(node)
     else:
-        done = nhc("uncordon", "--by", "alice", node)
+        done = nhc("kubernetes", "uncordon", "--by", "alice", node)
         assert (done.returncode, done.stdout) == (0, f"{node}: changed\n"), done.stderr
 
 
@@ -83,7 +83,7 @@ def test_a_node_put_back_by_hand_is_back_and_its_fault_overruled_until_it_has_en
 
         until(lambda: not remains(kube, node))
         assert not cordoned(kube, node)
-        (row,) = json.loads(nhc("status", "-f", "json", *scope(kube)).stdout)
+        (row,) = json.loads(nhc("status", "kubernetes", "-f", "json", *scope(kube)).stdout)
         assert (row["verdict"], row["mark"], row["due"]) == ("WARN", "", "")
         assert row["overruled"].startswith("overruled by alice at " if how == "nhc" else "overruled at ")
         overruled = json.loads(annotations(kube, node)["nhc/overruled"])
@@ -172,7 +172,7 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
     kube.pod("work", node)
     with running(kube, settings(kube, drain=True, rules=DrainRules())) as controller:
         until(controller.leading.is_set)
-        done = nhc("drain", "--apply", "--force", "--reason", "new DIMM", "--by", "alice", node)
+        done = nhc("kubernetes", "drain", "--apply", "--force", "--reason", "new DIMM", "--by", "alice", node)
         assert (done.returncode, done.stderr) == (0, "")
         assert kube.pods() == []
         heal(kube, node)
@@ -180,7 +180,7 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
         assert cordoned(kube, node)
         said = annotations(kube, node)
         assert (said["nhc/source"], json.loads(said["nhc/drained-by"])["by"]) == ("operator", "alice")
-        shown = nhc("status", *scope(kube)).stdout.splitlines()
+        shown = nhc("status", "kubernetes", *scope(kube)).stdout.splitlines()
         (line,) = [line for line in shown if line.startswith(node)]
         assert "alice" in line
         assert "new DIMM" in line
@@ -190,7 +190,7 @@ def test_a_drain_by_hand_has_an_owner_and_is_not_undone(kube: Kube, nhc: Any) ->
         assert annotations(kube, node)["nhc/mark"].startswith("NHC: new DIMM ")
         heal(kube, node)
 
-        assert nhc("uncordon", node).returncode == 0
+        assert nhc("kubernetes", "uncordon", node).returncode == 0
         until(lambda: not remains(kube, node))
         assert not cordoned(kube, node)
 
@@ -199,7 +199,9 @@ def test_a_drain_by_hand_ends_at_its_end(kube: Kube, nhc: Any) -> None:
     well, sick, quiet = kube.node("well"), kube.node("sick"), kube.node("quiet")
     kube.ready(well, sick, quiet)
     heal(kube, well)
-    assert nhc("drain", "--apply", "--for", "1s", "--reason", "new DIMM", well, sick, quiet).returncode == 0
+    assert (
+        nhc("kubernetes", "drain", "--apply", "--for", "1s", "--reason", "new DIMM", well, sick, quiet).returncode == 0
+    )
     sicken(kube, sick)
     with running(kube):
         until(lambda: not cordoned(kube, well) and not cordoned(kube, quiet))
@@ -214,15 +216,17 @@ def test_a_drain_by_hand_is_gone_on_with_and_given_an_end_by_its_owner(kube: Kub
     node = kube.node()
     kube.ready(node)
     kube.pod("work", node)
-    assert nhc("drain", "--apply", "--by", "alice", node).returncode == 1  # nothing would start the pod again
+    assert (
+        nhc("kubernetes", "drain", "--apply", "--by", "alice", node).returncode == 1
+    )  # nothing would start the pod again
     assert kube.pods() == ["work"]
 
-    again = nhc("drain", "--apply", "--force", "--by", "alice", "--for", "4h", node)
+    again = nhc("kubernetes", "drain", "--apply", "--force", "--by", "alice", "--for", "4h", node)
 
     assert (again.returncode, again.stderr) == (0, "")
     assert f"{node}: drained by alice until " in again.stdout
     assert kube.pods() == []
-    other = nhc("drain", "--apply", "--by", "bob", "--for", "1s", node)
+    other = nhc("kubernetes", "drain", "--apply", "--by", "bob", "--for", "1s", node)
     assert (other.returncode, "drained by alice until " in other.stdout) == (0, True)
     said = json.loads(annotations(kube, node)["nhc/drained-by"])
     assert said["by"] == "alice"
@@ -261,7 +265,7 @@ def test_a_node_that_is_held_is_not_drained(kube: Kube, nhc: Any) -> None:
     kube.admin.patch(node_path(node), {"metadata": {"annotations": {"nhc/hold": "memory test"}}}, MERGE_PATCH)
     kube.pod("work", node)
 
-    done = nhc("drain", "--apply", "--force", node)
+    done = nhc("kubernetes", "drain", "--apply", "--force", node)
 
     assert done.returncode == 1
     assert f"{node}: not drained: left alone: nhc/hold: memory test" in done.stderr
@@ -275,7 +279,7 @@ def test_a_node_that_somebody_else_cordoned_is_drained_and_keeps_its_cordon(kube
     kube.pod("work", node)
     kube.plane.kubectl("cordon", node)
 
-    done = nhc("drain", "--apply", "--force", node)
+    done = nhc("kubernetes", "drain", "--apply", "--force", node)
 
     assert done.returncode == 0
     assert "not marked: already" in done.stdout
@@ -284,7 +288,7 @@ def test_a_node_that_somebody_else_cordoned_is_drained_and_keeps_its_cordon(kube
 
 
 def test_a_duration_that_is_none_is_refused(nhc: Any) -> None:
-    done = nhc("drain", "--apply", "--for", "soon", "n1")
+    done = nhc("kubernetes", "drain", "--apply", "--for", "soon", "n1")
     assert done.returncode == 2
     assert "--for" in done.stderr
     assert "Traceback" not in done.stderr

@@ -476,7 +476,7 @@ def test_a_submitted_job_loses_no_retry_to_an_eviction(corner, tmp_path):
     }  # fmt: skip
     (tmp_path / "job.yaml").write_text(json.dumps(manifest))
     path = corner.kube.kubeconfig(tmp_path)
-    done = nhc("job", "submit", "-f", tmp_path / "job.yaml", "--max-restarts", "2", "--checkpoint", "/ckpt",
+    done = nhc("job", "submit", "--file", tmp_path / "job.yaml", "--max-restarts", "2", "--checkpoint", "/ckpt",
                "--kubeconfig", path)  # fmt: skip
     assert (done.returncode, done.stdout) == (0, f"Job/{corner.kube.namespace}/j\n"), done.stderr
     job = corner.get()
@@ -493,7 +493,7 @@ def test_a_submitted_job_loses_no_retry_to_an_eviction(corner, tmp_path):
     until(lambda: all(one["metadata"]["name"] != pod for one in corner.pods()))
     corner.running_on()
     assert not any(one["type"] == "Failed" for one in corner.get()["status"].get("conditions", []))
-    again = nhc("job", "submit", "-f", tmp_path / "job.yaml", "--kubeconfig", corner.kube.kubeconfig(tmp_path))
+    again = nhc("job", "submit", "--file", tmp_path / "job.yaml", "--kubeconfig", corner.kube.kubeconfig(tmp_path))
     assert again.returncode == 1
     assert "already exists" in again.stderr
     assert len(again.stderr.splitlines()) == 1

@@ -50,7 +50,7 @@ def live(kube: Kube, tmp_path: Path) -> Iterator[tuple[Any, str]]:
     try:
         agent.start()
         until(lambda: agent.status()["sinks"]["kubernetes"]["problem"] == "")
-        agent.nhc("agent", "ack", "--all")
+        agent.nhc("ack", "agent", "--all")
         agent.nhc("agent", "check")
         yield agent, node
     finally:
@@ -71,7 +71,7 @@ def test_every_error_of_a_neuron_device_is_its_condition_as_it_comes(
             return (found.get("status"), found.get("reason")) == ("True", f"NeuronHasError_{error}")
 
         until(said)
-        agent.nhc("agent", "ack", f"neuron/{error}/neuron{device}")
+        agent.nhc("ack", "agent", f"neuron/{error}/neuron{device}")
         until(lambda: (kube.condition(node, "NeuronHealth") or {}).get("reason") == "NeuronHasNoError")
 
 
@@ -117,5 +117,5 @@ def test_what_no_condition_tells_is_an_event_and_a_file_systems_fault_the_storag
     assert (kube.condition(node, "NhcHealthy") or {})["status"] == "False"
     system = kube.condition(node, "NhcSystemProblem") or {}
     assert system.get("status") != "True" or " times within " in system["message"], system
-    agent.nhc("agent", "ack", f"ext4/ReadOnly/{name}1")
+    agent.nhc("ack", "agent", f"ext4/ReadOnly/{name}1")
     until(lambda: (kube.condition(node, "NhcStorageProblem") or {}).get("status") == "False")

@@ -644,7 +644,7 @@ def test_an_agent_s_settings_and_checks_are_ones_it_takes(plane: Any, how: str, 
         for name, text in files.items():
             (tmp_path / name).write_text(text)
         option, place = container["args"][2:4]
-        assert (container["args"][:2], option, place) == (["agent", "run"], "--settings", "/etc/nhc/agent.toml")
+        assert (container["args"][:2], option, place) == (["serve", "agent"], "--settings", "/etc/nhc/agent.toml")
         found = agent_settings.parse(files["agent.toml"], "agent.toml")
         assert [*found.config] == ["/etc/nhc/nhc.conf", "/etc/nhc/accelerator.conf"]
         assert not loader.validate([str(tmp_path / Path(path).name) for path in found.config]).problems

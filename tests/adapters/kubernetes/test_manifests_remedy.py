@@ -307,7 +307,7 @@ rungs = ["reboot"]
     info = {"status": {"nodeInfo": {"bootID": "51f63ccd-64cd-4617-a959-c8a9d031f1be"}}}
     kube.admin.patch(f"{node_path(node)}/status", info, MERGE_PATCH)
     return subprocess.run(
-        [sys.executable, "-m", "nhc", "remedy", "doctor", "--settings", str(base / "doctor.toml")],
+        [sys.executable, "-m", "nhc", "doctor", "remedy", "--settings", str(base / "doctor.toml")],
         capture_output=True, text=True, check=False, timeout=120, cwd=os.path.dirname(MANIFESTS.parent),
         env=environment(NHC_STORE=f"sqlite:///{base}/store.db"),
     )  # fmt: skip

@@ -35,7 +35,7 @@ def test_a_type_of_a_pool_that_has_no_node_now_is_no_typing_error(kube: Kube, ki
             kube.set_condition(node, "SiteFan", "True", "Slow", "fan 2")
             until(lambda: "SiteFan=True" in kube.get(node)["metadata"]["annotations"]["nhc/source"].split())
             assert controller.unseen_types() == 0
-    done = nhc("sync", "--condition", "SiteFan", "--condition", "SitePump", *scope(kube))
+    done = nhc("sync", "kubernetes", "--condition", "SiteFan", "--condition", "SitePump", *scope(kube))
     assert done.returncode == 0
     assert ("SitePump" in done.stderr, "SiteFan" in done.stderr) == (True, published)
 
@@ -75,7 +75,7 @@ def test_a_bound_that_holds_no_node_is_said_by_the_controller_and_by_sync(kube: 
         until(lambda: controller.fleet.no_effect)
         said = [line for line in controller.said if "no node is in such a group" in line]
         assert [line.partition(":")[0].partition(" holds")[0] for line in said] == expected
-    done = nhc("sync", "-s", str(tmp_path / "kubernetes.toml"), *scope(kube))
+    done = nhc("sync", "kubernetes", "-s", str(tmp_path / "kubernetes.toml"), *scope(kube))
     assert done.returncode == 0
     said = [line for line in done.stderr.splitlines() if "no node is in such a group" in line]
     assert len(said) == len(expected)

@@ -148,7 +148,7 @@ def deployed(
 def test_the_agent_of_the_daemonset_judges_its_node(deployed: Deployed) -> None:
     node, container = deployed.node, deployed.container
     until(lambda: deployed.probe("readinessProbe") == 200)
-    container.exec("nhc", "agent", "ack", "--all")  # what other tests wrote into this machine's kernel log
+    container.exec("nhc", "ack", "agent", "--all")  # what other tests wrote into this machine's kernel log
     # Nothing is mounted there yet: this node's storage is not as it should be, and it is said.
     until(lambda: deployed.condition("NhcStorageProblem") == ("True", "FilesystemNotMounted"))
     assert deployed.report()["host"] == deployed.name
@@ -175,18 +175,18 @@ def test_the_agent_of_the_daemonset_judges_its_node(deployed: Deployed) -> None:
 def test_a_fatal_kernel_line_is_a_condition_until_it_is_acknowledged(deployed: Deployed) -> None:
     container = deployed.container
     until(lambda: deployed.probe("readinessProbe") == 200)
-    container.exec("nhc", "agent", "ack", "--all")
+    container.exec("nhc", "ack", "agent", "--all")
     device = f"0000:{random.randrange(16, 255):02x}:00"
     kernel_ring.write(f"NVRM: Xid (PCI:{device}): 79, pid=1, GPU has fallen off the bus. (nhc-drill)", 3)
     until(lambda: deployed.condition("NhcGpuProblem") == ("True", "Xid79"))
-    done = container.exec("nhc", "agent", "ack", f"xid/79/{device}.0")
+    done = container.exec("nhc", "ack", "agent", f"xid/79/{device}.0")
     assert done.returncode == 0, done.stderr
 
 
 def test_probes_tell_a_paused_agent_from_a_dead_one_and_sigterm_ends_it(deployed: Deployed) -> None:
     container = deployed.container
     until(lambda: deployed.probe("readinessProbe") == 200)
-    assert container.exec("nhc", "agent", "pause", "--for", "1m").returncode == 0
+    assert container.exec("nhc", "hold", "agent", "--for", "1m").returncode == 0
     assert (deployed.probe("livenessProbe"), deployed.probe("readinessProbe")) == (200, 503)
     began = time.monotonic()
     assert container.stop() == 0

@@ -93,7 +93,7 @@ def controller(kube: Kube, mounted: Mounted, tmp_path: Path) -> Iterator[Any]:
     config = kube.kubeconfig(tmp_path)
     port = free_port()
     log = tmp_path / "log"
-    argv = [sys.executable, "-m", "nhc", "kubernetes", "controller", "--settings", mounted.path]
+    argv = [sys.executable, "-m", "nhc", "serve", "kubernetes", "--settings", mounted.path]
     argv += ["--selector", f"test={kube.prefix}", "--namespace", kube.namespace, "--listen", f"127.0.0.1:{port}"]
     started: list[subprocess.Popen[bytes]] = []
 

@@ -364,7 +364,7 @@ def test_a_device_that_a_person_released_is_left_until_its_fault_has_ended(
     reason = MARK._replace(cause="NhcHealthy|GpuEccUncorrectable|")
     with adapter_of(cluster, tmp_path, OWNER if by == "the controller" else REMEDY_OWNER) as hook:
         hook.mark_device(node, gpu(node, 3), reason)
-    done = nhc(cluster, tmp_path, "release-device", node, "gpu-3", "--by", "Ann")
+    done = nhc(cluster, tmp_path, "kubernetes", "release-device", node, "gpu-3", "--by", "Ann")
     assert done.returncode == 0, done.stderr
     resetter = Resetter(cluster)
     loop = loop_of(adapter, store, resetter)
@@ -376,7 +376,7 @@ def test_a_device_that_a_person_released_is_left_until_its_fault_has_ended(
     adapter.clear_device(node, gpu(node, 3))
     with adapter_of(cluster, tmp_path) as other:
         other.mark_device(node, gpu(node, 3), reason)
-    assert nhc(cluster, tmp_path, "release-device", node, "gpu-3", "--by", "Ann").returncode == 0
+    assert nhc(cluster, tmp_path, "kubernetes", "release-device", node, "gpu-3", "--by", "Ann").returncode == 0
     cluster.heal(node)
     until(lambda: loop.round() and cluster.rules(node) == [], 60.0, 0.3)
     assert resetter.sent == []

@@ -100,7 +100,7 @@ def test_the_command_refuses_a_hold_on_a_group_that_is_not_there(site: Site, tmp
     )
 
     def hold(name: str) -> Any:
-        return nhc("remedy", "hold", name, "--why", "power work", "--settings", str(file))
+        return nhc("hold", "remedy", name, "--why", "power work", "--settings", str(file))
 
     assert hold("zone=za").returncode == 0
     refused = hold("zone=nowhere")

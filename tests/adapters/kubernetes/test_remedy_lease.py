@@ -98,7 +98,7 @@ adapter = "kubernetes"
 [sources.settings]
 NHC_KUBECONFIG = "{tmp_path}/admin"
 """)
-    argv = [sys.executable, "-m", "nhc", "remedy", "doctor", "--settings", str(tmp_path / "remedy.toml")]
+    argv = [sys.executable, "-m", "nhc", "doctor", "remedy", "--settings", str(tmp_path / "remedy.toml")]
     done = subprocess.run(
         argv, capture_output=True, text=True, check=False, env=environment(), cwd=tmp_path, timeout=60
     )

@@ -59,7 +59,7 @@ class SpareSite:
         return made
 
     def ask(self, *words: str) -> Any:
-        argv = [sys.executable, "-m", "nhc", "spares", *words, "-p", f"{self.place}/spares.toml", "-s",
+        argv = [sys.executable, "-m", "nhc", *words, "--pools", f"{self.place}/spares.toml", "-s",
                 f"{self.place}/remedy.toml"]  # fmt: skip
         done = subprocess.run(argv, env=self.env, capture_output=True, text=True, timeout=120, check=False)
         assert "Traceback" not in done.stderr, done.stderr
@@ -97,20 +97,20 @@ def test_a_spare_goes_in_takes_pods_and_comes_back(kube: Kube, site: SpareSite) 
     spare, other = site.spare("s1"), site.spare("s2")
     sick = kube.node("sick")
     kube.ready(sick)
-    shown = site.ask("verify")
+    shown = site.ask("spares", "verify")
     assert shown.returncode == 0, shown
     kube.admin.patch(f"/api/v1/nodes/{sick}", {"spec": {"unschedulable": True}}, MERGE_PATCH)
     store = site.store()
     with store.write() as connection:
         row, _ = episodes.open_episode(connection, sick, "check_x|Bad|", action="reboot", rung="reboot",
                                        state="watching", now=time.time() - 600, by="test")  # fmt: skip
-    dry = site.ask("swap")
+    dry = site.ask("spares", "swap")
     assert (dry.returncode, f"would swap-in  {spare}  for {sick}" in dry.stdout) == (0, True), dry
     assert site.marks(spare) == (site.pool, [OTHERS["key"], SPARE])
-    done = site.ask("swap", "--apply")
+    done = site.ask("spares", "swap", "--apply")
     assert (done.returncode, site.rows()) == (0, [(spare, "in-service", sick)]), done
     assert site.marks(spare) == (None, [OTHERS["key"]]), "another's taint stays"
-    again = site.ask("swap", "--apply")
+    again = site.ask("spares", "swap", "--apply")
     assert (again.returncode, site.rows()) == (0, [(spare, "in-service", sick)]), again
     assert site.marks(other) == (site.pool, [OTHERS["key"], SPARE]), "never two for one node"
     kube.pod("work", spare)
@@ -118,13 +118,13 @@ def test_a_spare_goes_in_takes_pods_and_comes_back(kube: Kube, site: SpareSite) 
         step = episodes.EpisodeStep("test", "episode.returned")
         episodes.save_step(connection, row, step, now=time.time(), state="returned", ended=time.time())
     kube.admin.patch(f"/api/v1/nodes/{sick}", {"spec": {"unschedulable": None}}, MERGE_PATCH)
-    busy = site.ask("swap", "--apply")
+    busy = site.ask("spares", "swap", "--apply")
     assert (busy.returncode, "/work still runs on it" in busy.stdout) == (1, True), busy
     assert site.marks(spare)[1] == [OTHERS["key"], SPARE], "it takes no new pods"
     assert (site.rows(), kube.pods()) == ([(spare, "leaving", sick)], ["work"])
     kube.admin.delete(namespaced(kube.namespace, "pods", "work"))
     until(lambda: not kube.pods())
-    until(lambda: site.ask("swap", "--apply").returncode == 0)
+    until(lambda: site.ask("spares", "swap", "--apply").returncode == 0)
     assert (site.rows(), site.marks(spare)[0]) == ([], site.pool)
     with store.read() as connection:
         whats = [one.what for one in audit.entries(connection, node=spare, limit=50)]

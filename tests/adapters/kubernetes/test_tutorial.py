@@ -115,7 +115,7 @@ def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
         if command.startswith(("make kube", "export ", "alias ")):
             continue  # the fixture has done so
         followed.append(command)
-        if command.startswith("nhc remedy run"):
+        if command.startswith("nhc serve remedy"):
             loop.append(reader.start(command))
             continue
 
@@ -127,10 +127,10 @@ def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
 
         def reported(command=command, shown=as_shown) -> bool:
             """As the page says: the healthy report is given again where the loop had not seen the boot before it."""
-            return "nhc remedy show" in command and not reader.type(steps[healthy][0]).returncode and shown()
+            return "nhc show episode" in command and not reader.type(steps[healthy][0]).returncode and shown()
 
         # A line that the tutorial shows comes when the loop has got so far; a command that acts is given once.
-        if command.startswith(("nhc remedy episodes", "nhc remedy show", "kubectl get")):
+        if command.startswith(("nhc list episodes", "nhc show episode", "kubectl get")):
             until(
                 lambda: as_shown() or reported(),
                 90,
@@ -140,8 +140,8 @@ def test_the_cluster_is_drained_repaired_and_returned(reader, loop):
             )
         else:
             assert as_shown(), reader.type(command)
-        if "remedy approve" in command:
-            until(lambda: "watching" in reader.type(f"nhc remedy episodes {SETTINGS}").stdout, 60)
+        if "approve episode" in command:
+            until(lambda: "watching" in reader.type(f"nhc list episodes {SETTINGS}").stdout, 60)
         if command.startswith("kubectl get pods"):
             assert "train-" not in reader.type(command).stdout
     assert len(followed) == len(steps) - 4

@@ -1,4 +1,4 @@
-"""`nhc notices run` is killed again and again while incidents begin and end: no notice is lost or made anew."""
+"""`nhc serve notices` is killed again and again while incidents begin and end: no notice is lost or made anew."""
 
 from __future__ import annotations
 
@@ -48,7 +48,9 @@ def test_kills_lose_no_notice_and_repeat_one_under_its_own_id(tmp_path, receiver
         return 200, {}, b""
 
     def started():
-        process = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], stderr=subprocess.PIPE)
+        process = subprocess.Popen(
+            [sys.executable, "-m", "nhc", "serve", "notices", "-s", file], stderr=subprocess.PIPE
+        )
         assert b"leads as" in process.stderr.readline()
         return process
 
@@ -65,7 +67,7 @@ def test_kills_lose_no_notice_and_repeat_one_under_its_own_id(tmp_path, receiver
                 process.kill()
         with started() as process:
             until(lambda kind=kind: told(kind) == NODES, every=0.2)
-            until(lambda: '"waiting": 0' in nhc("notices", "status", "-f", "json", "-s", file).stdout, every=0.5)
+            until(lambda: '"waiting": 0' in nhc("status", "notices", "-f", "json", "-s", file).stdout, every=0.5)
             process.terminate()
             assert process.wait(60) == 0
     store.close()

@@ -1,4 +1,4 @@
-"""`nhc notices run --listen`: what waits, was sent and was lost, by channel, from a process that really runs."""
+"""`nhc serve notices --listen`: what waits, was sent and was lost, by channel, from a process that really runs."""
 
 import contextlib
 import re
@@ -41,11 +41,11 @@ def settings(tmp_path, receiver):
 
 
 class Running:
-    """`nhc notices run --listen`."""
+    """`nhc serve notices --listen`."""
 
     def __init__(self, file):
         self.port = free_port()
-        argv = [sys.executable, "-m", "nhc", "notices", "run", "-s", str(file), "--listen", f"127.0.0.1:{self.port}"]
+        argv = [sys.executable, "-m", "nhc", "serve", "notices", "-s", str(file), "--listen", f"127.0.0.1:{self.port}"]
         self.process = subprocess.Popen(argv, stderr=subprocess.PIPE, text=True)
 
     def page(self, path):
@@ -136,8 +136,8 @@ def test_an_address_that_cannot_be_had_is_one_line(settings):
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         address = f"127.0.0.1:{taken.getsockname()[1]}"
-        done = nhc("notices", "run", "-s", settings, "--listen", address)
-    assert (done.returncode, done.stderr) == (3, f"nhc notices run: --listen {address}: Address already in use\n")
-    done = nhc("notices", "run", "-s", settings, "--listen", "soon")
+        done = nhc("serve", "notices", "-s", settings, "--listen", address)
+    assert (done.returncode, done.stderr) == (3, f"nhc serve notices: --listen {address}: Address already in use\n")
+    done = nhc("serve", "notices", "-s", settings, "--listen", "soon")
     assert done.returncode == 2
     assert "--listen: 'soon' is no address" in done.stderr

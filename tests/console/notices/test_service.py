@@ -273,8 +273,8 @@ def test_a_signal_ends_the_command_while_a_receiver_drips(tmp_path):
             f'store = "sqlite:///{tmp_path}/store.db"\nwait = "0s"\nevery = "0.1s"\n'
             f'[channels.slow]\nkind = "alertmanager"\nurl = "http://127.0.0.1:{port}"\n'
         )
-        process = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file])
-        until(lambda: '"waiting": 1' in nhc("notices", "status", "-f", "json", "-s", file).stdout, every=0.1)
+        process = subprocess.Popen([sys.executable, "-m", "nhc", "serve", "notices", "-s", file])
+        until(lambda: '"waiting": 1' in nhc("status", "notices", "-f", "json", "-s", file).stdout, every=0.1)
         began = time.monotonic()
         process.terminate()
         assert process.wait(60) == 0
@@ -513,7 +513,7 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
     )
     store.close()
     receiver.default = (503, {}, b"")
-    first = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], env={**os.environ})
+    first = subprocess.Popen([sys.executable, "-m", "nhc", "serve", "notices", "-s", file], env={**os.environ})
     deadline = time.monotonic() + 60
     while not receiver.came:
         assert time.monotonic() < deadline
@@ -521,9 +521,9 @@ def test_the_command_survives_being_killed(tmp_path, receiver, secret):
     first.kill()
     first.wait(60)
     receiver.default = (200, {}, b"")
-    second = subprocess.Popen([sys.executable, "-m", "nhc", "notices", "run", "-s", file], env={**os.environ})
+    second = subprocess.Popen([sys.executable, "-m", "nhc", "serve", "notices", "-s", file], env={**os.environ})
     try:
-        until(lambda: '"sent": 1' in nhc("notices", "status", "-f", "json", "-s", file).stdout, every=0.1)
+        until(lambda: '"sent": 1' in nhc("status", "notices", "-f", "json", "-s", file).stdout, every=0.1)
     finally:
         second.terminate()
         assert second.wait(60) == 0

@@ -77,8 +77,10 @@ def test_secrets_are_changed_one_after_the_other(secret):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("words", [("run",), ("run", "--check-settings"), ("status",), ("test", "mail")])
+@pytest.mark.parametrize("words", [
+    ("serve", "notices"), ("serve", "notices", "--check-settings"), ("status", "notices"), ("notices", "test", "mail"),
+])  # fmt: skip
 def test_without_settings_one_line_says_so_and_what_to_do(words):
-    done = nhc("notices", *words)
-    said = f"nhc notices {words[0]}: there is no /etc/nhc/notices.toml: name the settings with -s\n"
+    done = nhc(*words)
+    said = f"nhc {words[0]} {words[1]}: there is no /etc/nhc/notices.toml: name the settings with -s\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

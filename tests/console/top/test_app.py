@@ -305,7 +305,7 @@ def test_ctrl_c_ends_it(site):
     (["--store", "sqlite:////no/such/store.db"], 3, "/no/such/store.db"),
     (["-r", "/no/such"], 3, "/no/such"),
     (["-r", "/tmp", "--store", "sqlite:///x"], 2, "exclude each other"),
-    (["-r", "/tmp", "--act"], 2, "needs a store"),
+    (["-r", "/tmp", "--apply"], 2, "needs a store"),
     (["-r", "/tmp", "--stale", "soon"], 2, "soon"),
     (["--adapter", "kubernets"], 2, "did you mean kubernetes?"),
 ])  # fmt: skip

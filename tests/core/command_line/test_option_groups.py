@@ -3,7 +3,7 @@
 import click
 import pytest
 
-from nhc.cli.click_app import application
+from nhc.cli.click_app import VerbCommand, application
 from nhc.core.command_line.option_groups import GroupedCommand, under
 
 
@@ -37,7 +37,7 @@ def commands(group, name=""):
         for word in group.list_commands(context):
             one = group.get_command(context, word)
             found = f"{name} {word}".strip()
-            yield from commands(one, found) if isinstance(one, click.Group) else [(found, one)]
+            yield from commands(one, found) if isinstance(one, (click.Group, VerbCommand)) else [(found, one)]
 
 
 def test_settings_and_store_have_one_name_in_every_command():

@@ -146,11 +146,13 @@ def test_the_agent_and_what_changes_while_it_runs(node):
     settings = node.directory / "agent.toml"
     settings.write_text('[agent]\nlisten = []\nkernel-log = false\n[events]\npath = ""\n')
     agent = subprocess.Popen(
-        node.words(sys.executable, "-m", "nhc", "agent", "run", "-s", settings), env=node.env, stdin=subprocess.DEVNULL
+        node.words(sys.executable, "-m", "nhc", "serve", "agent", "-s", settings),
+        env=node.env,
+        stdin=subprocess.DEVNULL,
     )
 
     def checks():
-        done = node.nhc("agent", "status", "--format", "json", "--socket", node.directory / "state" / "agent.sock")
+        done = node.nhc("status", "agent", "--format", "json", "--socket", node.directory / "state" / "agent.sock")
         return {one["line"]: one["verdict"] for one in json.loads(done.stdout)["checks"]} if done.stdout else {}
 
     before = node.file.read_text()

@@ -245,7 +245,7 @@ def test_files_of_the_wrong_shape_stop_no_check_and_no_agent(tmp_path, value):
     settings = tmp_path / "agent.toml"
     settings.write_text(f'[agent]\nconfig = ["{conf}"]\nstate = "{state}"\nsocket = "{tmp_path}/s"\nlisten = []\n')
     agent = subprocess.Popen(
-        [sys.executable, "-m", "nhc", "agent", "run", "--settings", str(settings)], stderr=subprocess.PIPE, text=True,
+        [sys.executable, "-m", "nhc", "serve", "agent", "--settings", str(settings)], stderr=subprocess.PIPE, text=True,
         env={**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "NHC_STATE_DIR": str(state)},
     )  # fmt: skip
     answer = {}

@@ -13,7 +13,7 @@ resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (20 << 
 from nhc.core.system.address_space import has_room
 print(has_room(4 << 20), has_room(64 << 20))
 from nhc.cli.main import main
-sys.exit(main(["store", "status", "--store", "/nonexistent/store.db"]))
+sys.exit(main(["status", "store", "--store", "/nonexistent/store.db"]))
 """
 
 

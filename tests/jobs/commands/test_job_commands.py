@@ -31,7 +31,7 @@ def settings(tmp_path):
 
 
 def test_status_lists_jobs_and_nodes_that_fail_many(settings):
-    done = nhc("job", "status", "-s", settings)
+    done = nhc("status", "job", "-s", settings)
     assert done.returncode == 0
     assert done.stdout.splitlines() == [
         "PyTorchJob/other/llama  running  1 of 3 restarts; restart 1 holding  n1 n2",
@@ -41,13 +41,13 @@ def test_status_lists_jobs_and_nodes_that_fail_many(settings):
 
 
 def test_status_shows_one_job_with_its_restarts_and_nodes(settings):
-    done = nhc("job", "status", "team/llama", "-f", "json", "-s", settings)
+    done = nhc("status", "job", "team/llama", "-f", "json", "-s", settings)
     value = json.loads(done.stdout)
     assert (value["job"], value["checkpoint"], value["restarts"][0]["avoids"]) == (
         "PyTorchJob/team/llama", "/ckpt", ["n1"],
     )  # fmt: skip
     assert value["failed_on"][0]["node"] == "n1"
-    text = nhc("job", "status", "team/llama", "-s", settings).stdout
+    text = nhc("status", "job", "team/llama", "-s", settings).stdout
     assert "  restart 1  " in text
     assert "  failed on n1  " in text
 
@@ -55,19 +55,19 @@ def test_status_shows_one_job_with_its_restarts_and_nodes(settings):
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (("status", "llama"), 2, "llama is one of PyTorchJob/other/llama, PyTorchJob/team/llama: say which"),
-        (("forget", "none"), 1, "no job is called none: `nhc job status` lists them"),
+        (("status", "job", "llama"), 2, "llama is one of PyTorchJob/other/llama, PyTorchJob/team/llama: say which"),
+        (("job", "forget", "none"), 1, "no job is called none: `nhc status job` lists them"),
     ],
 )
 def test_a_name_that_names_no_job_or_several_is_one_line(settings, words, status, said):
-    done = nhc("job", *words, "-s", settings)
-    assert (done.returncode, done.stderr) == (status, f"nhc job {words[0]}: {said}\n")
+    done = nhc(*words, "-s", settings)
+    assert (done.returncode, done.stderr) == (status, f"nhc {words[0]} {words[1]}: {said}\n")
 
 
 def test_forget_lets_a_job_use_its_nodes_again(settings):
     done = nhc("job", "forget", "team/llama", "n1", "-s", settings, "--by", "ann")
     assert (done.returncode, done.stdout) == (0, "PyTorchJob/team/llama: 1 nodes forgotten\n")
-    assert "failed on" not in nhc("job", "status", "team/llama", "-s", settings).stdout
+    assert "failed on" not in nhc("status", "job", "team/llama", "-s", settings).stdout
 
 
 @pytest.mark.parametrize(
@@ -84,8 +84,8 @@ def test_forget_lets_a_job_use_its_nodes_again(settings):
 def test_a_mistake_in_the_settings_names_its_place(tmp_path, content, said):
     path = tmp_path / "jobs.toml"
     path.write_text(content)
-    done = nhc("job", "run", "--once", "-s", path)
-    assert (done.returncode, done.stderr) == (2, f"nhc job run: {path}{said}\n")
+    done = nhc("serve", "job", "--once", "-s", path)
+    assert (done.returncode, done.stderr) == (2, f"nhc serve job: {path}{said}\n")
 
 
 def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
@@ -93,7 +93,7 @@ def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
     for line, said in (("[controllers.pbs]", "there is no job controller called 'pbs'"),
                        ("[controllers.slurm]\npartition = 'a'", "partition: no such setting")):  # fmt: skip
         path.write_text(f'store = "{tmp_path}/s.db"\n{line}\n')
-        done = nhc("job", "run", "--once", "-s", path)
+        done = nhc("serve", "job", "--once", "-s", path)
         assert done.returncode == 2
         assert said in done.stderr
         assert len(done.stderr.splitlines()) == 1
@@ -101,8 +101,8 @@ def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
 
 def test_submit_and_step_say_what_they_need(tmp_path):
     assert nhc("job", "submit").stderr == (
-        "nhc job submit: say what to submit: words for sbatch, or -f FILE for Kubernetes\n"
+        "nhc job submit: say what to submit: words for sbatch, or --file FILE for Kubernetes\n"
     )
     assert nhc("job", "step", "--", "true").stderr.startswith("nhc job step: there is no SLURM_JOB_NODELIST")
-    gone = nhc("job", "submit", "-f", tmp_path / "no.yaml")
+    gone = nhc("job", "submit", "--file", tmp_path / "no.yaml")
     assert (gone.returncode, gone.stderr) == (2, f"nhc job submit: {tmp_path}/no.yaml: No such file or directory\n")

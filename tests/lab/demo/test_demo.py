@@ -29,7 +29,7 @@ from tests.support.waiting import until
 def test_faults_come_nodes_are_repaired_and_nothing_is_left(tmp_path):
     address = f"127.0.0.1:{free_ports(1)[0]}"
     running = subprocess.Popen(
-        [sys.executable, "-m", "nhc", "demo", "--nodes", "60", "--faults", "60", "--listen", address],
+        [sys.executable, "-m", "nhc", "demo", "--size", "60", "--faults", "60", "--listen", address],
         env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
 
@@ -79,7 +79,7 @@ def test_what_is_over_an_hour_old_is_deleted(tmp_path):
 @pytest.mark.slow
 def test_a_demonstration_that_is_told_to_end_leaves_nothing_either(tmp_path):
     running = subprocess.Popen(
-        [sys.executable, "-m", "nhc", "demo", "--nodes", "5", "--listen", f"127.0.0.1:{free_ports(1)[0]}"],
+        [sys.executable, "-m", "nhc", "demo", "--size", "5", "--listen", f"127.0.0.1:{free_ports(1)[0]}"],
         env={**os.environ, "TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     for line in running.stderr:

@@ -181,7 +181,7 @@ def test_an_injection_is_read_as_it_was_written_and_runs_one_command():
     one = Injection(FULL_DISK, FULL_DISK, "/scratch", 0.97)
     assert read_injection(one.text()) == one
     assert one.begin("/usr/bin/nhc") == ("/usr/bin/nhc", "inject", "full-disk", "--device", "/scratch", "--to", "97%",
-                                         "--yes")  # fmt: skip
+                                         "--apply")  # fmt: skip
     assert all(Injection(KERNEL_LINE, name, "").begin("/n")[2] == name for name in FAULTS)
     for text in ("{}", "[]", "nothing"):
         with pytest.raises(ValueError, match=r"injection|Expecting value"):

@@ -66,7 +66,7 @@ def test_a_second_order_for_the_same_rung_is_seen():
 
 @pytest.mark.thorough
 def test_a_person_plays_one_and_sees_what_is_wrong_with_the_words(tmp_path):
-    done = nhc("remedy", "drill", "lost-answer", "--node", "gpu7")
+    done = nhc("drill", "lost-answer", "--node", "gpu7")
     assert done.returncode == 0, done.stderr
     assert done.stdout.startswith("lost-answer: kept its promises\n")
     for words, said in (
@@ -76,5 +76,5 @@ def test_a_person_plays_one_and_sees_what_is_wrong_with_the_words(tmp_path):
         (["storm", "--node", "a", "--real"], "on a real node there are fault, kernel-line, full-disk"),
         (["full-disk", "--node", "a"], "full-disk is for a real node: --real"),
     ):
-        done = nhc("remedy", "drill", *words)
+        done = nhc("drill", *words)
         assert (done.returncode, said in done.stderr, len(done.stderr.splitlines())) == (2, True, 1), done

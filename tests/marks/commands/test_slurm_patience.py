@@ -1,4 +1,4 @@
-"""`nhc slurm sync --patience`: how long a controller that does not take a change is tried again."""
+"""`nhc sync slurm --patience`: how long a controller that does not take a change is tried again."""
 
 import json
 import threading

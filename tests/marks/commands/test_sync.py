@@ -143,7 +143,7 @@ def test_the_remedy_loop_takes_no_adapter_that_marks_in_one_name_only(site):
         f'store = "sqlite:///{site.base}/store.db"\n[sources]\nadapter = "board"\nreports = "{site.reports()}"\n'
         f'[sources.settings]\nNHC_BOARD = "{site.board}"\n'
     )
-    said = site.nhc("remedy", "run", "--once", "--settings", settings)
+    said = site.nhc("serve", "remedy", "--once", "--settings", settings)
     assert said.returncode in (2, 3), said.stderr
     assert "sources.adapter: board does not mark as nhc-remedy: it must take NHC_MARK_OWNER" in said.stderr
     assert "Traceback" not in said.stderr

@@ -418,7 +418,7 @@ def test_a_directory_of_scripts_that_is_named_and_not_there_is_wrong_usage(local
     for words in (
         ("config", "check", tmp_path / "nhc.conf", "--scripts", directory),
         ("config", "show", tmp_path / "nhc.conf", "--scripts", directory),
-        ("agent", "run", "-s", settings, "--socket", tmp_path / "socket"),
+        ("serve", "agent", "-s", settings, "--socket", tmp_path / "socket"),
     ):
         done = nhc(*words, state=tmp_path / "state")
         assert (done.returncode, said in done.stderr) == (2, True), (words, done.stderr)

@@ -166,7 +166,7 @@ def test_a_drill_asks_first(monkeypatch, tmp_path, capsys):
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(sys, "stdin", io.StringIO("y\n"))
     assert inject_command("oom", path=str(path)) == 2, "nobody to ask"
-    assert "--yes" in capsys.readouterr().err
+    assert "--apply" in capsys.readouterr().err
     assert path.read_text() == ""
     assert inject_command("oom", dry_run=True, path=str(path)) == 0
     assert path.read_text() == ""

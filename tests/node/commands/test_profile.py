@@ -9,8 +9,8 @@ from tests.support.run import nhc
 
 @pytest.mark.thorough
 def test_show_and_list():
-    shown = nhc("profile", "show", "dgx-h100")
-    listed = nhc("profile", "list", "aws-p5*")
+    shown = nhc("show", "profile", "dgx-h100")
+    listed = nhc("list", "profiles", "aws-p5*")
 
     assert "* || check_gpu_count 8" in shown.stdout
     assert [line.split()[0] for line in listed.stdout.splitlines()] == [
@@ -20,8 +20,8 @@ def test_show_and_list():
 
 @pytest.mark.thorough
 def test_wrong_names_are_told():
-    wrong = nhc("profile", "show", "dgx-h10")
-    none = nhc("profile", "list", "ibm-*")
+    wrong = nhc("show", "profile", "dgx-h10")
+    none = nhc("list", "profiles", "ibm-*")
 
     assert wrong.returncode == none.returncode == 2
     assert "did you mean dgx-h100?" in wrong.stderr
@@ -30,12 +30,12 @@ def test_wrong_names_are_told():
 
 @pytest.mark.thorough
 def test_detect_says_what_it_found(tmp_path):
-    found = nhc("profile", "detect", "--format", "json", "--no-metadata", state=tmp_path)
+    found = nhc("profile", "--format", "json", "--no-metadata", state=tmp_path)
 
     told = json.loads(found.stdout)
     assert found.returncode == (0 if told["profile"] else 3)
     assert set(told) == {"profile", "cloud", "type", "why", "problem", "candidates"}
-    assert nhc("profile", "show", "auto", state=tmp_path).returncode == found.returncode
+    assert nhc("show", "profile", "auto", state=tmp_path).returncode == found.returncode
 
 
 @pytest.mark.thorough

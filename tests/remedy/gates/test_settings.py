@@ -185,10 +185,10 @@ def test_the_settings_of_the_published_manifests_are_read() -> None:
 
 @pytest.mark.thorough
 @pytest.mark.parametrize("words", [
-    ("run",), ("boot",), ("status",), ("doctor",), ("sync",), ("open", "n1", "--why", "w"),
-    ("close", "n1", "--why", "w"),
+    ("gate", "run"), ("gate", "boot"), ("status", "gate"), ("doctor", "gate"), ("sync", "gate"),
+    ("gate", "open", "n1", "--why", "w"), ("gate", "close", "n1", "--why", "w"),
 ])  # fmt: skip
 def test_without_settings_one_line_says_so_and_what_to_do(words) -> None:
-    done = nhc("gate", *words)
-    said = f"nhc gate {words[0]}: there is no /etc/nhc/gate.toml: name the settings with -s\n"
+    done = nhc(*words)
+    said = f"nhc {words[0]} {words[1]}: there is no /etc/nhc/gate.toml: name the settings with -s\n"
     assert (done.returncode, done.stdout, done.stderr) == (2, "", said)

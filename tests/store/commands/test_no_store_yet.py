@@ -41,7 +41,7 @@ def _run(empty, *words):
 
 
 def test_the_doctor_says_that_there_is_no_store_and_makes_none(empty):
-    done = _run(empty, "remedy", "doctor", "-s", empty.settings)
+    done = _run(empty, "doctor", "remedy", "-s", empty.settings)
     assert (done.returncode, done.stderr) == (0, "")
     line = next(line for line in done.stdout.splitlines() if " store " in line)
     assert line.startswith("not tried")
@@ -53,21 +53,21 @@ def test_a_dry_run_plans_without_a_store_and_makes_none(empty):
     from nhc.core.model import Action
 
     empty.report("n1", ("GpuLost", Action.REBOOT))
-    done = _run(empty, "remedy", "run", "--dry-run", "--once", "-s", empty.settings)
+    done = _run(empty, "serve", "remedy", "--dry-run", "--once", "-s", empty.settings)
     assert done.returncode == 0
     assert "n1" in done.stdout
-    assert f"nhc remedy run: {empty.url} is not there yet: taken as empty, and not made" in done.stderr
+    assert f"nhc serve remedy: {empty.url} is not there yet: taken as empty, and not made" in done.stderr
 
 
 @pytest.mark.parametrize(
     ("words", "file", "text"),
     [
-        (("spares", "status", "-s", "{settings}", "--pools"), "spares.toml", POOLS),
+        (("status", "spares", "-s", "{settings}", "--pools"), "spares.toml", POOLS),
         (("spares", "swap", "-s", "{settings}", "--pools"), "spares.toml", POOLS),
-        (("job", "run", "--dry-run", "--once", "-s"), "jobs.toml", JOBS),
-        (("notices", "status", "-s"), "notices.toml", NOTICES),
+        (("serve", "job", "--dry-run", "--once", "-s"), "jobs.toml", JOBS),
+        (("status", "notices", "-s"), "notices.toml", NOTICES),
     ],
-    ids=["spares status", "spares swap", "job run", "notices status"],
+    ids=["status spares", "spares swap", "serve job", "status notices"],
 )
 def test_a_command_that_only_looks_makes_no_store(empty, words, file, text):
     path = empty.place / file
@@ -77,10 +77,10 @@ def test_a_command_that_only_looks_makes_no_store(empty, words, file, text):
 
 
 def test_a_command_over_what_a_store_holds_names_the_command_that_makes_one(empty):
-    done = _run(empty, "remedy", "episodes", "-s", empty.settings)
+    done = _run(empty, "list", "episodes", "-s", empty.settings)
     assert (done.returncode, done.stdout) == (3, "")
     assert done.stderr == (
-        f"nhc remedy episodes: {empty.url}: {empty.place}/state/store.db: No such file or directory: "
+        f"nhc list episodes: {empty.url}: {empty.place}/state/store.db: No such file or directory: "
         "run nhc store migrate to make the store\n"
     )
 
@@ -95,7 +95,7 @@ def test_a_store_that_root_makes_in_a_service_s_directory_is_the_service_s(tmp_p
         f'url = "sqlite:///{state}/db/store.db"\naudit-anchor = "{state}/anchor"\naudit-archive = "{state}/old"\n'
         '[keep]\naudit = "1d"\n'
     )
-    for words in (("store", "migrate"), ("server", "token", "n1")):
+    for words in (("store", "migrate"), ("token", "node", "n1")):
         option = "--settings" if words[0] == "store" else "--store-settings"
         done = subprocess.run(
             [sys.executable, "-m", "nhc", *words, option, tmp_path / "store.toml"], capture_output=True, text=True,

@@ -1,4 +1,4 @@
-"""`nhc store` and `nhc server`'s tokens as a person uses them, on both databases."""
+"""`nhc store` and `nhc serve server`'s tokens as a person uses them, on both databases."""
 
 import hashlib
 import json
@@ -45,11 +45,11 @@ def nhc(url, tmp_path):  # noqa: F811
 
 @pytest.mark.slow
 def test_from_nothing_to_a_pruned_store(nhc, tmp_path):
-    assert nhc("store", "status")[0] == 3
+    assert nhc("status", "store")[0] == 3
     status, out, _ = nhc("store", "migrate")
     assert (status, "migrated (0100" in out) == (0, True)
     assert "has schema" in nhc("store", "migrate")[1]
-    assert nhc("store", "check")[0] == 0
+    assert nhc("doctor", "store")[0] == 0
     (tmp_path / "reports").mkdir()
     for at, results in ((1000.0, (XID,)), (2000.0, ()), (3000.0, (XID,))):
         (tmp_path / "reports" / f"{at}.json").write_text(render(report(at=at, results=results or (XID,))))
@@ -59,18 +59,18 @@ def test_from_nothing_to_a_pruned_store(nhc, tmp_path):
     status, out, err = nhc("store", "import", tmp_path / "more.json")
     assert (status, out) == (1, "1 refused\n")
     assert "n2: stamped" in err
-    seen = json.loads(nhc("store", "status", "-f", "json")[1])
+    seen = json.loads(nhc("status", "store", "-f", "json")[1])
     assert (seen["nodes"], seen["problems"]) == ({"CRIT": 1}, 1)
-    assert "nodes     1: 1 CRIT" in nhc("store", "status")[1]
-    status, token, _ = nhc("server", "token", "n1")
+    assert "nodes     1: 1 CRIT" in nhc("status", "store")[1]
+    status, token, _ = nhc("token", "node", "n1")
     assert (status, bool(re.fullmatch(r"nhc_\S{43}\n", token))) == (0, True)
-    nhc("server", "token", "n1", "--only")
-    assert nhc("server", "tokens", "n1")[1].count("revoked") == 1
-    assert nhc("server", "revoke", "n1")[:2] == (0, "n1: 1 tokens revoked\n")
-    assert nhc("server", "revoke", "n1")[0] == 1
-    before = nhc("store", "status")[1]
+    nhc("token", "node", "n1", "--only")
+    assert nhc("list", "tokens", "n1")[1].count("revoked") == 1
+    assert nhc("token", "revoke", "n1")[:2] == (0, "n1: 1 tokens revoked\n")
+    assert nhc("token", "revoke", "n1")[0] == 1
+    before = nhc("status", "store")[1]
     assert nhc("store", "prune")[1].startswith("would go: 1 of report_history")
-    assert nhc("store", "status")[1] == before
+    assert nhc("status", "store")[1] == before
     assert nhc("store", "prune", "--apply")[1].startswith("gone: 1 of report_history")
     status, out, _ = nhc("store", "verify")
     assert (status, "whole" in out) == (0, True)
@@ -112,7 +112,7 @@ def test_expired_evidence_goes_with_its_files_and_nothing_else(nhc, tmp_path, ur
 
 @pytest.mark.thorough
 def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811
-    nhc("server", "token", "n1")
+    nhc("token", "node", "n1")
     if url.startswith("sqlite"):
         with closing(sqlite3.connect(tmp_path / "store.db")) as connection, connection:
             connection.execute("DROP TRIGGER audit_no_update")
@@ -139,7 +139,7 @@ def test_a_changed_row_is_found(nhc, tmp_path, url):  # noqa: F811
 )
 def test_wrong_settings_are_one_line(nhc, tmp_path, text, said):
     (tmp_path / "store.toml").write_text(text)
-    status, _, err = nhc("store", "status")
+    status, _, err = nhc("status", "store")
     assert (status, said in err, err.count("\n")) == (2, True, 1)
 
 
@@ -159,7 +159,7 @@ def test_the_examples_hold_what_the_settings_know(tmp_path):
 
 def test_the_units_command_exists():
     unit = (ROOT / "adapters" / "systemd" / "nhc-server.service").read_text()
-    assert "ExecStart=/usr/bin/nhc server run\n" in unit
+    assert "ExecStart=/usr/bin/nhc serve server\n" in unit
     if shutil.which("systemd-analyze"):
         done = subprocess.run(
             ["systemd-analyze", "verify", "--man=no", ROOT / "adapters" / "systemd" / "nhc-server.service"],
@@ -169,10 +169,10 @@ def test_the_units_command_exists():
 
 
 def test_tokens_of_a_node_set_come_a_line_each(nhc):
-    status, out, _ = nhc("server", "token", "n[1-3],gpu7")
+    status, out, _ = nhc("token", "node", "n[1-3],gpu7")
     lines = [line.split(" ") for line in out.splitlines()]
     assert status == 0
     assert [name for name, _token in lines] == ["n1", "n2", "n3", "gpu7"]
     assert all(re.fullmatch(r"nhc_\S{43}", token) for _name, token in lines)
-    assert nhc("server", "tokens", "n2")[1].count("made") == 1
-    assert nhc("server", "token", "n[1-")[0] == 2
+    assert nhc("list", "tokens", "n2")[1].count("made") == 1
+    assert nhc("token", "node", "n[1-")[0] == 2

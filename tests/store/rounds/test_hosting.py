@@ -51,12 +51,12 @@ def test_a_mistake_is_one_line(text, said):
 
 
 def test_the_page_is_of_all_services_and_healthz_names_the_one_that_is_not_healthy():
-    pages = Pages(["remedy run", "job run"])
-    assert pages.page("/healthz") == (503, "remedy run: no round has ended yet\njob run: no round has ended yet\n")
-    pages.update("a 1\n", "", "remedy run")
-    pages.update("b 2\n", "half a view", "job run")
+    pages = Pages(["serve remedy", "serve job"])
+    assert pages.page("/healthz") == (503, "serve remedy: no round has ended yet\nserve job: no round has ended yet\n")
+    pages.update("a 1\n", "", "serve remedy")
+    pages.update("b 2\n", "half a view", "serve job")
     assert pages.page("/metrics") == (200, "a 1\nb 2\n")
-    assert pages.page("/healthz") == (503, "job run: half a view\n")
+    assert pages.page("/healthz") == (503, "serve job: half a view\n")
 
 
 class Work:
@@ -104,10 +104,10 @@ def test_one_that_cannot_use_its_store_holds_up_no_other_and_a_signal_ends_all(h
         if work.rounds == 5:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    (first, one), (second, two) = hosted("remedy run", away), hosted("job run", ends)
+    (first, one), (second, two) = hosted("serve remedy", away), hosted("serve job", ends)
     assert hosting.host([one, two], "") == 0
-    assert (second.rounds, set(first.fences), set(second.fences)) == (5, {"remedy run"}, {"job run"})
-    again, service = hosted("job run", lambda _work: os.kill(os.getpid(), signal.SIGTERM))
+    assert (second.rounds, set(first.fences), set(second.fences)) == (5, {"serve remedy"}, {"serve job"})
+    again, service = hosted("serve job", lambda _work: os.kill(os.getpid(), signal.SIGTERM))
     assert hosting.host([service], "") == 0, "the leads were given up"
     assert again.rounds == 1
 
@@ -121,12 +121,12 @@ def test_one_that_ends_ends_all(hosted, capsys):
         until(lambda: second.rounds, what="a round of the other")
         raise SystemExit(3)
 
-    _first, one = hosted("remedy run", fails)
-    second, two = hosted("job run", lambda _work: None)
+    _first, one = hosted("serve remedy", fails)
+    second, two = hosted("serve job", lambda _work: None)
     fronts = []
     assert hosting.host([one, two], "", lambda stop: fronts.append(stop.wait(60.0))) == 1
     assert fronts == [True]
-    assert "nhc serve: remedy run has failed: all have ended" in capsys.readouterr().err
+    assert "nhc serve: serve remedy has failed: all have ended" in capsys.readouterr().err
 
 
 def answer(address, path):
@@ -166,12 +166,12 @@ def test_a_small_site_has_one_process(tmp_path):
         assert "nhc_notices_leader 1" in page.splitlines()
         until(lambda: "listening on" in said(), 60, said=said)
         assert answer(f"127.0.0.1:{port}", "/healthz")[0] == 200
-        other = nhc("notices", "run", "--once", "-s", tmp_path / "notices.toml")
+        other = nhc("serve", "notices", "--once", "-s", tmp_path / "notices.toml")
         assert other.returncode == 3
         assert "another leads" in other.stderr
         process.send_signal(signal.SIGTERM)
         assert process.wait(60) == 0, said()
-        assert nhc("notices", "run", "--once", "-s", tmp_path / "notices.toml").returncode == 0
+        assert nhc("serve", "notices", "--once", "-s", tmp_path / "notices.toml").returncode == 0
     finally:
         process.kill()
         process.wait(60)

@@ -71,12 +71,12 @@ class Work:
 
 def service_of(store, *ends, leader=True, **more):
     work = Work(*ends)
-    work.service = RoundService("job run", work, Leader(store, name="jobs") if leader else None, every=0.0, **more)
+    work.service = RoundService("serve job", work, Leader(store, name="jobs") if leader else None, every=0.0, **more)
     return work, work.service
 
 
 def lines(capsys):
-    return [line.removeprefix("nhc job run: ") for line in capsys.readouterr().err.splitlines()]
+    return [line.removeprefix("nhc serve job: ") for line in capsys.readouterr().err.splitlines()]
 
 
 def test_a_problem_is_said_once_while_it_lasts_and_again_when_it_is_back(store, capsys):
@@ -156,7 +156,7 @@ def test_notices_over_a_frozen_postgresql_are_unhealthy_until_it_answers(postgre
             return 0
 
     process = subprocess.Popen(
-        [sys.executable, "-m", "nhc", "notices", "run", "-s", str(file), "--listen", f"127.0.0.1:{port}"],
+        [sys.executable, "-m", "nhc", "serve", "notices", "-s", str(file), "--listen", f"127.0.0.1:{port}"],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "NHC_STORE": ""},
     )  # fmt: skip
     try:
@@ -194,10 +194,10 @@ def test_one_round_is_refused_where_another_leads_and_needs_no_lead_in_a_dry_run
 
 
 class Running:
-    """`nhc job run --listen` on a port that the kernel picks, over a scheduler that is not there."""
+    """`nhc serve job --listen` on a port that the kernel picks, over a scheduler that is not there."""
 
     def __init__(self, file, name):
-        argv = [sys.executable, "-m", "nhc", "job", "run", "-s", str(file), "--listen", "127.0.0.1:0"]
+        argv = [sys.executable, "-m", "nhc", "serve", "job", "-s", str(file), "--listen", "127.0.0.1:0"]
         self.log = file.with_name(f"{name}.log")
         with self.log.open("w") as log:
             self.process = subprocess.Popen(argv, stderr=log)
@@ -243,6 +243,6 @@ def test_of_two_job_loops_one_restarts_jobs_and_the_other_takes_over(tmp_path):
 def test_an_address_that_is_none_is_wrong_usage(tmp_path):
     file = tmp_path / "jobs.toml"
     file.write_text(f'store = "{tmp_path}/s.db"\n[controllers.slurm]\n')
-    done = nhc("job", "run", "--once", "-s", file, "--listen", "soon")
+    done = nhc("serve", "job", "--once", "-s", file, "--listen", "soon")
     assert (done.returncode, len(done.stderr.splitlines())) == (2, 1)
-    assert done.stderr.startswith("nhc job run: --listen: 'soon' is no address")
+    assert done.stderr.startswith("nhc serve job: --listen: 'soon' is no address")

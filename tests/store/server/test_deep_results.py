@@ -291,7 +291,7 @@ def test_results_are_kept_in_a_store_straight(tmp_path):
     subprocess.run([sys.executable, "-m", "nhc", "store", "migrate", "--store", url], check=True, capture_output=True)
     assert run(tmp_path, "--store", url).stderr == ""
 
-    late = subprocess.run([sys.executable, "-m", "nhc", "deep", "due", "--store", url, "-n", "n[6-7]"],
+    late = subprocess.run([sys.executable, "-m", "nhc", "deep", "due", "--store", url, "-w", "n[6-7]"],
                           capture_output=True, text=True, check=False)  # fmt: skip
     assert late.returncode == 1
     assert late.stdout.splitlines()[0] == "n6 has no deep verdict"

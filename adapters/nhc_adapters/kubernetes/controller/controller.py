@@ -1,4 +1,4 @@
-"""`nhc kubernetes controller`: follows every node and keeps marks and drains in step with their conditions.
+"""`nhc serve kubernetes`: follows every node and keeps marks and drains in step with their conditions.
 
 Threads: one follows the nodes, one holds the Lease, one decides and acts, one sends events, and one each looks
 at pod logs and at Loki where that is asked for. Only the holder of the Lease acts; the others follow along, so

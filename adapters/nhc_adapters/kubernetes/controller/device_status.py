@@ -1,4 +1,4 @@
-"""A node's devices in `nhc kubernetes status`: what is out and why, what keeps nhc from acting, what a driver says."""
+"""A node's devices in `nhc status kubernetes`: what is out and why, what keeps nhc from acting, what a driver says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The settings of the controller and of `nhc kubernetes sync`, from a TOML file (conf/kubernetes.toml.example).
+"""The settings of the controller and of `nhc sync kubernetes`, from a TOML file (conf/kubernetes.toml.example).
 
     policy = "policy.toml"
     vocabularies = ["nhc", "hyperpod"]

@@ -1,4 +1,4 @@
-"""`nhc kubernetes status`: each node's verdict and why, since when, who marked it, and what keeps nhc from acting."""
+"""`nhc status kubernetes`: each node's verdict and why, since when, who marked it, and what keeps nhc from acting."""
 
 from __future__ import annotations
 

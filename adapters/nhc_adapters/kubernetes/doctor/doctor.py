@@ -1,4 +1,4 @@
-"""`nhc kubernetes doctor`: what would keep an installation from working, found before it is missed.
+"""`nhc doctor kubernetes`: what would keep an installation from working, found before it is missed.
 
 It reads and never writes. Each finding is a line: `ok`, `warn`, `problem`, or `unknown` where the user who asks may
 not look. What is wrong says what to do about it.

@@ -118,7 +118,7 @@ def agents(site: Installation) -> Iterator[DoctorFinding]:
                 PROBLEM,
                 "agents",
                 f"{what} of {len(nodes)} nodes: {names(nodes)}",
-                f"kubectl -n {site.namespace} logs of the agent there; `nhc agent status` in it",
+                f"kubectl -n {site.namespace} logs of the agent there; `nhc status agent` in it",
             )
     if expected and not never and not silent:
         yield DoctorFinding(OK, "agents", f"all {len(expected)} nodes that should have an agent are heard of")

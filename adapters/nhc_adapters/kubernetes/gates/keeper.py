@@ -76,17 +76,17 @@ class KubernetesGate:
         )  # fmt: skip
 
     def hold(self, node: str, why: str) -> Applied:
-        """The taint is not the node's to set: `nhc gate sync` sets it by what the node publishes."""
+        """The taint is not the node's to set: `nhc sync gate` sets it by what the node publishes."""
         item = self.client.find(node_path(node))
         if item is None:
             return Applied(node, Effect.FAILED, "there is no such node")
         if held(item, self.marks):
             return Applied(node, Effect.UNCHANGED, "held already")
-        return Applied(node, Effect.UNCHANGED, "nhc gate sync has to set the taint")
+        return Applied(node, Effect.UNCHANGED, "nhc sync gate has to set the taint")
 
     def release(self, node: str) -> Applied:
-        """The taint goes by `nhc gate sync`."""
-        return Applied(node, Effect.UNCHANGED, "nhc gate sync removes the taint")
+        """The taint goes by `nhc sync gate`."""
+        return Applied(node, Effect.UNCHANGED, "nhc sync gate removes the taint")
 
     def publish(self, node: str, news: GateNews) -> None:
         """The gate's state as a condition of the node."""
@@ -130,7 +130,7 @@ class KubernetesGate:
             return Applied(node, Effect.FAILED, "there is no such node")
         text = f"{what.value} {utc_milliseconds(time.time())} by {printable(by, 60)}: {printable(why, 200)}"
         apply(self.client, node, lambda seen: plan_annotations(seen, {ORDER: text}))
-        return Applied(node, Effect.CHANGED, "carried out by the next nhc gate sync")
+        return Applied(node, Effect.CHANGED, "carried out by the next nhc sync gate")
 
     def limits(self) -> List[GateLimit]:
         """What autoscalers do to nodes whose gate takes long."""

@@ -1,7 +1,7 @@
 """What is to be done to one node's gate in a cluster. Pure: a node object in, one change out.
 
 The gate on the node says in a condition how its suite went; it may write nothing else of its node. Whoever sees all
-nodes (`nhc gate sync`) sets and removes the startup taint by that status. A status from before a reboot, or from
+nodes (`nhc sync gate`) sets and removes the startup taint by that status. A status from before a reboot, or from
 before the gate was closed, opens nothing.
 """
 

@@ -128,7 +128,7 @@ def node_state(
 
 
 GATE, LETS_IN = "nhc/gate", ("passed", "opened")
-"""The label with a gate's state (the annotation of this name is what `nhc gate sync` knows and set), and its values on
+"""The label with a gate's state (the annotation of this name is what `nhc sync gate` knows and set), and its values on
 nodes that take work.
 """
 
