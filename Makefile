@@ -81,6 +81,9 @@ pictures: $(VENV)/.dev  ## the pictures of docs/console.md, of the demonstration
 	@$(MAKE) --no-print-directory system-packages PACKAGES="$(TOOLS_browser)"
 	PYTHONPATH=. $(BIN)/python bench/pictures.py docs/pictures
 
+vendor: $(VENV)/.dev  ## the console's style base and plot library anew, as nhc/console/vendor/lock.json pins them; needs npm
+	PYTHONPATH=packaging $(BIN)/python -m nhc_release.vendored
+
 # The versions and digests of all that packages carry along; `pip install uv` first.
 UV = $(or $(shell command -v uv),$(BIN)/uv)
 $(BIN)/uv: | $(VENV)/.dev

@@ -12,6 +12,7 @@ import json
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
 
+from nhc.console import screens
 from nhc.console.snapshot import Snapshot, changed_nodes, changes, layout_change
 from nhc.console.sources import FleetSource, SourceError
 from nhc.store.errors import StoreError
@@ -95,7 +96,7 @@ class Hub:
         if self.problem:
             self.problem = ""
             self._tell("trouble", {"why": ""})
-        self._tell("beat", {"at": new.at, "counts": new.counts(), "notes": new.notes}, keep=False)
+        self._tell("beat", screens.counts(new), keep=False)
         if old is None:
             return
         if old.revision != new.revision:

@@ -7,12 +7,15 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from sqlalchemy.engine import Connection
 
 from nhc.console import acts
-from nhc.console.screens import NAMES, ROWS, Value, cause_row, episode_row, left_out
+from nhc.console.screens import DAY, NAMES, ROWS, Value, cause_row, episode_row, left_out
 from nhc.console.snapshot import Snapshot, fold_causes
 from nhc.core.matching.node_ranges import fold
 from nhc.remedy.cases import standing_cause
+from nhc.remedy.machine import REPAIRING as REPAIRING_STATES
 from nhc.store import ended_episodes, episodes
 from nhc.store.database import Store
+
+REPAIRING = frozenset(state.value for state in REPAIRING_STATES)
 
 
 def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
@@ -32,18 +35,38 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
             left = [episode for episode in ended_episodes.left_to_persons(connection) if episode.node in snapshot.nodes]
             approvals = [episode for episode in standing if episode.state == episodes.AWAITING]
             alike = _alike(connection, approvals)
-    alone = snapshot._replace(
-        problems=tuple(row for row in snapshot.problems if row.verdict == "CRIT" and row.node not in snapshot.standing)
-    )
-    unplanned = fold_causes(alone)
+    unplanned = fold_causes(snapshot.unplanned())
     silent = [name for name, letter in zip(snapshot.names, snapshot.letters) if letter in "sn"]
+    wrong = {(row.node, f"{row.check}|{row.reason}"): row.message for row in snapshot.problems}
+
+    def row_of(episode: episodes.Episode) -> Value:
+        row = episode_row(episode)
+        return {**row, "message": wrong.get((episode.node, str(row["cause"]).rpartition("|")[0]), ""),
+                "out": snapshot.out(episode.node), "jobs": len(snapshot.jobs.get(episode.node, ()))}  # fmt: skip
+
     return {
-        "at": snapshot.at, "alike": alike,
-        "approvals": [episode_row(episode) for episode in approvals[:ROWS]], "approvals_left_out": left_out(approvals),
-        "left": [episode_row(episode) for episode in left[:ROWS]], "left_left_out": left_out(left),
+        "at": snapshot.at, "alike": alike, "tiles": tiles(snapshot, store),
+        "approvals": [row_of(episode) for episode in approvals[:ROWS]], "approvals_left_out": left_out(approvals),
+        "left": [row_of(episode) for episode in left[:ROWS]], "left_left_out": left_out(left),
         "unplanned": [cause_row(episode) for episode in unplanned[:ROWS]], "unplanned_left_out": left_out(unplanned),
         "silent": {"count": len(silent), "nodes": fold(silent[:NAMES])},
     }  # fmt: skip
+
+
+def tiles(snapshot: Snapshot, store: Optional[Store]) -> Value:
+    """The fleet in a few numbers; `returned` and `median_seconds_to_return` are those of the last day."""
+    out = [name for name, works in snapshot.standing.items() if any(work.out for work in works)]
+    value: Value = {
+        "needs": len(snapshot.needing()), "crit": snapshot.letters.count("c"), "out": len(out),
+        "devices_out": sum(snapshot.devices.get(name, 0) for name in out),
+        "repairing": sum(any(work.state in REPAIRING for work in works) for works in snapshot.standing.values()),
+    }  # fmt: skip
+    if store is not None:
+        since = snapshot.at - DAY
+        with store.read() as connection:
+            value["returned"] = ended_episodes.outcomes(connection, since).get("returned", 0)
+            (value["median_seconds_to_return"],) = ended_episodes.durations(connection, since, "returned", (0.5,))
+    return value
 
 
 def _alike(connection: Connection, approvals: Sequence[episodes.Episode]) -> List[Value]:

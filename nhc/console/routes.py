@@ -23,7 +23,7 @@ from nhc.console.metrics import exposition
 from nhc.console.route_values import Answer, Console, answer_json, answer_packed, number, pack_json
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
-from nhc.core.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.prometheus_family import page_for
 from nhc.core.render.page_parts import PARTS, part
 from nhc.node.planning.runbooks import explanation
@@ -40,6 +40,10 @@ OFFENDERS = "offenders"
 """The count over a month that the server makes ahead."""
 VIEWERS = 2000
 """Streams at a time."""
+VENDORED = {
+    "uPlot.js": "uPlot.iife.min.js", "uPlot.css": "uPlot.min.css", "modern-normalize.css": "modern-normalize.css",
+}  # fmt: skip
+"""Files of others as they were published (vendor/lock.json), by the names that the page has for them."""
 KINDS = {".js": "text/javascript", ".css": "text/css", ".svg": "image/svg+xml"}
 """What the page's files are."""
 
@@ -69,13 +73,18 @@ async def _static(_console: Console, request: web.Request) -> web.StreamResponse
 
 
 def _names() -> List[str]:
-    return [*(entry.name for entry in (resources.files("nhc.console") / "static").iterdir()), *PARTS]
+    return [*(entry.name for entry in (resources.files("nhc.console") / "static").iterdir()), *PARTS, *VENDORED]
 
 
 def _file(name: str) -> str:
     if name in PARTS:
         return part(name)
-    return (resources.files("nhc.console") / "static" / name).read_text(encoding="utf-8")
+    room = resources.files("nhc.console")
+    if name in VENDORED:
+        text = (room / "vendor" / VENDORED[name]).read_text(encoding="utf-8")
+        # Its small build names a variable; as a module it is loaded where something is plotted, and only then.
+        return f"{text}\nexport default uPlot;\n" if name == "uPlot.js" else text
+    return (room / "static" / name).read_text(encoding="utf-8")
 
 
 def _of_snapshot(show: Callable[[Snapshot, web.Request], screens.Value]) -> Answer:
@@ -127,7 +136,7 @@ async def _scheduler_work(console: Console, request: web.Request) -> web.StreamR
 
 
 def _nodes(snapshot: Snapshot, request: web.Request) -> screens.Value:
-    asked = (request.query.get(name, "") for name in ("text", "set", "by", "group", "show"))
+    asked = (request.query.get(name, "") for name in ("text", "set", "by", "group", "show", "out"))
     try:
         return screens.list_nodes(snapshot, screens.NodeQuery(*asked))
     except ValueError as error:
@@ -145,11 +154,22 @@ async def _explain(_console: Console, request: web.Request) -> web.StreamRespons
 
 async def _history(console: Console, request: web.Request) -> web.StreamResponse:
     """How the fleet was: counted once a minute for each of the few spans that a person may choose."""
-    days = number(request, "days", screens.SPANS[0])
-    if days not in screens.SPANS:
-        raise RequestRefused(f"days is one of {', '.join(map(str, screens.SPANS))}")
-    made = partial(screens.history, console.kept(), console.clock(), days)
-    return answer_json(await console.hub.once_a_minute(f"history {days}", made))
+    hours = number(request, "hours", 24 * number(request, "days", 1))
+    if hours not in screens.HOURS:
+        raise RequestRefused(f"hours is one of {', '.join(map(str, screens.HOURS))}")
+    made = partial(screens.history, console.kept(), console.clock(), hours, console.snapshot().devices)
+    return answer_json(await console.hub.once_a_minute(f"history {hours}", made))
+
+
+async def _strips(console: Console, request: web.Request) -> web.StreamResponse:
+    """The last day of the nodes of a set, as many as a table has rows."""
+    known = console.snapshot().nodes
+    try:
+        names = [name for name in expand(request.query.get("set", "")) if name in known][: screens.ROWS]
+    except ValueError as error:
+        raise RequestRefused(str(error)) from None
+    made = partial(screens.strips, console.kept(), console.clock(), names, console.settings.stale)
+    return answer_json(await asyncio.to_thread(made))
 
 
 async def _needs(console: Console, request: web.Request) -> web.StreamResponse:
@@ -258,6 +278,8 @@ ROUTES = (
     PageRoute("GET", "/api/deep", Grant.STATE, _deep),
     PageRoute("GET", "/api/deep/letters", Grant.STATE, _deep_letters),
     PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: work.job(s, number(r, "id")))),
+    PageRoute("GET", "/api/jobs", Grant.STATE, _of_store(
+        lambda _c, s, r: work.found_jobs(s, r.query.get("text", "").strip()))),
     PageRoute("GET", "/api/causes", Grant.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
     PageRoute("GET", "/api/cause", Grant.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),
@@ -266,11 +288,15 @@ ROUTES = (
     PageRoute("GET", "/api/nodes", Grant.STATE, _of_snapshot(_nodes)),
     PageRoute("GET", "/api/explain/{name}", Grant.STATE, _explain),
     PageRoute("GET", "/api/history", Grant.STATE, _history),
+    PageRoute("GET", "/api/strips", Grant.STATE, _strips),
+    PageRoute("GET", "/api/maintenance", Grant.STATE, _of_store(lambda c, s, _r: screens.maintenance(s, c.clock()))),
     PageRoute("GET", "/api/health", Grant.STATE, _health),
     PageRoute("GET", "/api/node/{node}", Grant.STATE, _node),
     PageRoute("GET", "/api/node/{node}/work", Grant.EVIDENCE, _scheduler_work),
     PageRoute("GET", "/api/node/{node}/timeline", Grant.STATE, _of_store(
         lambda c, s, r: screens.timeline(s, r.match_info["node"], _window(c, r), c.settings.stale))),
+    PageRoute("GET", "/api/node/{node}/metrics", Grant.STATE, _of_store(
+        lambda c, s, r: screens.measured(s, r.match_info["node"], _window(c, r)))),
     PageRoute("GET", "/api/episodes", Grant.STATE, _of_store(
         lambda c, s, r: screens.list_episodes(s, c.clock(), WHICH.get(r.query.get("which", "")), number(r, "page")))),
     PageRoute("GET", "/api/episode/{id}", Grant.STATE, _of_store(

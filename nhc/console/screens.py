@@ -6,18 +6,31 @@ Every list is bounded and says how much was left out. Texts are data: the page p
 from __future__ import annotations
 
 import json
+import math
 from bisect import bisect_left
 from collections import Counter
-from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.console.fleet_nodes import WORST, letter_of
+from nhc.console.fleet_nodes import LETTERS, WORST, letter_of
 from nhc.console.snapshot import SEARCHED, FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, find, fold_causes
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
 from nhc.remedy import detail as details
 from nhc.remedy.cases import next_repair, standing_cause
-from nhc.store import attempts, audit, coverage, ended_episodes, episodes, evidence, holds, nodes, problems
+from nhc.store import (
+    attempts,
+    audit,
+    coverage,
+    ended_episodes,
+    episodes,
+    evidence,
+    holds,
+    nodes,
+    problems,
+    service_time,
+    trains,
+)  # fmt: skip
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.history import of_fleet
@@ -27,9 +40,15 @@ ROWS = 1000
 """Rows of a table in one answer; the page sorts, filters and turns them."""
 NAMES = 200
 """Names in a folded set, rows of a picture."""
-DAY = 86400.0
-SPANS = (1, 7, 30, 90)
-"""Days that the history of the fleet may have."""
+HOUR, DAY = 3600.0, 86400.0
+HOURS = (1, 6, 24, 168, 720, 2160)
+"""Hours that the history of the fleet may have."""
+STRIP = 48
+"""Parts of a node's last day, half an hour each."""
+REPORTS = 200
+"""Reports of a node that are read for how its values went."""
+SERIES = 400
+"""Values of a node that are plotted at most."""
 PARTS = 48
 """Parts of that history."""
 
@@ -69,7 +88,8 @@ def fleet(snapshot: Snapshot) -> Value:
 
 def counts(snapshot: Snapshot) -> Value:
     """The counts alone: what a screen that shows no map needs of the fleet."""
-    return {"layout": snapshot.layout, "at": snapshot.at, "counts": snapshot.counts(), "notes": snapshot.notes}
+    return {"at": snapshot.at, "layout": snapshot.layout, "counts": snapshot.counts(), "notes": snapshot.notes,
+            "needs": len(snapshot.needing())}  # fmt: skip
 
 
 def letters_of_check(snapshot: Snapshot, check: str) -> Value:
@@ -130,9 +150,9 @@ def groups(snapshot: Snapshot, fact: str) -> Value:
 
 
 class NodeQuery(NamedTuple):
-    """Which nodes: `find` leads to them from `text`, they are in the set `names`, of a group, of these letters.
+    """Which nodes: `find` leads to them from `text`, they are in the set `names`, of a group, of these letters, out.
 
-    Empty is all.
+    Empty is all; `out` is any text for those that are out of service.
     """
 
     text: str = ""
@@ -140,6 +160,7 @@ class NodeQuery(NamedTuple):
     fact: str = ""
     group: str = ""
     letters: str = ""
+    out: str = ""
 
 
 def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
@@ -150,6 +171,7 @@ def list_nodes(snapshot: Snapshot, wanted: NodeQuery) -> Value:
         (WORST.index(letter), row)
         for letter, row in zip(snapshot.letters, (snapshot.nodes[name] for name in snapshot.names))
         if row.node in found.nodes and (some is None or row.node in some) and letter in (wanted.letters or WORST)
+        and (not wanted.out or snapshot.out(row.node))
         and (not wanted.fact or row.groups.get(wanted.fact, "") == wanted.group)
     ]  # fmt: skip
     chosen.sort(key=lambda entry: entry[0])
@@ -205,13 +227,14 @@ def timeline(store: Store, name: str, window: ReportSpan, gap: float) -> Value:
         past = nodes.verdicts(connection, name, window.began, window.ended, NAMES)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
         entries = audit.entries(connection, node=name, limit=NAMES, newest=True)
+        out = service_time.out_spans(connection, window.began, window.ended, [name]).get(name, [])
         if not (rows or past or entries or nodes.list_nodes(connection, [name])):
             raise Missing(f"no node is called {name}")
     return {
         "node": name, "began": window.began, "ended": window.ended,
         "problems": [row._asdict() for row in rows[:NAMES]], "more": len(rows) > NAMES,
         "verdicts": [verdict._asdict() for verdict in past],
-        "gaps": [span._asdict() for span in gaps],
+        "gaps": [span._asdict() for span in gaps], "out": [span._asdict() for span in out],
         "events": [_entry(entry) for entry in entries if window.began <= entry.at <= window.ended],
     }  # fmt: skip
 
@@ -295,12 +318,84 @@ def offenders(store: Store, now: float) -> Value:
     }  # fmt: skip
 
 
-def history(store: Store, now: float, days: int) -> Value:
-    """How the fleet was in so many days: what stood, and what was repaired, in PARTS parts."""
-    width = days * DAY / PARTS
+def history(store: Store, now: float, hours: int, devices: Mapping[str, int]) -> Value:
+    """How the fleet was in so many hours: what stood, what was repaired, and what it cost, in PARTS parts.
+
+    `watched` is how many nodes reported in a part: where it is 0, nothing is known of the fleet's health then.
+    """
+    began, width = now - hours * HOUR, hours * HOUR / PARTS
     with store.read() as connection:
-        parts = of_fleet(connection, now - days * DAY, width, PARTS)
-    return {"at": now, "days": days, "spans": SPANS, "parts": [part._asdict() for part in parts]}
+        parts = of_fleet(connection, began, width, PARTS)
+        reported = coverage.watched(connection, began, width, PARTS)
+        out = service_time.lost(service_time.out_spans(connection, began, now), devices, began, width, PARTS)
+    rows = [
+        {**part._asdict(), **lost._asdict(), "watched": seen} for part, lost, seen in zip(parts, out, reported)
+    ]  # fmt: skip
+    return {"at": now, "hours": hours, "spans": HOURS, "width": width, "parts": rows}
+
+
+def strips(store: Store, now: float, names: Sequence[str], gap: float) -> Value:
+    """The last day of some nodes: a letter for each part, the worst that stood; when each was out; in service how long.
+
+    A part without a report is stale, whatever stood: silence is not health.
+    """
+    began, width = now - DAY, DAY / STRIP
+    with store.read() as connection:
+        covered = coverage.spans_of(connection, names, began, now, gap)
+        stood = problems.list_problems(connection, nodes=names, is_open=None, since=began)
+        out = service_time.out_spans(connection, began, now, names)
+    letters = {name: ["s"] * STRIP for name in names}
+
+    def parts(start: float, end: float) -> range:
+        return range(max(0, int((start - began) // width)), min(STRIP, int((end - began) // width) + 1))
+
+    for name, spans in covered.items():
+        for span in spans:
+            for place in parts(span.began, span.ended):
+                letters[name][place] = "o"
+    for problem in stood:
+        letter, mine = LETTERS.get(problem.verdict, "u"), letters[problem.node]
+        for place in parts(problem.began, now if problem.ended is None else problem.ended):
+            if mine[place] != "s":
+                mine[place] = min(mine[place], letter, key=WORST.index)
+    return {"at": now, "began": began, "strips": {
+        name: {
+            "letters": "".join(mine), "out": [(span.began, span.ended) for span in out.get(name, ())],
+            "service": 1 - sum(span.ended - span.began for span in out.get(name, ())) / DAY,
+        } for name, mine in letters.items()
+    }}  # fmt: skip
+
+
+def measured(store: Store, name: str, window: ReportSpan) -> Value:
+    """How a node's values went, as its kept reports have them: by check, name and target, the oldest first."""
+    with store.read() as connection:
+        past = [(row.started, row.report) for row in nodes.history(connection, name, *window, REPORTS)]
+        latest = nodes.latest(connection, [name]).get(name)
+    if latest is not None and window.began <= latest.started <= window.ended:
+        past.append((latest.started, latest))
+    series: Dict[Tuple[str, str, str, str], Dict[float, float]] = {}
+    for at, report in past:
+        for result in report.results:
+            for metric in result.outcome.metrics:
+                key = (result.check, metric.name, metric.unit, result.outcome.target)
+                if math.isfinite(metric.value) and (key in series or len(series) < SERIES):
+                    series.setdefault(key, {})[at] = metric.value
+    return {"began": window.began, "ended": window.ended, "series": [
+        {"check": check, "name": metric, "unit": unit, "target": target, "points": sorted(points.items())}
+        for (check, metric, unit, target), points in sorted(series.items())
+    ]}  # fmt: skip
+
+
+def maintenance(store: Store, now: float) -> Value:
+    """The maintenance trains, those that are under way first, with how many of their nodes are in which state."""
+    with store.read() as connection:
+        rows, states = trains.list_trains(connection), trains.progress(connection)
+    rows.sort(key=lambda row: (row.ended is not None, -row.updated))
+    shown = ("name", "state", "by", "why", "made", "updated", "ended")
+    return {"at": now, "trains": [
+        {**{key: value for key, value in row._asdict().items() if key in shown}, "nodes": states.get(row.id, {})}
+        for row in rows
+    ]}  # fmt: skip
 
 
 def audit_page(store: Store, after: int, name: str) -> Value:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from typing import AbstractSet, DefaultDict, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import AbstractSet, DefaultDict, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.console.fleet_nodes import NEVER, STALE, WORST, FleetNodes, NodeRow
 from nhc.core.matching.node_ranges import expand
@@ -57,7 +57,8 @@ class Snapshot(NamedTuple):
 
     `sizes` are the nodes of each group, by fact and value. `revision` is another one whenever something was done: the
     number of the audit log's newest row. `standing` is what nhc does about nodes, by name. `notes` are what every
-    screen says: that no node has reported, which files could not be read.
+    screen says: that no node has reported, which files could not be read. `devices` are the accelerators of the nodes
+    that are sick or out of service, as far as their reports count them; `jobs` the watched jobs of each node.
     """
 
     at: float
@@ -70,6 +71,8 @@ class Snapshot(NamedTuple):
     revision: int = 0
     standing: Mapping[str, Tuple[NodeWork, ...]] = {}
     notes: Tuple[str, ...] = ()
+    devices: Mapping[str, int] = {}
+    jobs: Mapping[str, FrozenSet[int]] = {}
 
     def standing_about(self, problem: ProblemRow) -> Optional[NodeWork]:
         """What is done about a problem: by its own episode, else by another of its node; None for nothing."""
@@ -81,9 +84,22 @@ class Snapshot(NamedTuple):
         """Whether nhc has the node out of service."""
         return any(work.out for work in self.standing.get(node, ()))
 
+    def needing(self) -> Set[str]:
+        """The nodes about which nothing goes on before a person acts: asked for, left, or CRIT and nothing planned."""
+        asked = {node for node, works in self.standing.items() if any(work.person for work in works)}
+        return asked | {row.node for row in self.problems if _is_unplanned(row, self.standing)}
+
+    def unplanned(self) -> Snapshot:
+        """The same with the problems alone that are CRIT on nodes about which nothing is done or held."""
+        return self._replace(problems=tuple(row for row in self.problems if _is_unplanned(row, self.standing)))
+
     def counts(self) -> Dict[str, int]:
         """How many nodes there are of each letter."""
         return {letter: self.letters.count(letter) for letter in WORST}
+
+
+def _is_unplanned(row: ProblemRow, standing: Mapping[str, Tuple[NodeWork, ...]]) -> bool:
+    return row.verdict == "CRIT" and row.ended is None and row.node not in standing
 
 
 def take(
@@ -95,6 +111,8 @@ def take(
     standing: Mapping[str, Tuple[NodeWork, ...]] = {},
     notes: Sequence[str] = (),
     comes_from: str = "",
+    devices: Mapping[str, int] = {},
+    jobs: Mapping[str, FrozenSet[int]] = {},
 ) -> Snapshot:
     """A snapshot. A source that keeps its nodes from one snapshot to the next gives its FleetNodes.
 
@@ -106,6 +124,7 @@ def take(
     return Snapshot(
         now, fleet.layout, fleet.names, letters, fleet.rows.copy(), tuple(problems),
         fleet.sizes.copy(), revision, standing, (*silence, *notes),
+        devices, jobs,
     )  # fmt: skip
 
 
@@ -230,7 +249,8 @@ class FleetProblem(NamedTuple):
     """Nodes with one problem: how many, which, since when, and how many got it in each part of the last hour.
 
     `shares` are groups in which it is frequent: fact, group, how many of its nodes, of how many. `out` is how many of
-    the nodes are out of service; `plans` what follows for how many.
+    the nodes are out of service; `plans` what follows for how many; `jobs` and `devices` how many watched jobs and
+    accelerators are on them, as far as that is known.
     """
 
     check: str
@@ -245,6 +265,8 @@ class FleetProblem(NamedTuple):
     shares: Tuple[Tuple[str, str, int, int], ...]
     out: int = 0
     plans: Tuple[NextStep, ...] = ()
+    jobs: int = 0
+    devices: int = 0
 
 
 TREND_PARTS = 12
@@ -272,7 +294,8 @@ def _cause(rows: Sequence[ProblemRow], snapshot: Snapshot) -> FleetProblem:
     return FleetProblem(
         folded.check, folded.reason, folded.verdict, folded.action, folded.message, len(folded.affected), folded.nodes,
         folded.began, tuple(trend), _shares(folded.affected, snapshot), sum(map(snapshot.out, folded.affected)),
-        _plans(rows, snapshot),
+        _plans(rows, snapshot), len(set().union(*(snapshot.jobs.get(node, ()) for node in folded.affected))),
+        sum(snapshot.devices.get(node, 0) for node in folded.affected),
     )  # fmt: skip
 
 

@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import threading
 import time
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import (
+    AbstractSet,
+    Callable,
+    Dict,
+    FrozenSet,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Protocol,
+    Sequence,
+    Tuple,
+)
 
 from sqlalchemy.engine import Connection
 
@@ -17,9 +30,11 @@ from nhc.core.model import Report, Verdict, speaks_of
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.reconcile import BadReports, files_of, no_reports_in, read_report_file, where_from
 from nhc.store import audit, schema
+from nhc.store import jobs as store_jobs
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store
+from nhc.store.errors import StoreError
 from nhc.store.reports import INTO_THE_STORE
 
 
@@ -44,6 +59,12 @@ class FleetSource(Protocol):
 OVERLAP = 5.0
 """Seconds by which a report may be written later than one that came in after it: a server writes many at once, and its
 clock may be behind another server's. What is written later still is seen with the next whole read."""
+COUNTED = 100
+"""Nodes whose accelerators are counted in one look."""
+MOST = 1000
+"""Accelerators of a node above which its count is no count."""
+JOBS = 10.0
+"""Seconds after which the watched jobs are read again."""
 WHOLE = 60.0
 """Seconds after which all nodes are read, also those that changed without a report."""
 
@@ -59,6 +80,8 @@ class StoreSource:
         self._groups: Dict[str, Mapping[str, str]] = {}
         self._received = self._whole_at = float("-inf")
         self._standing = StandingWork()
+        self._devices: Dict[str, int] = {}
+        self._jobs: Tuple[float, Mapping[str, FrozenSet[int]]] = (float("-inf"), {})
 
     def snapshot(self) -> Snapshot:
         now = self.clock()
@@ -69,13 +92,27 @@ class StoreSource:
                 self._read_nodes(connection, now)
                 problems = store_problems.list_problems(connection)
                 about = self._standing.about_nodes(connection, now, revision)
+                self._count_devices(connection, {p.node for p in problems} | about.keys(), now)
+                if not 0 <= now - self._jobs[0] < JOBS:
+                    self._jobs = now, _jobs_by_node(connection)
             standing = [
                 ProblemRow(
                     p.node, p.check, p.reason, p.target, p.verdict, p.action, p.message, p.began, p.ended, p.about()
                 )
                 for p in problems
             ]
-            return take(self._nodes, standing, now, self.stale, revision, about, comes_from=INTO_THE_STORE)
+            return take(self._nodes, standing, now, self.stale, revision, about, comes_from=INTO_THE_STORE,
+                        devices=self._devices.copy(), jobs=self._jobs[1])  # fmt: skip
+
+    def _count_devices(self, connection: Connection, names: AbstractSet[str], now: float) -> None:
+        """The accelerators of some nodes; a few at a time, since a report is large."""
+        if self._whole_at == now:
+            self._devices = {name: count for name, count in self._devices.items() if count and name in names}
+        new = sorted(names - self._devices.keys())[:COUNTED]
+        for name, packed in store_nodes.latest_packed(connection, new).items():
+            with contextlib.suppress(StoreError):  # a damaged report is its node's own matter
+                self._devices[name] = accelerators(store_nodes.unpack(packed))
+        self._devices.update({name: 0 for name in new if name not in self._devices})
 
     def _read_nodes(self, connection: Connection, now: float) -> None:
         """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
@@ -103,6 +140,21 @@ class StoreSource:
             return store_nodes.latest(connection, [node]).get(node)
 
 
+def _jobs_by_node(connection: Connection) -> Dict[str, FrozenSet[int]]:
+    found: Dict[str, set[int]] = {}
+    for job in store_jobs.list_jobs(connection):
+        for node in job.node_names:
+            found.setdefault(node, set()).add(job.id)
+    return {node: frozenset(jobs) for node, jobs in found.items()}
+
+
+def accelerators(report: Report) -> int:
+    """How many accelerators a node has or should have, 0 where its report counts none."""
+    metrics = (metric for result in report.results for metric in result.outcome.metrics)
+    counts = (one.value for one in metrics if one.name in ("gpu_expected", "gpu_count"))
+    return max((int(count) for count in counts if 0 <= count < MOST), default=0)
+
+
 class ReportsSource:
     """Reports in files and directories: a sweep's, or what agents write. A file is read anew when it changes.
 
@@ -122,7 +174,9 @@ class ReportsSource:
         self._nodes.replace(map(node_row, self._reports.values()))
         problems = [row for _name, report in sorted(self._reports.items()) for row in problem_rows(report)]
         comes_from = where_from(self.paths)
-        return take(self._nodes, problems, time.time(), self.stale, notes=self._notes, comes_from=comes_from)
+        devices = {row.node: accelerators(self._reports[row.node]) for row in problems}
+        return take(self._nodes, problems, time.time(), self.stale, notes=self._notes, comes_from=comes_from,
+                    devices=devices)  # fmt: skip
 
     def report(self, node: str) -> Optional[Report]:
         self._refresh()

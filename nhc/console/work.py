@@ -45,6 +45,14 @@ def watched_jobs(store: Store, name: str) -> Dict[str, int]:
         return {row.text(): row.id for row in node_work.running_jobs(connection, name)}
 
 
+def found_jobs(store: Store, text: str) -> Value:
+    """The watched jobs that a person names so. Raises StoreError."""
+    with store.read() as connection:
+        rows = jobs.find(connection, text)[:ROWS] if text else []
+    return {"rows": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "ended": row.ended}
+                     for row in rows]}  # fmt: skip
+
+
 def job(store: Store, number: int) -> Value:
     """One watched job: why its runs failed, its restarts, and where. Raises Missing, StoreError."""
     with store.read() as connection:

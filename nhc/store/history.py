@@ -8,6 +8,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.store.coverage import part_of
 from nhc.store.episodes import REPAIR
 from nhc.store.schema import episodes, problems
 
@@ -28,7 +29,7 @@ def of_fleet(connection: Connection, began: float, width: float, parts: int) -> 
     """The parts of a span from `began` on, each of `width` seconds. Reads what ended since, and what is open."""
     made = [HistoryPart(began + width * (place + 1), {}, 0, {}) for place in range(parts)]
     steps: Dict[Tuple[str, int], int] = Counter()
-    first, last = _place(problems.c.began, began, width), _place(problems.c.ended, began, width)
+    first, last = part_of(problems.c.began, began, width), part_of(problems.c.ended, began, width)
     for verdict, came, went, count in _counts(connection, problems, problems.c.verdict, first, last, began):
         steps[verdict, max(0, came)] += count
         if went is not None:
@@ -38,18 +39,13 @@ def of_fleet(connection: Connection, began: float, width: float, parts: int) -> 
         for place, part in enumerate(made):
             standing += steps[verdict, place]
             part.standing[verdict] = standing
-    first, last = _place(episodes.c.opened, began, width), _place(episodes.c.ended, began, width)
+    first, last = part_of(episodes.c.opened, began, width), part_of(episodes.c.ended, began, width)
     for state, came, went, count in _counts(connection, episodes, episodes.c.state, first, last, began, REPAIR):
         if 0 <= came < parts:
             made[came] = made[came]._replace(opened=made[came].opened + count)
         if went is not None and 0 <= went < parts:
             made[went].ended[state] = made[went].ended.get(state, 0) + count
     return made
-
-
-def _place(column: sa.Column[float], began: float, width: float) -> sa.ColumnElement[int]:
-    """The part in which a time lies. Half is taken off before it is rounded: not every SQLite has floor()."""
-    return sa.cast(sa.func.round((column - began) / width - 0.5), sa.Integer)
 
 
 def _counts(

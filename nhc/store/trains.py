@@ -80,6 +80,15 @@ def list_trains(connection: Connection) -> List[Train]:
     return [Train._make(row) for row in connection.execute(newest)][::-1]
 
 
+def progress(connection: Connection) -> Dict[int, Dict[str, int]]:
+    """How many nodes of each train are in which state."""
+    count: Dict[int, Dict[str, int]] = {}
+    asked = sa.select(episodes.c.train, episodes.c.state, sa.func.count()).where(episodes.c.train.is_not(None))
+    for train, state, nodes in connection.execute(asked.group_by(episodes.c.train, episodes.c.state)):
+        count.setdefault(int(train), {})[str(state)] = int(nodes)
+    return count
+
+
 def save_train(
     connection: Connection, train: Train, *, state: str, by: str, why: str, now: float, ended: Optional[float] = None
 ) -> Train:

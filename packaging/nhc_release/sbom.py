@@ -23,7 +23,7 @@ from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packageurl import PackageURL
 
-from nhc_release import python
+from nhc_release import python, vendored
 from nhc_release.commands import BuildError
 from nhc_release.source import Source
 from nhc_release.stage import Stage
@@ -31,7 +31,7 @@ from nhc_release.wheel_libraries import carried
 
 
 class Part(NamedTuple):
-    """One thing that is in an artifact. `kind` is the type of its package URL: pypi or deb.
+    """One thing that is in an artifact. `kind` is the type of its package URL: pypi, deb or npm.
 
     `within` is the wheel that carries it along, whose `place` it then has instead.
     """
@@ -107,7 +107,8 @@ def _component(part: Part) -> Component:
 
 def write(source: Source, stage: Stage, base_layer: Path, out: Path) -> List[Path]:
     """One document each for the node's packages (wheel, nhc.pyz, nodehealth), the libraries and the image."""
-    node = python_parts(stage.tree("nodehealth") / python.NODE)
+    ours = [Part("npm", package.name, package.version, package.licence) for package in vendored.locked()]
+    node = [*python_parts(stage.tree("nodehealth") / python.NODE), *ours]
     libraries = python_parts(stage.tree("nodehealth-libs") / python.LIBRARIES)
     if "nodehealth" not in {part.name for part in node}:
         raise BuildError("the node's tree does not say that it is nodehealth")

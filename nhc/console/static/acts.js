@@ -4,7 +4,7 @@ import { ask, done } from "/static/app.js";
 import { el, howMany } from "/static/dom.js";
 
 // One act: its fields and a button that sends it. Enter in a field sends nothing.
-function act(title, parts, label, path, body, said) {
+function act(title, parts, label, path, body, said, kind = "") {
   const note = el("p", { role: "alert" });
   const button = el("button", { type: "button" }, label);
   const hint = (event) => { event.preventDefault(); note.textContent = `Nothing was sent. Press the button ${label}.`; };
@@ -19,7 +19,7 @@ function act(title, parts, label, path, body, said) {
       button.disabled = false;
     }
   });
-  return el("section", { class: "card", "aria-label": title }, el("h2", {}, title), form, note);
+  return el("section", { class: `card ${kind}`, "aria-label": title }, el("h2", {}, title), form, note);
 }
 
 const nameField = (episode) => el("label", {}, `Type the node's name, ${episode.node}`, el("input", { name: "confirm", autocomplete: "off", required: true }));
@@ -31,9 +31,9 @@ export function decisionForms(episode) {
   const what = `${episode.rung} of ${episode.node}${episode.device ? `, ${episode.device}` : ""}`;
   return [
     act("Agree", [el("p", {}, `This agrees to: ${what}. The fault is judged again before anything is sent.`), nameField(episode), el("label", {}, "Reason", el("input", { name: "reason", maxlength: 500 }))],
-      `Agree to ${episode.rung}`, path, send("approved"), said),
+      `Agree to ${episode.rung}`, path, send("approved"), said, "agree"),
     act("Refuse", [el("p", {}, `This refuses: ${what}. The node stays as it is, and the episode goes to a person.`), el("input", { type: "hidden", name: "confirm", value: episode.node }), el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 }))],
-      "Refuse", path, send("refused"), said),
+      "Refuse", path, send("refused"), said, "refuse"),
   ];
 }
 
@@ -45,13 +45,13 @@ export function alikeForms(alike) {
   const why = (required) => el("label", {}, required ? "Why" : "Reason", el("input", { name: "reason", required, maxlength: 500 }));
   const title = `${alike.rung} of ${alike.nodes}, ${alike.reason || alike.check}`;
   return el("details", { class: "card" }, el("summary", {}, `Decide about ${howMany(alike.count)} alike: ${title}`),
-    act(`Agree to ${title}`, [el("p", {}, "The fault of each node is judged again before anything is sent, and the loop stays within its bounds."), set(), why(false)], `Agree to ${alike.rung} of ${howMany(alike.count)}`, "/api/decisions", send("approved"), written),
-    act(`Refuse ${title}`, [el("p", {}, "The nodes stay as they are, and each episode goes to a person."), set(), why(true)], `Refuse ${alike.rung} of ${howMany(alike.count)}`, "/api/decisions", send("refused"), written));
+    act(`Agree to ${title}`, [el("p", {}, "The fault of each node is judged again before anything is sent, and the loop stays within its bounds."), set(), why(false)], `Agree to ${alike.rung} of ${howMany(alike.count)}`, "/api/decisions", send("approved"), written, "agree"),
+    act(`Refuse ${title}`, [el("p", {}, "The nodes stay as they are, and each episode goes to a person."), set(), why(true)], `Refuse ${alike.rung} of ${howMany(alike.count)}`, "/api/decisions", send("refused"), written, "refuse"));
 }
 
 export function abortForm(episode) {
   return act("Abort", [el("p", {}, `This ends episode ${episode.id}. ${episode.node} stays as it is; a repair that was sent is not taken back.`), nameField(episode), el("label", {}, "Why", el("input", { name: "reason", required: true, maxlength: 500 }))],
-    "Abort", `/api/episode/${episode.id}/abort`, (data) => ({ digest: episode.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")) }), (value) => `Written down: ${value.said}.`);
+    "Abort", `/api/episode/${episode.id}/abort`, (data) => ({ digest: episode.digest, confirm: String(data.get("confirm")), reason: String(data.get("reason")) }), (value) => `Written down: ${value.said}.`, "refuse");
 }
 
 export function holdForm(scope, name, count) {

@@ -1,8 +1,8 @@
 // The page: which screen stands in the address, one stream of changes for all tabs, and what the person may do.
 
-import { age, el, link, released, replace, stamp, WORDS } from "/static/dom.js";
+import { age, el, local, released, replace, stamp, WORDS } from "/static/dom.js";
 import { choices } from "/static/table.js";
-import { SCREENS } from "/static/views.js";
+import { GROUPS, SCREENS } from "/static/views.js";
 
 const main = document.getElementById("main");
 const state = document.getElementById("state");
@@ -69,11 +69,11 @@ async function show(scroll = 0) {
   const turn = ++showing;
   const { name, rest, query } = wanted();
   const screen = screenOf(name);
-  document.title = `${screen.title} · nhc console`;
   navigation(name);
+  titled();
   page.screen = null;
   main.setAttribute("aria-busy", "true");
-  const slow = setTimeout(() => { if (turn === showing) main.replaceChildren(el("h1", {}, screen.title), el("p", { role: "status" }, "Loading…")); }, 300);
+  const slow = setTimeout(() => { if (turn === showing) main.replaceChildren(el("h1", {}, screen.title), el("p", { class: "loading", role: "status" }, "Loading…")); }, 300);
   let made;
   try {
     made = await screen.show(rest, query);
@@ -145,10 +145,26 @@ function offer() {
   main.prepend(el("p", { class: "new", role: "status" }, "What is shown here has changed. ", el("button", { type: "button", onclick: () => show(scrollY) }, "Show it")));
 }
 
+// The screens at the side, in groups; what needs a person has its number, which the page's title bears as well.
 function navigation(current) {
-  const shown = Object.entries(SCREENS).filter(([, screen]) => !screen.hidden && (!screen.right || may(screen.right)) && (!screen.store || page.me?.store));
-  document.getElementById("nav").replaceChildren(...shown.map(([name, screen]) =>
-    el("a", { href: `/view/${name}`, "aria-current": name === current ? "page" : null }, screen.title)));
+  const shown = ([name, screen]) => screen && (!screen.right || may(screen.right)) && (!screen.store || page.me?.store);
+  const item = ([name, screen]) => el("li", {}, el("a", { href: `/view/${name}`, "aria-current": name === current ? "page" : null }, screen.title, name === "needs" ? el("span", { class: "badge", hidden: true }) : ""));
+  document.getElementById("nav").replaceChildren(...GROUPS.flatMap(([title, names]) => {
+    const items = names.map((name) => [name, SCREENS[name]]).filter(shown).map(item);
+    return items.length ? [el("h2", {}, title), el("ul", { "aria-label": title }, items)] : [];
+  }));
+  menu(false);
+}
+
+function menu(open) {
+  document.getElementById("nav").classList.toggle("open", open);
+  document.getElementById("menu").setAttribute("aria-expanded", String(open));
+}
+
+function titled() {
+  const count = page.fleet?.needs ?? 0, badge = document.querySelector("#nav .badge");
+  document.title = `${screenOf(wanted().name).title}${count ? ` · ${count.toLocaleString("en")} need you` : ""} · nhc console`;
+  if (badge) { badge.hidden = !count; badge.textContent = count.toLocaleString("en"); }
 }
 
 function login() {
@@ -170,11 +186,11 @@ function person() {
   const box = document.getElementById("who");
   if (page.me.name) {
     const out = el("button", { type: "button", onclick: async () => { await ask("/logout", {}); location.reload(); } }, "Log out");
-    box.replaceChildren(`${page.me.name} (${page.me.roles.join(", ") || "no role"}) `, page.me.door === "token" ? out : "");
+    box.replaceChildren(page.me.name, el("span", { class: "role" }, ` (${page.me.roles.join(", ") || "no role"})`), " ", page.me.door === "token" ? out : "");
   } else box.replaceChildren(el("a", { href: "/view/login", onclick: (event) => { event.currentTarget.href = `/view/login?then=${encodeURIComponent(location.pathname + location.search)}`; } }, "Log in"));
 }
 
-SCREENS.login = { title: "Log in", hidden: true, show: async () => ({ content: [el("h1", {}, "Log in"), login()] }) };
+SCREENS.login = { title: "Log in", show: async () => ({ content: [el("h1", {}, "Log in"), login()] }) };
 
 // The stream. One tab of a browser holds it and hands on what it hears: browsers allow six connections to a host.
 
@@ -205,7 +221,7 @@ function heard({ kind, data }) {
   lost = false;
   beat = Date.now();
   if (kind === "trouble") trouble = data.why;
-  if (kind === "beat" && page.fleet) { page.fleet.counts = data.counts; page.fleet.at = data.at; page.fleet.notes = data.notes; }
+  if (kind === "beat" && page.fleet) { page.fleet.counts = data.counts; page.fleet.at = data.at; page.fleet.notes = data.notes; page.fleet.needs = data.needs; titled(); }
   if (kind === "letters" || kind === "layout") changes += 1;
   if (kind === "layout") moved(data);
   if (kind === "resync") page.missed = true;
@@ -223,16 +239,19 @@ function heard({ kind, data }) {
 function status() {
   const late = Date.now() - beat > 30000;
   const notes = page.fleet?.notes ?? [];
-  const text = lost ? "The stream is lost: what is shown may be old. Trying again." : late ? `Nothing was heard for ${age((Date.now() - beat) / 1000)}: what is shown may be old.` : trouble ? `The fleet cannot be read (${trouble}): the last picture is shown.` : [counts(), ...notes].filter((one) => one).join(" · ");
-  state.className = lost || late || trouble || notes.length ? "trouble" : "";
-  if (state.textContent !== text) state.textContent = text;
+  const text = lost ? "The stream is lost: what is shown may be old. Trying again." : late ? `Nothing was heard for ${age((Date.now() - beat) / 1000)}: what is shown may be old.` : trouble ? `The fleet cannot be read (${trouble}): the last picture is shown.` : "";
+  state.className = text || notes.length ? "trouble" : "";
+  const parts = text ? [text] : [...counts(), ...notes].flatMap((one, place) => (place ? [el("span", { class: "dot" }, " · "), one] : [one]));
+  const made = el("p", {}, parts);
+  if (state.textContent !== made.textContent) state.replaceChildren(...made.childNodes);
   const at = page.screen?.heard ? beat : page.shown;
-  document.getElementById("asof").textContent = at ? `As of ${stamp(at / 1000)}, ${age((Date.now() - at) / 1000)} ago` : "";
+  document.getElementById("asof").textContent = at ? `As of ${[stamp(at / 1000), local(at / 1000)].filter((one) => one).join(" · ")}, ${age((Date.now() - at) / 1000)} ago` : "";
 }
 
+// How many nodes are in which state, each a link to those.
 function counts() {
-  if (!page.fleet) return "";
-  return [..."cuwsno"].filter((one) => page.fleet.counts[one]).map((one) => `${page.fleet.counts[one].toLocaleString("en")} ${WORDS[one]}`).join(" · ");
+  if (!page.fleet) return [];
+  return [..."cuwsno"].filter((one) => page.fleet.counts[one]).map((one) => el("a", { class: `count ${one}`, href: `/view/nodes?show=${one}` }, `${page.fleet.counts[one].toLocaleString("en")} ${WORDS[one]}`));
 }
 
 // Another layout: the message says what came, went or moved; where it does not, or follows another layout than ours,
@@ -286,7 +305,8 @@ document.getElementById("find").addEventListener("submit", (event) => {
   go(`/view/nodes?text=${encodeURIComponent(new FormData(event.target).get("text").trim())}`);
 });
 // The keys, for a list of them.
-const KEYS = [["?", "This list"], ["/", "Find nodes: a name, a node set, a rack, a reason, a message"], ["Arrow right, left", "On the map: the next node, the one before"], ["Arrow down, up", "On the map: the next node that is not healthy, the one before"],
+const KEYS = [["?", "This list"], ["/", "Search: a name, a node set, a rack, a reason, a message, a job"], ["Arrow right, left", "On the map: the next node, the one before"], ["Arrow down, up", "On the map: the next node that is not healthy, the one before"],
+  ["j, k", "In a table: the next row, the one before"], ["Enter", "In a table: open what the row is about"], ["a", "Agree: from a row, go to the form of its repair; on a repair's page, to its first field. It sends nothing"],
   ["Home, End", "On the map: the first node, the last"], ["+, -", "On the map: zoom in, zoom out"], ["Enter", "On the map: open the node. It never sends a decision"], ["Esc", "Close this list"]];
 
 function keys() {
@@ -296,14 +316,35 @@ function keys() {
   list.showModal();
 }
 
+// The row after the one where the person is, or before it; the first where none is.
+function walk(step) {
+  const rows = [...main.querySelectorAll("tbody tr")].filter((one) => one.offsetParent !== null);
+  const here = rows.indexOf(document.activeElement?.closest?.("tbody tr"));
+  const row = rows[here < 0 ? 0 : Math.min(Math.max(here + step, 0), rows.length - 1)];
+  row?.setAttribute("tabindex", "-1");
+  row?.focus();
+}
+
+// To where a repair is agreed to, never further.
+function agree(from) {
+  const link = from.closest?.("tbody tr")?.querySelector("a[href^='/view/episode/']"), field = main.querySelector("section.agree input");
+  if (link) link.click();
+  else field?.focus();
+}
+
 document.addEventListener("keydown", (event) => {
   if (event.ctrlKey || event.metaKey || event.altKey || event.target.matches?.("input, select, textarea") || document.querySelector("dialog[open]")) return;
   if (event.key === "?") keys();
   else if (event.key === "/") document.querySelector("#find input").focus();
+  else if (event.key === "j" || event.key === "k") walk(event.key === "j" ? 1 : -1);
+  else if (event.key === "Enter" && event.target.matches?.("tbody tr")) event.target.querySelector("a[href]")?.click();
+  else if (event.key === "a") agree(event.target);
   else return;
   event.preventDefault();
 });
 document.getElementById("keys").addEventListener("click", keys);
+document.getElementById("menu").addEventListener("click", () => { menu(!document.getElementById("nav").classList.contains("open")); document.querySelector("#nav a")?.focus(); });
+document.addEventListener("keydown", (event) => { if (event.key === "Escape") menu(false); });
 addEventListener("popstate", (event) => show(event.state?.scroll ?? 0));
 setInterval(status, 5000);
 

@@ -1,13 +1,14 @@
 // The screens of the remedy loop: what needs a person, repairs, what is held back, and what was done.
 
-import { ask, may, page } from "/static/app.js";
+import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { abortForm, alikeForms, decisionForms, holdForm, releaseForm } from "/static/acts.js";
-import { age, el, facts, howMany, link, nodeLink, stamp } from "/static/dom.js";
-import { causeTable, left, setLink, unless } from "/static/fleet.js";
+import { age, el, facts, howMany, link, moment, nodeLink, stamp } from "/static/dom.js";
+import { causeTable, explained, left, setLink, unless } from "/static/fleet.js";
+import { FleetMap } from "/static/map.js";
 import { cell, lasting, said, table } from "/static/table.js";
 
 // check|reason|target, as the store keeps it.
-const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
+export const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
 
 // A row's detail in words, without what says nothing; times are Unix seconds there.
 const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
@@ -18,14 +19,51 @@ export function episodeTable(caption, rows, at, empty = "There is none.") {
     cell(episode.node, nodeLink(episode.node), episode.about ? ` ${episode.about}` : ""), episode.rung, episode.state, lasting((episode.ended ?? at) - episode.opened), said(causeText(episode.cause)), said(episode.waiting || episode.because), link(`/view/episode/${episode.id}`, String(episode.id))]), empty);
 }
 
+// What a repair does to a node and to what runs there, for who is asked to agree to it.
+const EFFECTS = {
+  "restart-app": "restarts the service that failed", "reset-device": "resets the device: processes on it end", "reload-driver": "reloads the driver: every process on its devices ends",
+  reboot: "restarts the node: all that runs there ends", "power-cycle": "cuts the node's power and restores it: all that runs there ends", replace: "hands the machine back for another one: its local disks are lost",
+};
+
+function effect(one) {
+  const running = one.jobs ? ` ${howMany(one.jobs, "watched job")} ${one.jobs === 1 ? "runs" : "run"} there.` : "";
+  return `${one.rung} ${EFFECTS[one.rung] ?? ""}`.trim() + `.${running} ${one.out ? "It is out of service already." : "It is still in service."} The fault is judged again before.`;
+}
+
+const causeName = (row) => { const [check, reason] = row.cause.split("|"); return { check, reason }; };
+const wrong = (row) => cell(row.message || causeText(row.cause), row.message || causeText(row.cause), " ", explained(causeName(row)));
+const decide = (row, text) => cell(row.id, el("a", { class: "go", href: `/view/episode/${row.id}`, "aria-label": `${text}: episode ${row.id} of ${row.node}` }, text));
+
+// One number each; a tile leads to what it counts.
+function tiles(value, counts) {
+  const tile = (number, text, more, href, kind = "") => el("li", {}, el(href ? "a" : "div", { class: `tile ${number ? kind : ""}`, href }, el("strong", {}, typeof number === "number" ? number.toLocaleString("en") : number), el("span", {}, text), el("small", {}, more)));
+  const nodes = Object.values(counts ?? {}).reduce((sum, count) => sum + count, 0);
+  return el("ul", { class: "tiles", "aria-label": "The fleet in numbers" },
+    tile(value.needs, "need you", `of ${howMany(nodes)}`, null, "w"), tile(value.crit, "CRIT", "nodes now", "/view/nodes?show=c", "c"),
+    page.me.store ? [tile(value.out, "out of service", value.devices_out ? `${howMany(value.devices_out, "GPU")} lost` : "by nhc", "/view/nodes?out=yes"),
+      tile(value.repairing, "in repair", "under way", "/view/episodes"), tile(value.returned, "returned", "in the last 24 hours", "/view/episodes?which=ended"),
+      tile(value.median_seconds_to_return === null ? "–" : age(value.median_seconds_to_return), "to return", value.median_seconds_to_return === null ? "none came back in 24 hours" : "half are back by then", "/view/offenders")] : "");
+}
+
+let small = null; // the map of the first screen: the same picture while its screen is made anew
+
 export async function needs() {
   const value = await ask("/api/needs");
-  return { content: [
+  small ??= new FleetMap((name) => go(`/view/node/${encodeURIComponent(name)}`), say);
+  const ready = async () => {
+    await fleet();
+    const { layout } = page;
+    if (layout && small.box.isConnected) small.show(layout, page.fleet.letters, layout.facts.includes("rack") ? "rack" : layout.facts[0] ?? "");
+  };
+  return { ready, content: [
     el("h1", {}, "Needs you"),
     value.trouble ? el("p", { class: "error" }, `The fleet cannot be read: ${value.trouble}`) : "",
-    page.me.store ? [el("h2", {}, "Repairs that wait for agreement"), episodeTable("The longest-waiting first", value.approvals, value.at, "None waits."), left(value.approvals_left_out) ?? "",
+    el("div", { class: "first" }, tiles(value.tiles, page.fleet?.counts), el("section", { class: "card", "aria-label": "The fleet" }, small.box, el("p", { class: "quiet" }, link("/view/map", "The whole map")))),
+    page.me.store ? [el("h2", {}, "Repairs that wait for agreement"),
+      table("The longest-waiting first", ["Node", "Message", "Waits for", "If you agree", "For", ""], value.approvals.map((row) => [cell(row.node, nodeLink(row.node), row.about ? ` ${row.about}` : ""), wrong(row), said(row.waiting || row.because), said(effect(row)), lasting(value.at - row.opened), decide(row, "Decide")]), "None waits. What the loop may not do alone will stand here."), left(value.approvals_left_out) ?? "",
       may("approve") ? value.alike.map(alikeForms) : "",
-      el("h2", {}, "Left to a person"), episodeTable("nhc release remedy NODE gives a node back to the loop", value.left.map((one) => ({ ...one, ended: null })), value.at, "None."), left(value.left_left_out) ?? ""] : "",
+      el("h2", {}, "Left to a person"),
+      table("nhc release remedy NODE gives a node back to the loop", ["Node", "Message", "Why", "Tried last", "For", ""], value.left.map((row) => [nodeLink(row.node), wrong(row), said(row.because || row.outcome || row.state), row.rung, lasting(value.at - row.opened), decide(row, "Open")]), "None. A node that no repair brought back will stand here."), left(value.left_left_out) ?? ""] : "",
     el("h2", {}, "CRIT, and nothing is planned"), causeTable("On nodes without an episode or a hold", value.unplanned, value.at, "None."), left(value.unplanned_left_out) ?? "",
     el("h2", {}, "Nodes without a fresh report"), el("p", {}, value.silent.count ? [link("/view/nodes?show=sn", howMany(value.silent.count)), ": ", setLink(value.silent.nodes)] : unless("None.")),
   ] };
@@ -46,8 +84,8 @@ export async function episode([id]) {
   const one = await ask(`/api/episode/${id}`);
   return { content: [
     el("h1", {}, `Episode ${one.id} of `, nodeLink(one.node)),
-    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["Device", one.about || one.device], ["Opened", stamp(one.opened)], ["Waits for", one.waiting]]),
-    ...(one.state === "awaiting-approval" && may("approve") ? decisionForms(one) : []),
+    ...(one.state === "awaiting-approval" && may("approve") ? [el("div", { class: "columns" }, decisionForms(one))] : []),
+    facts([["Cause", causeText(one.cause)], ["State", one.state], ["Because", one.because || one.outcome], ["Repair", one.rung], ["What it does", EFFECTS[one.rung] ?? ""], ["Device", one.about || one.device], ["Opened", moment(one.opened)], ["Waits for", one.waiting]]),
     table("Attempts", ["Number", "Repair", "By", "State", "Outcome", "Message", "Written", "Ended"], one.attempts.map((row) => [row.number, row.rung, row.repairer, row.state, row.outcome, said(row.message), stamp(row.written), stamp(row.ended)]), "Nothing was tried yet."),
     table("Decisions", ["Who", "Decision", "Repair", "Why", "When"], one.decisions.map((row) => [row.decided_by, row.decision, row.rung, said(row.reason), stamp(row.decided)]), "No person has decided anything yet."),
     table("Evidence", ["Piece", "Bytes", "SHA-256", "Kept until", "Note"], one.evidence.map((row) => [row.name, row.size, said(row.sha256), stamp(row.expires), said(row.cut ? `cut; ${row.message}` : row.message)]), "No evidence was collected."),
@@ -65,6 +103,13 @@ export async function held() {
     table("Holds, those that end soon first", ["What", "Until", "Why", "By", ""], value.holds.map((one) => [`${one.scope} ${one.name}`, one.until ? `${stamp(one.until)} (in ${age(one.until - value.at)})` : "no end", said(one.why), one.by, may("act") ? releaseForm(one) : ""]), "Nothing is on hold."),
     may("act") ? holdForm("group", "", null) : "",
   ] };
+}
+
+export async function maintenance() {
+  const value = await ask("/api/maintenance");
+  return { content: [el("h1", {}, "Maintenance"), table("Trains, those under way first", ["Train", "State", "Nodes", "Why", "By", "Made", "Changed"], value.trains.map((one) => [
+    one.name, one.state, cell(Object.values(one.nodes).reduce((sum, count) => sum + count, 0), Object.entries(one.nodes).map(([state, count]) => `${count.toLocaleString("en")} ${state}`).join(", ")), said(one.why), one.by, stamp(one.made), stamp(one.updated)]),
+  "No train was ever made. One does the same work on many nodes, in waves."), el("p", { class: "quiet" }, "A train is begun and agreed to in a terminal: ", el("code", {}, "nhc status train"))] };
 }
 
 export async function offenders() {

@@ -3,11 +3,12 @@
 
 import { ask, fleet, go, may, page, say } from "/static/app.js";
 import { holdForm } from "/static/acts.js";
-import { age, el, facts, howMany, link, MARKS, nodeLink, released, replace, sign, stamp, WORDS } from "/static/dom.js";
-import { cause, explain, follows, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell, unless } from "/static/fleet.js";
+import { age, el, facts, howMany, link, MARKS, moment, nodeLink, released, replace, sign, stamp, WORDS } from "/static/dom.js";
+import { cause, explain, follows, groupAt, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell, unless } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
 import { lasting, said, since, table } from "/static/table.js";
-import { audit, episode, episodes, episodeTable, held, needs, offenders } from "/static/repairs.js";
+import { audit, causeText, episode, episodes, episodeTable, held, maintenance, needs, offenders } from "/static/repairs.js";
+import { lines, nodeStrip } from "/static/time.js";
 
 const DEEP = "deep"; // no check is called so: their names begin with check_
 
@@ -60,9 +61,9 @@ async function map(_rest, query) {
   return {
     content: [
       el("h1", {}, "Fleet map"),
-      el("form", { class: "bar", onsubmit: (event) => event.preventDefault() }, el("label", {}, "Grouped by ", by), el("label", {}, "Coloured by ", colour),
-        el("fieldset", { class: "bar" }, el("legend", {}, "Show only"), boxes)),
-      picture.box, groups,
+      el("div", { class: "mapped" }, picture.box, el("form", { class: "bar", onsubmit: (event) => event.preventDefault() }, el("label", {}, "Grouped by ", by), el("label", {}, "Coloured by ", colour),
+        el("fieldset", { class: "bar" }, el("legend", {}, "Show only"), boxes))),
+      groups,
     ],
     ready: async () => {
       await draw();
@@ -108,22 +109,106 @@ async function checks(_rest, query) {
 
 async function node([name]) {
   const path = `/api/node/${encodeURIComponent(name)}`;
-  const [one, here] = await Promise.all([ask(path), may("evidence") ? ask(`${path}/work`).catch((error) => ({ rows: [], problem: error.message })) : {}]);
+  const kept = (what) => (page.me.store ? ask(`${path}/${what}`).catch(() => null) : null);
+  const [one, here, past, strip] = await Promise.all([ask(path), may("evidence") ? ask(`${path}/work`).catch((error) => ({ rows: [], problem: error.message })) : {}, kept("timeline"), page.me.store ? nodeStrip(name).catch(() => "") : ""]);
   const evidence = (one.report?.results ?? []).filter((result) => result.evidence?.length);
-  return { at: { layout: one.layout, place: one.place }, content: [
+  const plots = el("section", { class: "plots", "aria-label": "How its values went" });
+  const waiting = (one.episodes ?? []).filter((row) => row.state === "awaiting-approval" && row.ended === null);
+  const other = el("input", { name: "with", required: true, autocomplete: "off", maxlength: 200, "aria-label": "Compare with", placeholder: "another node" });
+  return { at: { layout: one.layout, place: one.place }, ready: () => measured(plots, kept("metrics"), one.work?.rates ?? []), content: [
     el("h1", {}, name, " ", sign(one.letter)),
-    facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["Since", one.since ? stamp(one.since) : ""],
-      ["In service", one.service ? (one.service.out ? `out since ${stamp(one.service.since)} by ${one.service.by}: ${one.service.why}` : "nhc has not taken it out; what a person did is known to the scheduler") : ""],
-      ["Scheduler", one.scheduler ?? ""], ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups).map(([fact, group]) => [fact, groupLink(fact, group)])]),
-    el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
+    ...waiting.map((row) => el("p", { class: "card agree" }, `${row.rung} waits for your agreement: ${causeText(row.cause)}. `, el("a", { class: "go", href: `/view/episode/${row.id}` }, "Decide"))),
+    strip,
     table("Problems", ["Verdict", "Reason", ...(page.me.store ? ["Next step", "In service"] : []), "Since", "Target", "Message", "Check", "Suggested"],
       one.problems.map((row) => [sign(row.verdict), reasonCell(row), ...(page.me.store ? [follows(row), service(row.out)] : []), since(row.began, one.at), targetCell(row), said(row.message), row.check, row.action === "none" ? "" : row.action]), "sn".includes(one.letter) ? "Nothing is known of this node now: it has no fresh report." : "No problem stands."),
+    el("div", { class: "columns" },
+      facts([["Verdict", one.verdict || "none yet"], ["Report", one.reported_at ? `${age(one.at - one.reported_at)} old, by ${one.source}` : "never"], ["Since", one.since ? moment(one.since) : ""],
+        ["In service", one.service ? (one.service.out ? `out since ${stamp(one.service.since)} by ${one.service.by}: ${one.service.why}` : "nhc has not taken it out; what a person did is known to the scheduler") : ""],
+        ["Scheduler", one.scheduler ?? ""], ["Kind", one.kind], ["Boot", one.report?.boot_id ?? ""], ...Object.entries(one.groups).map(([fact, group]) => [fact, groupAt(fact, group)])]),
+      el("div", {}, el("p", { class: "bar" }, page.me.store ? link(`/view/timeline/${encodeURIComponent(name)}`, "Timeline") : "", ...Object.entries(one.links).map(([title, address]) => el("a", { href: address, rel: "noreferrer" }, title))),
+        el("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); go(`/view/compare?${new URLSearchParams({ a: name, b: other.value.trim() })}`); } }, el("label", {}, "Compare with ", other), el("button", {}, "Compare")),
+        may("act") && page.me.store ? holdForm("node", name, 1) : "")),
+    plots,
     ...evidence.flatMap((result) => [el("h2", {}, `Evidence of ${result.check}`), el("pre", { tabindex: 0 }, result.evidence.join("\n"))]),
     here.rows ? workHere(here, one.at) : "",
+    past ? story(past, one) : "",
     ...(one.work ? workOf(one.work) : []),
     one.episodes?.length ? episodeTable("Episodes", one.episodes, one.at) : "",
-    may("act") && page.me.store ? holdForm("node", name, 1) : "",
   ] };
+}
+
+// All that happened to a node in the last day in one order, the newest first: problems, marks, repairs, jobs, people.
+function story(past, one) {
+  const rows = [
+    ...past.problems.flatMap((row) => [[row.began, "Problem", [sign(row.verdict), ` ${row.reason || row.check}${row.target ? ` of ${row.target}` : ""}: ${row.message}`]], ...(row.ended ? [[row.ended, "Problem ended", `${row.reason || row.check}${row.target ? ` of ${row.target}` : ""}`]] : [])]),
+    ...past.gaps.map((span) => [span.began, "No report", `for ${age(span.ended - span.began)}`]),
+    ...past.out.flatMap((span) => [[span.began, "Out of service", "by nhc"], ...(span.ended < past.ended ? [[span.ended, "In service", ""]] : [])]),
+    ...past.events.map((event) => [event.at, KINDS.find(([begin]) => event.what.startsWith(begin))?.[1] ?? "Repair", [event.episode ? link(`/view/episode/${event.episode}`, event.what) : event.what, ` by ${event.actor}`]]),
+    ...(one.work?.failed ?? []).map((row) => [row.at, "Job failed", [link(`/view/job/${row.id}`, row.job), ` of ${row.user}: ${row.why}`]]),
+    ...(one.work?.deep ?? []).map((row) => [row.at, "Deep check", [sign(row.verdict), ` ${row.suite}`]]),
+  ].filter(([at]) => at >= past.began && at <= past.ended).sort(([at], [other]) => other - at);
+  const shown = rows.slice(0, 100);
+  return el("section", { class: "table", "aria-label": "What happened in the last 24 hours" }, el("p", { class: "caption" }, "What happened in the last 24 hours, the newest first"),
+    shown.length ? el("ol", { class: "story" }, shown.map(([at, kind, what]) => el("li", {}, moment(at), el("span", { class: "kind" }, kind), el("span", {}, what)))) : el("p", { class: "empty" }, "Nothing happened. What is found, marked, repaired or decided will stand here."),
+    rows.length > shown.length ? el("p", { class: "empty" }, `${(rows.length - shown.length).toLocaleString("en")} older ones are not shown: `, link(`/view/timeline/${encodeURIComponent(one.node)}`, "Timeline")) : "");
+}
+
+const KINDS = [["hold.", "Person"], ["attempt.", "Repair"], ["job.", "Job"], ["train.", "Maintenance"], ["approval", "Person"], ["episode.opened", "Episode"]];
+
+// Plots of what the store has of a node: what deep checks measured of each device, and what its reports count.
+async function measured(box, asked, rates) {
+  const value = await asked;
+  const series = new Map(); // [check and name]: title, unit, series
+  const add = (key, title, unit, label, points) => {
+    if (points.length < 2) return;
+    if (!series.has(key)) series.set(key, { title, unit, some: [] });
+    series.get(key).some.push([label, points]);
+  };
+  for (const row of rates) add(`deep ${row.test} ${row.unit}`, `${row.test}, by deep checks`, row.unit, row.device || row.serial, row.values);
+  for (const row of value?.series ?? []) add(`${row.check} ${row.name} ${row.unit}`, `${row.name.replaceAll("_", " ")}, by ${row.check}`, UNITS[row.unit] ?? row.unit, row.target || row.name, row.points);
+  // What never moved says nothing as a picture.
+  const moves = ({ some }) => some.some(([, points]) => points.some(([, one]) => one !== points[0][1]));
+  const made = [...series.values()].filter(moves).slice(0, PLOTS);
+  box.replaceChildren(...made.map(({ title, unit, some }) => lines(title, unit, some)));
+}
+
+const PLOTS = 12, UNITS = { Cel: "°C", B: "bytes" };
+
+// Two nodes, or two groups of one fact, beside one another: what differs is marked.
+
+async function compare(_rest, query) {
+  const [a, b, by] = ["a", "b", "by"].map((key) => query.get(key) ?? "");
+  const head = el("h1", {}, "Compare");
+  const choice = el("form", { class: "bar", onsubmit: (event) => { event.preventDefault(); go(`/view/compare?${new URLSearchParams(new FormData(event.target))}`); } },
+    ...[["by", by, "Fact, empty for nodes"], ["a", a, "One"], ["b", b, "Another"]].map(([name, value, label]) => el("label", {}, `${label} `, el("input", { name, value, autocomplete: "off", maxlength: 200, required: name !== "by" }))), el("button", {}, "Compare"));
+  if (!a || !b) return { content: [head, choice, el("p", { class: "empty" }, "Two names of nodes; or a fact such as rack and two of its groups.")] };
+  const both = await Promise.all([a, b].map((name) => ask(by ? `/api/nodes?${new URLSearchParams({ by, group: name })}` : `/api/node/${encodeURIComponent(name)}`)));
+  const rows = by ? ofGroups(both) : ofNodes(both);
+  const named = (name) => (by ? link(`/view/nodes?${new URLSearchParams({ by, group: name })}`, `${by} ${name}`) : nodeLink(name));
+  return { content: [head, choice, el("p", {}, named(a), " and ", named(b)),
+    table("Beside one another, what differs first", ["", "What", a, b], rows.sort((one, other) => differs(other) - differs(one)).map(([what, one, other]) => [one === other ? "" : "differs", what, said(String(one)), said(String(other))]))] };
+}
+
+const differs = ([, one, other]) => Number(one !== other);
+
+function ofNodes([one, other]) {
+  const both = (what, read) => [what, read(one) ?? "", read(other) ?? ""];
+  const union = (read) => [...new Set([...read(one), ...read(other)])].sort();
+  const checks = (node) => new Map((node.report?.results ?? []).map((result) => [`${result.check}${result.target ? ` ${result.target}` : ""}`, result]));
+  const [mine, theirs] = [checks(one), checks(other)];
+  return [both("Verdict", (node) => node.verdict || "none yet"), both("Kind", (node) => node.kind), both("Source", (node) => node.source),
+    ...union((node) => Object.keys(node.groups)).map((fact) => both(fact, (node) => node.groups[fact])),
+    ...union((node) => Object.keys(node.report?.labels ?? {})).map((key) => both(key, (node) => node.report?.labels?.[key])),
+    ...union((node) => node.problems.map((row) => `${row.reason || row.check}${row.target ? ` ${row.target}` : ""}`)).map((text) => both(`Problem ${text}`, (node) => (node.problems.find((row) => `${row.reason || row.check}${row.target ? ` ${row.target}` : ""}` === text)?.message ?? "none"))),
+    ...[...new Set([...mine.keys(), ...theirs.keys()])].map((key) => { const text = (of) => { const result = of.get(key); return result ? `${result.verdict} ${result.message ?? ""}`.trim() : "not run"; }; return [key, text(mine), text(theirs)]; })];
+}
+
+function ofGroups([one, other]) {
+  const count = (value, wanted) => value.rows.filter(wanted).length;
+  const both = (what, wanted) => [what, count(one, wanted), count(other, wanted)];
+  const reasons = [...new Set([...one.rows, ...other.rows].map((row) => row.reason).filter((reason) => reason))].sort();
+  return [["Nodes", one.count, other.count], ...[..."cuwsno"].map((letter) => both(WORDS[letter], (row) => row.letter === letter)),
+    ...(page.me.store ? [both("Out of service", (row) => row.out)] : []), ...reasons.map((reason) => both(reason, (row) => row.reason === reason))];
 }
 
 // What the scheduler says works there, whether or not nhc watches it.
@@ -209,8 +294,9 @@ async function timeline([name], query) {
   return { content: [
     el("h1", {}, `Timeline of ${name}`), el("p", { class: "bar" }, nodeLink(name), steps.map(([text, seconds]) => el("a", { href: `/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, "aria-current": seconds === Math.round(to - from) ? "true" : null }, text))),
     el("p", {}, `${stamp(value.began)} to ${stamp(value.ended)}`),
-    el("div", {}, el("div", {}, "Time without a report"), el("div", { class: "band" }, value.gaps.map((gap) => span("gap", gap.began, gap.ended, `no report for ${age(gap.ended - gap.began)}`, "")))),
-    ...bands, value.more ? el("p", {}, "Older problems are not shown: those that stand and the newest are. Choose a shorter time.") : "", table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
+    el("div", { class: "bands" }, el("div", {}, el("div", {}, "Time without a report"), el("div", { class: "band" }, value.gaps.map((gap) => span("gap", gap.began, gap.ended, `no report for ${age(gap.ended - gap.began)}`, "")))),
+      el("div", {}, el("div", {}, "Out of service, by nhc"), el("div", { class: "band" }, value.out.map((one) => span("away", one.began, one.ended, `out of service for ${age(one.ended - one.began)}`, "")))),
+      ...bands), value.more ? el("p", {}, "Older problems are not shown: those that stand and the newest are. Choose a shorter time.") : "", table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
   ] };
 }
 
@@ -223,13 +309,18 @@ async function health() {
 
 const PROBLEMS = kinds("problems", "layout"), REPAIRS = kinds("episodes", "holds");
 
+// The side of the page: what happens now, what can be done, what there is to understand, and the console's own matters.
+export const GROUPS = [["Now", ["needs", "map", "problems"]], ["Act", ["episodes", "held", "maintenance"]],
+  ["Understand", ["nodes", "history", "deep", "checks", "offenders"]], ["System", ["audit", "health"]]];
+
 export const SCREENS = {
   needs: { title: "Needs you", show: needs, of: (kind) => PROBLEMS(kind) || REPAIRS(kind) || kind === "letters" },
   map: { title: "Map", show: map }, problems: { title: "Problems", show: problems, of: PROBLEMS }, checks: { title: "Checks", show: checks, of: PROBLEMS },
   episodes: { title: "Repairs", show: episodes, store: true, of: REPAIRS }, held: { title: "Held back", show: held, store: true, of: REPAIRS },
   offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit", of: REPAIRS },
-  deep: { title: "Deep checks", show: deep, store: true }, job: { title: "Job", show: job, hidden: true },
+  deep: { title: "Deep checks", show: deep, store: true }, job: { title: "Job", show: job },
+  maintenance: { title: "Maintenance", show: maintenance, store: true, of: REPAIRS }, compare: { title: "Compare", show: compare },
   history: { title: "History", show: history, store: true }, nodes: { title: "Nodes", show: nodes, of: kinds("letters", "layout", "problems", "episodes") },
-  explain: { title: "Explanation", show: explain, hidden: true }, health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, hidden: true, of: PROBLEMS }, node: { title: "Node", show: node, hidden: true, of: ofNode },
-  timeline: { title: "Timeline", show: timeline, hidden: true, of: ofNode }, episode: { title: "Episode", show: episode, hidden: true, of: REPAIRS },
+  explain: { title: "Explanation", show: explain }, health: { title: "Health", show: health }, cause: { title: "Cause", show: cause, of: PROBLEMS }, node: { title: "Node", show: node, of: ofNode },
+  timeline: { title: "Timeline", show: timeline, of: ofNode }, episode: { title: "Episode", show: episode, of: REPAIRS },
 };

@@ -6,18 +6,22 @@ writes down and shows is the real thing.
 
 from __future__ import annotations
 
+import math
 import random
 import threading
 import time
+import zlib
 from typing import Callable, Dict, List, NamedTuple
 
-from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
+from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict, ok
 from nhc.lab.testing.made_up import MadeUpNode, MadeUpWorld, cured
 from nhc.marks.ports.adapter import NodeState
 from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Sent
 
 RACK = 18
 """Nodes of a rack, as an NVL72 has."""
+GPUS = 4
+"""Accelerators of a node, as one of those has."""
 
 
 class FaultKind(NamedTuple):
@@ -81,6 +85,12 @@ class DemoNode(MadeUpNode):
         for rung in self.end_repairs(now):
             self.faults = cured(self.faults, rung)
 
+    def _temperature(self, gpu: int, now: float) -> Outcome:
+        """Between idle and full load and back within some minutes, each GPU in its own time."""
+        degrees = round(55 + 20 * math.sin(now / 200 + gpu + zlib.crc32(self.name.encode())), 1)
+        metrics = (Metric("gpu_temperature", degrees, "Cel"),)
+        return ok(f"gpu{gpu}: {degrees} degrees", target=f"gpu{gpu}", metrics=metrics)
+
     def report(self, now: float) -> Report:
         """What nhc would say of it."""
         results = [
@@ -92,6 +102,10 @@ class DemoNode(MadeUpNode):
             CheckResult(check, Outcome(Verdict.OK))
             for check in dict.fromkeys(kind.check for kind in (*KINDS, SWITCH))
             if check not in failing
+        ]
+        results += [
+            CheckResult("check_gpu_count", ok(f"{GPUS} accelerators", metrics=(Metric("gpu_expected", GPUS),))),
+            *(CheckResult("check_gpu_temperature", self._temperature(gpu, now)) for gpu in range(GPUS)),
         ]
         return Report(self.name, f"boot-{self.name}-{self.boot}", now, 0.05, tuple(results), version="demo")
 

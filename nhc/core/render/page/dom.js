@@ -18,7 +18,7 @@ export function el(name, attributes = {}, ...children) {
 
 export const sign = (verdict) => {
   const letter = verdict.length === 1 && verdict in WORDS ? verdict : LETTER[verdict] ?? "u";
-  return Object.assign(el("span", { class: `sign ${letter}` }, WORDS[letter]), { rank: WORST.indexOf(letter) });
+  return Object.assign(el("span", { class: `sign ${letter}`, "data-mark": MARKS[letter] }, WORDS[letter]), { rank: WORST.indexOf(letter) });
 };
 
 // Another content in place of what is there, without taking it from under whoever reads it: rows that say the same stay
@@ -67,7 +67,13 @@ export const howMany = (count, noun = "node") => `${count.toLocaleString("en")} 
 
 export const stamp = (unix) => (unix ? new Date(unix * 1000).toISOString().replace("T", " ").slice(0, 19) + "Z" : "");
 
+// The same moment by the clock of whoever looks; "" where that clock shows UTC.
+const clock = new Intl.DateTimeFormat("en-GB", { dateStyle: "short", timeStyle: "medium" });
+const zone = new Intl.DateTimeFormat("en", { timeZoneName: "short" }).formatToParts().find((one) => one.type === "timeZoneName")?.value ?? "";
+export const local = (unix) => (unix && new Date(unix * 1000).getTimezoneOffset() ? `${clock.format(unix * 1000)} ${zone}` : "");
+export const moment = (unix) => (unix ? el("time", { datetime: stamp(unix).replace(" ", "T"), title: local(unix) }, stamp(unix)) : "");
+
 export function facts(pairs) {
-  return el("dl", {}, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
+  return el("dl", { class: "facts" }, pairs.filter(([, value]) => value !== "" && value !== null && value !== undefined)
     .flatMap(([name, value]) => [el("dt", {}, name), el("dd", {}, value)]));
 }

@@ -148,9 +148,9 @@ export class FleetMap {
     // One colour at a time, the worst last, so that a sick node lies on top.
     const { pen, places: { x, y, cell }, letters } = this;
     for (const letter of "oknswuc") {
-      pen.fillStyle = letter === "n" ? `${this.colours.n}55` : this.colours[letter];
+      pen.fillStyle = this.colours[letter];
       const size = "wuc".includes(letter) ? Math.max(cell - 1, SEEN) : Math.max(1, cell - 1);
-      const stamp = size > 3 && "swuc".includes(letter) ? (this.stamps[letter] ??= this.stamp(letter, size)) : null;
+      const stamp = size > 3 && "nswuc".includes(letter) ? (this.stamps[letter] ??= this.stamp(letter, size)) : null;
       for (let index = 0; index < letters.length; index++) {
         if (letters[index] !== letter || x[index] === undefined || !this.wants(index)) continue;
         if (stamp) pen.drawImage(stamp, x[index], y[index], size, size);
@@ -170,6 +170,7 @@ export class FleetMap {
     if (letter === "c") for (let at = 1; at <= inner; at++) { pen.fillRect(at, at, 1, 1); pen.fillRect(size - 1 - at, at, 1, 1); } // a cross
     else if (letter === "u") pen.fillRect(1, middle, inner, 1); // a line
     else if (letter === "w") pen.fillRect(middle, 1, 1, inner); // a post
+    else if (letter === "n") { pen.clearRect(1, 0, inner, size); pen.clearRect(0, 1, size, inner); } // four corners
     else pen.clearRect(1, 1, inner, inner); // a frame
     return made;
   }

@@ -1,6 +1,6 @@
 // The one table of the console and the report: sorted by a head, filtered by a text, turned by pages, saved as CSV or JSON.
 
-import { age, el, stamp } from "/static/dom.js";
+import { age, el, local, stamp } from "/static/dom.js";
 
 const ROWS = 50; // of a page
 const FEW = 8; // rows that need no filter
@@ -11,7 +11,7 @@ export const choices = { kept: new Map(), get(key) { return this.kept.get(key) ?
 
 // A cell that is sorted and saved by `value`, whatever it shows.
 export const cell = (value, ...shown) => Object.assign(el("td", {}, shown), { value });
-export const since = (began, at) => cell(stamp(began), el("span", { title: stamp(began) }, began ? age(at - began) : ""));
+export const since = (began, at) => cell(stamp(began), el("span", { title: [stamp(began), local(began)].join(" ").trim() }, began ? age(at - began) : ""));
 export const lasting = (seconds) => cell(seconds === null ? "" : Math.round(seconds), age(seconds));
 export const said = (text) => el("td", { class: "said" }, text);
 
@@ -24,6 +24,9 @@ const compare = (one, other) => (typeof one === "number" && typeof other === "nu
 const quoted = (value) => `"${String(typeof value === "string" && /^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`;
 export const csv = (heads, rows) => [heads, ...rows].map((row) => row.map(quoted).join(",")).join("\r\n") + "\r\n";
 
+// Under a moment in UTC, the same by the clock of whoever looks.
+const here = (text) => { const mine = local(Date.parse(text.replace(" ", "T")) / 1000); return mine ? el("small", {}, mine) : ""; };
+
 function save(name, type, text) {
   const anchor = el("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });
   anchor.click();
@@ -31,7 +34,7 @@ function save(name, type, text) {
 }
 
 export function table(caption, heads, rows, empty = "Nothing.") {
-  if (!rows.length) return el("p", {}, empty);
+  if (!rows.length) return el("section", { class: "table" }, el("p", { class: "caption" }, caption), el("p", { class: "empty" }, empty));
   const key = caption.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const [order = "0", at = "0", ...rest] = choices.get(key).split(",");
   let sort = Number(order) || 0, page = Number(at) || 0, text = rest.join(","); // sort: the head's place from 1 on, negative for the greatest first
@@ -46,7 +49,7 @@ export function table(caption, heads, rows, empty = "Nothing.") {
   // On a narrow screen a row is a card, where each cell says its head and keeps its role (console.css).
   const cells = (row) => el("tr", { role: "row" }, row.map((one, place) => {
     const made = typeof one === "number" ? el("td", { class: "number" }, one.toLocaleString("en"))
-      : one instanceof HTMLTableCellElement ? (one.classList.toggle("number", numbers[place]), one) : el("td", { class: MOMENT.test(one) ? "stamp" : null }, one);
+      : one instanceof HTMLTableCellElement ? (one.classList.toggle("number", numbers[place]), one) : MOMENT.test(one) ? el("td", { class: "stamp" }, one, here(one)) : el("td", {}, one);
     made.dataset.head = heads[place];
     made.setAttribute("role", "cell");
     return made;
@@ -71,11 +74,11 @@ export function table(caption, heads, rows, empty = "Nothing.") {
   const named = heads.filter((head) => head);
   const filter = el("input", { type: "search", value: text, maxlength: 100, "aria-label": `Filter: ${caption}`, placeholder: "Filter", oninput: () => { text = filter.value; page = 0; draw(true); } });
   const made = el("div", { class: "table" },
-    el("div", { class: "tools" }, rows.length > FEW || text ? [filter, count, back, on] : "",
+    el("div", { class: "tools" }, el("p", { class: "caption", "aria-hidden": "true" }, caption), rows.length > FEW || text ? [filter, count, back, on] : "",
       el("button", { type: "button", "aria-label": `Save as CSV: ${caption}`, onclick: () => save(`${key}.csv`, "text/csv", csv(named, values())) }, "CSV"),
       el("button", { type: "button", "aria-label": `Save as JSON: ${caption}`, onclick: () => save(`${key}.json`, "application/json", JSON.stringify(values().map((row) => Object.fromEntries(named.map((head, place) => [head, row[place]]))), null, 1)) }, "JSON")),
     el("div", { class: "wide", tabindex: 0, role: "region", "aria-label": caption },
-      el("table", { role: "table" }, el("caption", {}, caption), el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns)), body)));
+      el("table", { role: "table" }, el("caption", { class: "unseen" }, caption), el("thead", { role: "rowgroup" }, el("tr", { role: "row" }, columns)), body)));
   draw(false);
   return made;
 }
