@@ -37,8 +37,11 @@ class Large:
     name = "a large fleet"
 
     def __init__(self, count: int) -> None:
-        self.fleet = FleetNodes(NodeRow(f"n{number:06}", "OK" if number % 997 else "CRIT", 1e9, 1e9, "h100",
-                                        {"rack": f"r{number // 36:04}"}, "agent") for number in range(count))  # fmt: skip
+        self.fleet = FleetNodes(
+            NodeRow(f"n{number:06}", "OK" if number % 997 else "CRIT", 1e9, 1e9, "h100",
+                    {"rack": f"r{number // 36:04}"}, "agent")
+            for number in range(count)
+        )  # fmt: skip
         self.problems = [ProblemRow(f"n{number:06}", "check_gpu_lost", "GpuLost", "", "CRIT", "reboot", "lost", 1e9)
                          for number in range(0, count, 997)]  # fmt: skip
 

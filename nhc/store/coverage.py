@@ -70,7 +70,8 @@ def watched(connection: Connection, began: float, width: float, parts: int) -> L
     ):  # fmt: skip
         first, last = (part_of(column, began, width) for column in (start, end))
         asked = sa.select(first, last, sa.func.count()).select_from(table).where(start.is_not(None), end >= began)
-        for came, went, count in connection.execute(asked.group_by(first, last)):
+        for row in connection.execute(asked.group_by(first, last)):
+            came, went, count = int(row[0]), int(row[1]), int(row[2])
             if came < parts:
                 steps[max(0, came)] += count
                 steps[min(went + 1, parts)] -= count

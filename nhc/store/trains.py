@@ -84,8 +84,8 @@ def progress(connection: Connection) -> Dict[int, Dict[str, int]]:
     """How many nodes of each train are in which state."""
     count: Dict[int, Dict[str, int]] = {}
     asked = sa.select(episodes.c.train, episodes.c.state, sa.func.count()).where(episodes.c.train.is_not(None))
-    for train, state, nodes in connection.execute(asked.group_by(episodes.c.train, episodes.c.state)):
-        count.setdefault(int(train), {})[str(state)] = int(nodes)
+    for row in connection.execute(asked.group_by(episodes.c.train, episodes.c.state)):
+        count.setdefault(int(row[0] or 0), {})[str(row[1])] = int(row[2])
     return count
 
 
