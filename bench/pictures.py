@@ -126,7 +126,8 @@ def _picture(browser: Any, address: str, path: str, whole: int = 0) -> int:
         _resize(browser, whole, max(500, height))
     browsers.until_script(
         browser, "return [...document.querySelectorAll('.plot .canvas')].every((one) => one.querySelector('canvas'))"
-        " && [...document.querySelectorAll('.strip')].every((one) => one.firstChild || !one.offsetParent)", "the plots"
+        " && [...document.querySelectorAll('.strip')].every((one) => one.firstChild"
+        " || !one.offsetParent || one.getBoundingClientRect().top > innerHeight)", "the plots"
     )  # fmt: skip
     browser.save_screenshot(path)
     return os.path.getsize(path)

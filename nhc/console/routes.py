@@ -157,7 +157,8 @@ async def _history(console: Console, request: web.Request) -> web.StreamResponse
     hours = number(request, "hours", 24 * number(request, "days", 1))
     if hours not in screens.HOURS:
         raise RequestRefused(f"hours is one of {', '.join(map(str, screens.HOURS))}")
-    made = partial(screens.history, console.kept(), console.clock(), hours, console.snapshot().devices)
+    devices, fresh = console.snapshot().devices, console.settings.stale
+    made = partial(screens.history, console.kept(), console.clock(), hours, devices, fresh)
     return answer_json(await console.hub.once_a_minute(f"history {hours}", made))
 
 

@@ -318,15 +318,16 @@ def offenders(store: Store, now: float) -> Value:
     }  # fmt: skip
 
 
-def history(store: Store, now: float, hours: int, devices: Mapping[str, int]) -> Value:
+def history(store: Store, now: float, hours: int, devices: Mapping[str, int], fresh: float) -> Value:
     """How the fleet was in so many hours: what stood, what was repaired, and what it cost, in PARTS parts.
 
-    `watched` is how many nodes reported in a part: where it is 0, nothing is known of the fleet's health then.
+    `watched` is how many nodes had a report of the last `fresh` seconds in a part: where it is 0, nothing is known of
+    the fleet's health then.
     """
     began, width = now - hours * HOUR, hours * HOUR / PARTS
     with store.read() as connection:
         parts = of_fleet(connection, began, width, PARTS)
-        reported = coverage.watched(connection, began, width, PARTS)
+        reported = coverage.watched(connection, began, width, PARTS, fresh)
         out = service_time.lost(service_time.out_spans(connection, began, now), devices, began, width, PARTS)
     rows = [
         {**part._asdict(), **lost._asdict(), "watched": seen} for part, lost, seen in zip(parts, out, reported)

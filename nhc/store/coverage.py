@@ -62,14 +62,18 @@ def joined(some: Iterable[ReportSpan], began: float, ended: float, gap: float = 
     ]
 
 
-def watched(connection: Connection, began: float, width: float, parts: int) -> List[int]:
-    """How many nodes reported in each of so many parts of a time from `began` on, each of `width` seconds."""
+def watched(connection: Connection, began: float, width: float, parts: int, fresh: float = 0.0) -> List[int]:
+    """How many nodes were known in each of so many parts of a time from `began` on, each of `width` seconds.
+
+    A report is believed for `fresh` seconds.
+    """
     steps = [0] * (parts + 1)
     for table, start, end in (
         (coverage, coverage.c.began, coverage.c.ended), (nodes, nodes.c.covered_since, nodes.c.reported_at)
     ):  # fmt: skip
-        first, last = (part_of(column, began, width) for column in (start, end))
-        asked = sa.select(first, last, sa.func.count()).select_from(table).where(start.is_not(None), end >= began)
+        first, last = part_of(start, began, width), part_of(end, began - fresh, width)
+        here = sa.and_(start.is_not(None), end >= began - fresh)
+        asked = sa.select(first, last, sa.func.count()).select_from(table).where(here)
         for row in connection.execute(asked.group_by(first, last)):
             came, went, count = int(row[0]), int(row[1]), int(row[2])
             if came < parts:

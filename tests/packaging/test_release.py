@@ -75,7 +75,8 @@ def test_the_sboms_name_what_is_there(release):
     node = components(release, "nodehealth")
     assert f"pkg:pypi/nodehealth@{release.version}" in node
     assert {one.rpartition("@")[0] for one in node} == {
-        "pkg:pypi/click", "pkg:pypi/nodehealth", "pkg:pypi/nvidia-ml-py", "pkg:pypi/tomli",
+        "pkg:npm/modern-normalize", "pkg:npm/uplot", "pkg:pypi/click", "pkg:pypi/nodehealth", "pkg:pypi/nvidia-ml-py",
+        "pkg:pypi/tomli",
     }  # fmt: skip
     libraries = components(release, "nodehealth-libs")
     locked = (Path(source.ROOT) / "packaging/libraries.txt").read_text()

@@ -64,6 +64,7 @@ def test_the_nodes_that_reported_are_counted_by_parts(store):
     with store.read() as connection:
         assert coverage.watched(connection, 0.0, 1000.0, 6) == [0, 1, 0, 0, 0, 2]
         assert coverage.watched(connection, 5210.0, 1000.0, 2) == [1, 0]
+        assert coverage.watched(connection, 5210.0, 1000.0, 2, fresh=1000.0) == [2, 1]
         assert coverage.spans_of(connection, ["a", "b", "c"], 0.0, 6000.0) == {
             "a": [(1010, 1310), (5010, 5310)], "b": [(5110, 5110)], "c": [],
         }  # fmt: skip

@@ -141,7 +141,7 @@ async function node([name]) {
 function story(past, one) {
   const rows = [
     ...past.problems.flatMap((row) => [[row.began, "Problem", [sign(row.verdict), ` ${row.reason || row.check}${row.target ? ` of ${row.target}` : ""}: ${row.message}`]], ...(row.ended ? [[row.ended, "Problem ended", `${row.reason || row.check}${row.target ? ` of ${row.target}` : ""}`]] : [])]),
-    ...past.gaps.map((span) => [span.began, "No report", `for ${age(span.ended - span.began)}`]),
+    ...past.gaps.filter((span) => span.ended < past.ended || "sn".includes(one.letter)).map((span) => [span.began, "No report", `for ${age(span.ended - span.began)}`]),
     ...past.out.flatMap((span) => [[span.began, "Out of service", "by nhc"], ...(span.ended < past.ended ? [[span.ended, "In service", ""]] : [])]),
     ...past.events.map((event) => [event.at, KINDS.find(([begin]) => event.what.startsWith(begin))?.[1] ?? "Repair", [event.episode ? link(`/view/episode/${event.episode}`, event.what) : event.what, ` by ${event.actor}`]]),
     ...(one.work?.failed ?? []).map((row) => [row.at, "Job failed", [link(`/view/job/${row.id}`, row.job), ` of ${row.user}: ${row.why}`]]),

@@ -110,6 +110,7 @@ export class FleetMap {
     const style = getComputedStyle(document.documentElement);
     this.colours = Object.fromEntries(Object.entries(PROPERTIES).map(([letter, name]) => [letter, style.getPropertyValue(name).trim()]));
     this.stamps = {};
+    this.cross = style.getPropertyValue("--crit-cell").trim();
     this.dark = style.getPropertyValue("--warn-text").trim();
     this.paint();
   }
@@ -163,7 +164,7 @@ export class FleetMap {
   stamp(letter, size) {
     const ratio = window.devicePixelRatio || 1, made = el("canvas", { width: size * ratio, height: size * ratio }), pen = made.getContext("2d");
     pen.scale(ratio, ratio);
-    pen.fillStyle = this.colours[letter];
+    pen.fillStyle = letter === "c" ? this.cross : this.colours[letter];
     pen.fillRect(0, 0, size, size);
     pen.fillStyle = letter === "w" ? this.dark : "#ffffff";
     const middle = Math.floor(size / 2), inner = size - 2;
