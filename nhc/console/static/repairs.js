@@ -109,7 +109,7 @@ export async function maintenance() {
   const value = await ask("/api/maintenance");
   return { content: [el("h1", {}, "Maintenance"), table("Trains, those under way first", ["Train", "State", "Nodes", "Why", "By", "Made", "Changed"], value.trains.map((one) => [
     one.name, one.state, cell(Object.values(one.nodes).reduce((sum, count) => sum + count, 0), Object.entries(one.nodes).map(([state, count]) => `${count.toLocaleString("en")} ${state}`).join(", ")), said(one.why), one.by, stamp(one.made), stamp(one.updated)]),
-  "No train was ever made. One does the same work on many nodes, in waves."), el("p", { class: "quiet" }, "A train is begun and agreed to in a terminal: ", el("code", {}, "nhc status train"))] };
+  "No train was ever made. One does the same work on many nodes, in waves."), el("p", { class: "quiet" }, "A train is begun and agreed to in a terminal: ", el("code", {}, "nhc train --help"))] };
 }
 
 export async function offenders() {
