@@ -312,7 +312,6 @@ def test_only_the_doors_open_files_and_start_processes(ours):
 #: Attributes of libraries' objects, and of functions, that are there to be written.
 LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
-    "nhc_adapters.kubernetes.controller.http_server": {"daemon_threads"},  # socketserver
     "nhc.core.system.web_errors": {"handlers", "propagate"},  # logging
     "nhc.core.system.server_name": {"SERVER_SOFTWARE"},  # aiohttp, which has no setting for it
     "nhc.core.system.web_server": {"request_handler"},  # aiohttp

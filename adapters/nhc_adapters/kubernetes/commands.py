@@ -187,7 +187,6 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
                 server.serve(running)
             elif listen:
                 server = ControllerServer(listen, running, watched)
-                server.start()
             acting = "acting" if chosen.apply else "dry run"
             cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
             try:

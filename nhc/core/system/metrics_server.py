@@ -1,21 +1,28 @@
 """/metrics and /healthz of a service in the foreground: read-only, on loopback unless the settings say otherwise.
 
-`nhc serve remedy --listen`, `nhc serve notices --listen` and `nhc serve` serve them.
+`nhc serve` serves them, of one service (remedy, job, notices, kubernetes) or of those that it hosts together.
 """
 
 from __future__ import annotations
 
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Iterable, Tuple
+from typing import Iterable, Protocol, Tuple
 
 from nhc.core.prometheus_family import TEXT, page_for
 from nhc.core.system import server_name
 from nhc.core.system.addresses import host_and_port
 
 
+class Answering(Protocol):
+    """What answers requests; it is asked from several threads."""
+
+    def page(self, path: str) -> Tuple[int, str]:
+        """The status and the text of a path."""
+
+
 class Pages:
-    """What is served: set by each service of the process after its rounds, read by requests."""
+    """What a service that goes round has to answer: set by each service of the process after its rounds."""
 
     def __init__(self, services: Iterable[str] = ("",)) -> None:
         self._lock = threading.Lock()
@@ -38,8 +45,11 @@ class Pages:
         return 404, "there are /metrics and /healthz\n"
 
 
-def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
-    """Serve until `shutdown`. Raises ValueError for what is no address, OSError where it cannot be listened on."""
+def serve(address: str, pages: Answering) -> ThreadingHTTPServer:
+    """Serve until `shutdown`, on loopback if the address names no host.
+
+    Raises ValueError for what is no address, OSError where it cannot be listened on.
+    """
     try:
         host, port = host_and_port(address if ":" in address else f"127.0.0.1:{address}")
     except ValueError:
@@ -67,6 +77,6 @@ def serve(address: str, pages: Pages) -> ThreadingHTTPServer:
         def log_message(self, format: str, *_arguments: object) -> None:
             return
 
-    server = ThreadingHTTPServer((host, port), MetricsHandler)
+    server = ThreadingHTTPServer((host or "127.0.0.1", port), MetricsHandler)
     threading.Thread(target=server.serve_forever, name="nhc-metrics-http", daemon=True).start()
     return server

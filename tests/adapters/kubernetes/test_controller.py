@@ -384,7 +384,6 @@ def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
     node = kube.node(fake=False)
     with running(kube) as controller:
         server = ControllerServer("127.0.0.1:0", controller)
-        server.start()
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
         until(lambda: controller.fleet.marked() == [node])

@@ -105,7 +105,6 @@ def test_each_missing_right_is_one_line_with_its_rule_and_following_the_lines_is
     )
     with running(account.client(), chosen) as (controller, said):
         server = ControllerServer("127.0.0.1:0", controller)
-        server.start()
         try:
             until(controller.rights.asked.is_set)
             missing = [line for line in said if line.startswith("missing right: ")]

@@ -1,13 +1,11 @@
-"""The controller's HTTP server: /healthz, /readyz and /metrics, on loopback unless the settings say otherwise."""
+"""What the controller answers over HTTP (`nhc.core.system.metrics_server`): /healthz, /readyz and /metrics."""
 
 from __future__ import annotations
 
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Optional
 
 from nhc.core.prometheus_family import Family, counter, gauge
-from nhc.core.system import server_name
+from nhc.core.system import metrics_server
 from nhc.marks.ports.adapter import AdapterError
 
 if TYPE_CHECKING:
@@ -69,42 +67,23 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
 
 
 class ControllerServer:
-    """Serves one controller at a time on `host:port`. Raises AdapterError when it cannot listen there."""
+    """Serves one controller at a time on `host:port`, from when it is made. Raises AdapterError if it cannot listen."""
 
     def __init__(self, listen: str, controller: Controller, watched: Optional[WatchedSettings] = None) -> None:
-        host, _, port = listen.rpartition(":")
-        self.controller = controller
-        outer = self
-
-        class Handler(BaseHTTPRequestHandler):
-            def version_string(self) -> str:
-                return server_name.NAME
-
-            def do_GET(self) -> None:
-                code, text = _answer(self.path, outer.controller, watched)
-                body = text.encode()
-                self.send_response(code)
-                self.send_header("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
-                self.send_header("Content-Length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: object) -> None:
-                """Nothing: probes come every few seconds."""
-
+        self.controller, self._watched = controller, watched
         try:
-            self._server = ThreadingHTTPServer((host.strip("[]") or "127.0.0.1", int(port)), Handler)
-        except (OSError, ValueError, OverflowError) as error:
+            self._server = metrics_server.serve(listen, self)
+        except (OSError, ValueError) as error:
             raise AdapterError(f"cannot listen on {listen!r} (expected host:port): {error}") from None
-        self._server.daemon_threads = True
         self.port = self._server.server_address[1]
 
     def serve(self, controller: Controller) -> None:
         """Answer for another controller from now on: the settings have changed."""
         self.controller = controller
 
-    def start(self) -> None:
-        threading.Thread(target=self._server.serve_forever, name="serve", daemon=True).start()
+    def page(self, path: str) -> tuple[int, str]:
+        """The status and the text of a path."""
+        return _answer(path, self.controller, self._watched)
 
     def close(self) -> None:
         self._server.shutdown()
