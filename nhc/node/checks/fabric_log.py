@@ -13,9 +13,11 @@ from nhc.core.units import seconds, show_seconds, text
 from nhc.node.facts.kmsg import boot_time, log_tail
 
 if TYPE_CHECKING:
-    from typing import Iterator, Optional, Sequence, Tuple
+    from typing import Iterator, List, Optional, Sequence, Tuple
 
 LOGS = ("/var/log/fabricmanager.log", "/var/log/nvidia-fabricmanager.log")
+_SETTINGS = ("/usr/share/nvidia/nvswitch/fabricmanager.cfg", "/etc/nvidia/fabricmanager.cfg")
+"""Where LOG_FILE_NAME says otherwise (Fabric Manager guide, "Fabric Manager Startup Options")."""
 _TAIL = 1 << 20
 _LINE = re.compile(r"\[(\w{3} +\d{1,2} \d{4} \d\d:\d\d:\d\d)\] \[(\w+)\] \[tid \d+\] (.*)")
 """NVIDIA's Fabric Manager guide, "Fabric Manager log"."""
@@ -33,6 +35,12 @@ def errors(log: str) -> Iterator[Tuple[Optional[float], str]]:
             yield when, match[3].strip()
 
 
+def _configured(host: Host) -> List[str]:
+    """The log that the fabric manager was told to write."""
+    lines = [line.partition("=") for path in _SETTINGS for line in host.read_or(path).splitlines()]
+    return [value.strip() for name, _, value in lines if name.strip() == "LOG_FILE_NAME" and value.strip()[:1] == "/"]
+
+
 @check(
     "check_fabric_log",
     opt("-w --within", "within", seconds, "how far back lines count", 3600.0),
@@ -43,13 +51,14 @@ def errors(log: str) -> Iterator[Tuple[Optional[float], str]]:
 def check_fabric_log(host: Host, within: float = 3600.0, critical: bool = False, logs: Sequence[str] = ()) -> Outcome:
     """The fabric manager has logged no error within the last hour.
 
-    Reads the end of /var/log/fabricmanager.log: lines of level ERROR and CRITICAL of this boot, as of an NVSwitch that
-    does not come up, a trunk link that trains badly, a GPU that is taken out of its partition. WARN, -c CRIT. UNKNOWN
-    where a log that was named cannot be read, or its stamps cannot. SKIP without such a log.
+    Reads the end of /var/log/fabricmanager.log, or of the LOG_FILE_NAME of its configuration: lines of level ERROR and
+    CRITICAL of this boot, as of an NVSwitch that does not come up, a trunk link that trains badly, a GPU that is taken
+    out of its partition. WARN, -c CRIT. UNKNOWN where a log that was named cannot be read, or its stamps cannot. SKIP
+    without such a log.
 
     Example: *h100* || check_fabric_log
     """
-    paths = list(logs) or [path for path in LOGS if host.exists(path)]
+    paths = list(logs) or [path for path in dict.fromkeys((*_configured(host), *LOGS)) if host.exists(path)]
     if not paths:
         return skip("NoFabricLog", "no log of a fabric manager on this node")
     now, since = host.time(), max(host.time() - within, boot_time(host))

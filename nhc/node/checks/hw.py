@@ -54,7 +54,11 @@ def check_hw_cpuinfo(
         if actual != expected:
             message = f"Actual CPU {name} count ({actual}) does not match expected ({expected})."
             return crit("CpuCountMismatch", message, metrics=metrics)
-    missing = offline(host) if sockets is None and cores is None and threads is None else ()
+    try:
+        missing = offline(host) if sockets is None and cores is None and threads is None else ()
+    except OSError as error:
+        message = f"whether CPUs are offline cannot be told: {error.strerror}"
+        return unknown("CpuTopologyUnknown", message, metrics=metrics)
     if missing:
         there = counts.threads + len(missing)
         message = f"{len(missing)} of {there} CPUs are offline: {cpu_list(missing)}"

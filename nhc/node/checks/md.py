@@ -52,19 +52,22 @@ def check_md(host: Host, arrays: Sequence[str] = ()) -> Judged:
 def _judge(array: MdArray) -> List[Outcome]:
     name = f"{array.name} ({array.level or 'no level'})"
     lost = f": without {', '.join(array.faulty)}" if array.faulty else ""
-    if array.unread:
+    if not array.state:
         return [unknown("MdUnreadable", f"{array.name} does not tell its state: {array.unread}", target=array.name)]
     if array.state == "clear":
         return []  # the name of an array that was stopped
     if array.state == "inactive":
         return [crit("MdInactive", f"{name} is inactive: it was not started", target=array.name, action=Action.INSPECT)]
-    spared = _SPARED.get(array.level, 0)
+    spared = _SPARED.get(array.level, -1)  # of a level that is not known: as long as the kernel lets it serve
     bearable = array.disks - 1 if spared < 0 else array.disks // 2 if array.level == "raid10" else spared
     missing = array.degraded or 0
     if array.state == "broken" or (missing and missing > bearable):
         message = f"{name} has failed, {missing or 'some'} of {array.disks} members are gone{lost}"
         return [crit("MdFailed", message, target=array.name, action=Action.INSPECT)]
     outcomes: List[Outcome] = []
+    if array.unread:
+        message = f"{array.name} does not tell whether it lacks members: {array.unread}"
+        outcomes.append(unknown("MdUnreadable", message, target=array.name))
     if array.state == "readonly":
         outcomes.append(crit("MdReadOnly", f"{name} is read-only", target=array.name, action=Action.INSPECT))
     elif array.state not in _SERVES:

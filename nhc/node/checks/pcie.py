@@ -15,7 +15,7 @@ from nhc.node.facts.pci import DEVICES
 from nhc.node.facts.virtualization import virtual
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple
+    from typing import Optional, Sequence, Tuple
 
 _JUDGED = {0x01: "storage", 0x02: "network", 0x03: "display", 0x12: "accelerator"}
 """Base classes whose links matter to jobs (PCI Code and ID Assignment Specification). Chipset functions
@@ -108,8 +108,8 @@ def check_pcie_aer(host: Host, correctable: int = 8, nonfatal: int = 1, fatal: i
 
     Example: * || check_pcie_aer -w 60
     """
-    counters = pcie.aer(host)
-    if not counters:
+    counters, unread = pcie.aer(host)
+    if not counters and not unread:
         if not host.names(DEVICES):
             return skip("NoPci", "no PCI bus on this node")
         if virtual(host):
@@ -120,7 +120,9 @@ def check_pcie_aer(host: Host, correctable: int = 8, nonfatal: int = 1, fatal: i
         host, "pcie_aer_correctable", {at: float(n.get("correctable", 0)) for at, n in counters.items()}, 600.0
     )
     limits = (fatal, nonfatal, correctable)
-    outcomes: List[Outcome] = []
+    outcomes = [
+        unknown("Unreadable", f"{at} does not tell its PCIe errors: {why}", target=at) for at, why in unread.items()
+    ]
     for at, counts in counters.items():
         fatals, nonfatals = float(counts.get("fatal", 0)), amount(grown, at)
         per_minute = amount(rates, at) / max(rates[at].seconds, 60.0) * 60

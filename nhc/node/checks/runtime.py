@@ -51,8 +51,10 @@ def check_runtime_ready(
     if sockets:
         outcomes = [_judge(host, path, deadline, network) for path in dict.fromkeys(map(_path, sockets))]
     else:
-        used = kubelet.runtime_endpoint(host) if kubelet.is_set_up(host) else ""
-        there = {host.realpath(path): path for path in (*SOCKETS, used) if path and _is_socket(host, path)}
+        usual = [path for path in SOCKETS if _is_socket(host, path)]
+        # Without its usual files the kubelet is looked for only where it could make a difference: that lists /proc.
+        used = kubelet.runtime_endpoint(host) if kubelet.is_set_up(host) or (usual and kubelet.runs(host)) else ""
+        there = {host.realpath(path): path for path in (*usual, used) if path and _is_socket(host, path)}
         if used:
             there[host.realpath(used)] = used
         if not there:

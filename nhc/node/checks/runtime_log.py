@@ -14,7 +14,8 @@ from nhc.node.facts.journal import logged
 if TYPE_CHECKING:
     from typing import Sequence
 
-UNITS = ("containerd", "crio", "docker", "cri-docker", "k3s", "rke2-agent", "k0sworker")
+UNITS = ("*containerd*", "*crio*", "*cri-o*", "*docker*", "k3s*", "rke2-*", "k0s*")
+"""Patterns of journalctl, as a snap, a distribution and a role each give the unit another name."""
 _FAILS = re.compile(
     r"(?:fail|error|unable|cannot)[^\n]{0,300}?(?:creat|start|reserv|setup|set up|mount|shim|sandbox)", re.IGNORECASE
 )

@@ -89,7 +89,9 @@ def topology(host: Host) -> CpuCounts:
 
 
 def offline(host: Host) -> Tuple[int, ...]:
-    """The CPUs that the node has and does not run on; none where that cannot be told.
+    """The CPUs that the node has and does not run on; none where the kernel has no such lists.
+
+    Raises OSError where it has, and they cannot be read.
 
     With simultaneous multithreading switched off (smt/control) its threads are offline on purpose: as many times as
     many CPUs as run, if no core is missing.
@@ -97,7 +99,7 @@ def offline(host: Host) -> Tuple[int, ...]:
     try:
         online = set(parse_cpu_list(host.read(f"{CPU}/online")))
         present = parse_cpu_list(host.read(f"{CPU}/present"))
-    except (OSError, ValueError):
+    except (FileNotFoundError, ValueError):
         return ()
     missing = tuple(number for number in present if number not in online)
     if online and host.read_or(f"{CPU}/smt/control") in ("off", "forceoff") and not len(missing) % len(online):

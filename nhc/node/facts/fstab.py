@@ -36,7 +36,8 @@ _LOCAL = frozenset(
 """Types on this node's own disks or in its memory."""
 _LOCAL_PROGRAMS = ("lxcfs", "portal", "snapfuse", "squashfuse", "gvfsd", "gvfs", "fuse-overlayfs", "unionfs",
                    "mergerfs", "bindfs", "vmware-vmblock", "fuse2fs", "ntfs-3g", "archivemount", "encfs", "gocryptfs",
-                   "rofiles-fuse", "dwarfs", "appimage", "revokefs", "kio-fuse", "fuseiso", "fuse-zip")  # fmt: skip
+                   "rofiles-fuse", "dwarfs", "erofsfuse", "ratarmount", "zfs-fuse", "fuse-archive", "appimage",
+                   "revokefs", "kio-fuse", "fuseiso", "fuse-zip")  # fmt: skip
 """What the names of FUSE's programs begin with or end in that serve this node's own data. All others reach another
 machine."""
 REMOTE, LOCAL, OF_KERNEL, UNKNOWN = "remote", "local", "kernel", "unknown"

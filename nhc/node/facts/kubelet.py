@@ -13,9 +13,10 @@ if TYPE_CHECKING:
     from typing import Dict, List
 
 CONFIG = "/var/lib/kubelet/config.yaml"
-TRACES = (CONFIG, "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf")
-"""What shows that a kubelet was set up on this node."""
-_KUBEADM = "/var/lib/kubelet/kubeadm-flags.env"
+TRACES = (CONFIG, "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/cpu_manager_state")
+"""What shows that a kubelet was set up on this node; the last is written by each that has ever run."""
+_FILES = ("/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
+"""Where kubeadm and distributions keep options of the kubelet: of one that does not run now, too."""
 _ENDPOINT = regex(r"""(?m)^\s*"?containerRuntimeEndpoint"?\s*:\s*["']?([^"',\s#]+)""")
 """The line of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), in YAML or JSON."""
 
@@ -35,6 +36,11 @@ def _options(words: List[str]) -> Dict[str, str]:
     return found
 
 
+def runs(host: Host) -> bool:
+    """Whether a kubelet runs here, wherever its configuration lies."""
+    return bool(_running(host))
+
+
 def _running(host: Host) -> Dict[str, str]:
     """The options of the kubelet that runs; none where none does or /proc is hidden."""
     from nhc.node.facts.processes import raw_command_lines
@@ -52,7 +58,8 @@ def _running(host: Host) -> Dict[str, str]:
 
 def runtime_endpoint(host: Host) -> str:
     """The path of the socket of the runtime that the kubelet uses; "" where nothing says which, or it is no socket."""
-    options = _running(host) or _options(host.read_or(_KUBEADM).replace('"', " ").split())
+    kept = " ".join(map(host.read_or, _FILES)).replace('"', " ").replace("'", " ").replace("=--", " --")
+    options = _running(host) or _options(kept.split())
     endpoint = options.get("container-runtime-endpoint", "")
     if not endpoint:
         folder = options.get("config-dir", "")

@@ -14,9 +14,10 @@ CONFIGURATIONS = ("/etc/mdadm/mdadm.conf", "/etc/mdadm.conf")
 
 
 class MdArray(NamedTuple):
-    """One array. `state` is array_state, "" where it cannot be read, which `unread` explains.
+    """One array. `state` is array_state, "" where it cannot be read.
 
-    `degraded` is how many members are missing, None where the level knows no such thing (raid0, linear). `action` is
+    `degraded` is how many members are missing, None where the level knows no such thing (raid0, linear). `unread` says
+    why one of the two is there and cannot be read. `action` is
     what it does besides its work (`idle`, `resync`, `recover`, `check`, `reshape`), `progress` how far that is in
     percent. `faulty` are members that the kernel took out.
     """
@@ -47,9 +48,15 @@ def arrays(host: Host) -> Tuple[MdArray, ...]:
             block, state, host.read_or(f"{base}/level"), host.number(f"{base}/raid_disks") or 0,
             host.number(f"{base}/degraded"), host.read_or(f"{base}/sync_action"),
             _progress(host.read_or(f"{base}/sync_completed")), _faulty(host, base),
-            "" if state else host.why_unread(f"{base}/array_state") or "it is empty",
+            _unread(host, base, state),
         ))  # fmt: skip
     return tuple(found)
+
+
+def _unread(host: Host, base: str, state: str) -> str:
+    if not state:
+        return host.why_unread(f"{base}/array_state") or "it is empty"
+    return next((f"{name}: {why}" for name, why in host.unread(base, ("degraded",)).items()), "")
 
 
 def _progress(text: str) -> Optional[float]:

@@ -96,18 +96,29 @@ def link_speed(host: Host, address: str) -> PcieLink:
     )
 
 
-def aer(host: Host) -> Dict[str, Dict[str, int]]:
+_SEVERITIES = ("fatal", "nonfatal", "correctable")
+
+
+def aer(host: Host) -> Tuple[Dict[str, Dict[str, int]], Dict[str, str]]:
     """What the kernel counted of each function's errors: `fatal`, `nonfatal`, `correctable`, and each kind by name.
 
-    A function whose errors are not counted is left out.
+    A function whose errors are not counted is left out. Beside them the functions of which a count that is there
+    cannot be read, and why.
     """
     by_address: Dict[str, Dict[str, int]] = {}
+    unread: Dict[str, str] = {}
     names = host.names(DEVICES)
-    for severity in ("fatal", "nonfatal", "correctable"):
+    for severity in _SEVERITIES:
         for address, text in host.read_each(DEVICES, names, f"aer_dev_{severity}").items():
             counts = parse_aer(text or "")
+            if text is None:
+                unread.setdefault(address, f"aer_dev_{severity}: no answer")
             if "TOTAL" in counts:
                 mine = by_address.setdefault(address, {})
                 mine[severity] = counts.pop("TOTAL")
                 mine.update((f"{severity} {name}", number) for name, number in counts.items())
-    return by_address
+    for address, found in by_address.items():
+        missing = [f"aer_dev_{severity}" for severity in _SEVERITIES if severity not in found]
+        for name, why in host.unread(f"{DEVICES}/{address}", missing if address not in unread else ()).items():
+            unread.setdefault(address, f"{name}: {why}")
+    return by_address, unread

@@ -256,13 +256,13 @@ GONE = "gone"
 """In place of a severity in xid_context.tsv: the device's state shows that the cause is gone."""
 
 
-COHERENT = ("GH200", "GB200", "GB300")
-"""Products whose GPU and processor share one memory."""
+_COHERENT = re.compile(r"(?:G[HBR]|VR)\d+")
+"""Products whose GPU and processor share one memory: Grace or Vera (G, V) with Hopper, Blackwell or Rubin."""
 
 
 def is_coherent(name: str) -> bool:
-    """Whether a product's GPU and processor share one memory (`NVIDIA GH200 480GB`)."""
-    return any(product in re.split(r"[ -]", name) for product in COHERENT)
+    """Whether a product's GPU and processor share one memory (`NVIDIA GH200 480GB`, `NVIDIA GB10`)."""
+    return any(_COHERENT.fullmatch(part) for part in re.split(r"[ -]", name))
 
 
 def in_context(

@@ -87,6 +87,14 @@ def test_without_arguments_every_cpu_that_is_there_must_be_online(online, presen
     assert not offline or found.message == offline
 
 
+@pytest.mark.parametrize("leaf", ["online", "present"])
+def test_whether_cpus_are_offline_is_unknown_where_the_kernel_does_not_tell(leaf):
+    host = FakeHost({"/proc/cpuinfo": "processor\t: 0\n", f"/sys/devices/system/cpu/{leaf}/x": "",
+                     f"/sys/devices/system/cpu/{'present' if leaf == 'online' else 'online'}": "0-63\n"})  # fmt: skip
+    found = judge(host, "check_hw_cpuinfo")
+    assert (found.verdict, found.reason) == (Verdict.UNKNOWN, "CpuTopologyUnknown")
+
+
 def test_with_arguments_these_alone_are_judged():
     assert judge(cpus("0-13", "0-15"), "check_hw_cpuinfo 2 8 16").verdict is Verdict.OK  # /proc/cpuinfo has 16
 

@@ -32,6 +32,8 @@ def test_an_array_that_serves(files):
         (array(level="raid5", disks=4, degraded="2"), Verdict.CRIT, "MdFailed"),
         (array(level="raid10", disks=4, degraded="2"), Verdict.WARN, "MdDegraded"),
         (array(degraded="2"), Verdict.CRIT, "MdFailed"),
+        (array(level="raid1c9", disks=9, degraded="3"), Verdict.WARN, "MdDegraded"),
+        (array(level="raid1c9", disks=9, degraded="9"), Verdict.CRIT, "MdFailed"),
         (array(state="broken", level="raid0", degraded=None), Verdict.CRIT, "MdFailed"),
         (array(state="inactive", level="raid0", degraded=None), Verdict.CRIT, "MdInactive"),
         (array(state="readonly"), Verdict.CRIT, "MdReadOnly"),
@@ -39,6 +41,8 @@ def test_an_array_that_serves(files):
         (array(action="reshape"), Verdict.WARN, "MdResync"),
         (array(state="hovering"), Verdict.UNKNOWN, "MdUnreadable"),
         ({"/sys/block/md0/md/array_state": Symlink("/proc/self/mem")}, Verdict.UNKNOWN, "MdUnreadable"),
+        (array(degraded=None, level="raid6", **{"degraded/x": ""}), Verdict.UNKNOWN, "MdUnreadable"),
+        (array(state="readonly", degraded=None, **{"degraded/x": ""}), Verdict.CRIT, "MdReadOnly"),
     ],
 )
 def test_what_is_wrong_with_an_array(files, verdict, reason):

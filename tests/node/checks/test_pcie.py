@@ -141,6 +141,17 @@ def test_nonfatal_errors_pass_after_a_day_and_fatal_ones_only_by_a_reboot():
     assert verdicts[fatal, 29] is Verdict.CRIT
 
 
+@pytest.mark.parametrize("severity", ["fatal", "nonfatal", "correctable"])
+def test_errors_that_cannot_be_read_are_said_and_the_others_are_judged(severity):
+    files = {**PHYSICAL, **counters("0000:01:00.0"), **counters("0000:02:00.0", fatal=1)}
+    del files[f"{DEVICES}/0000:01:00.0/aer_dev_{severity}"]
+    found = judge_all(FakeHost({**files, f"{DEVICES}/0000:01:00.0/aer_dev_{severity}/x": ""}), "check_pcie_aer")
+    assert [(each.verdict, each.reason, each.target) for each in found] == [
+        (Verdict.UNKNOWN, "Unreadable", "0000:01:00.0"), (Verdict.CRIT, "PcieFatalErrors", "0000:02:00.0"),
+    ]  # fmt: skip
+    assert "EISDIR" in found[0].message
+
+
 def test_aer_skip_and_unknown():
     silent = {f"{DEVICES}/0000:01:00.0/class": NIC}
 

@@ -236,6 +236,8 @@ KUBELET = {
                 "etc/kubelet.d/10-run.conf": "containerRuntimeEndpoint: unix:///run/{}\n"},
     "kubeadm": {"var/lib/kubelet/kubeadm-flags.env":
                 'KUBELET_KUBEADM_ARGS="--container-runtime-endpoint=unix:///run/{} --pod-infra-container-image=p:1"\n'},
+    "Debian's extra": {"etc/default/kubelet": "KUBELET_EXTRA_ARGS=--container-runtime-endpoint=unix:///run/{}\n"},
+    "Red Hat's extra": {"etc/sysconfig/kubelet": "KUBELET_EXTRA_ARGS='--v=2 --container-runtime-endpoint /run/{}'\n"},
 }  # fmt: skip
 
 
@@ -262,6 +264,18 @@ def test_the_runtime_that_the_kubelet_uses_is_the_one_that_must_answer(tmp_path,
     (tmp_path / "run/docker.sock").unlink()
     found = judge(host, "check_runtime_ready")
     assert (found.verdict, found.reason, found.target) == (Verdict.CRIT, "RuntimeDown", "/run/own/r.sock")
+
+
+@pytest.mark.parametrize("trace", ["", "var/lib/kubelet/cpu_manager_state"])
+def test_a_kubelet_whose_files_lie_elsewhere_is_asked_for_its_runtime_too(tmp_path, trace):
+    kubelet_node(tmp_path, KUBELET["json of EKS"], "own/r.sock")
+    (tmp_path / "var/lib/kubelet/pki").rmdir()
+    (tmp_path / trace).touch()
+    stale(tmp_path / "run/own/r.sock")
+    (tmp_path / "run/crio").mkdir()
+    with Serve(tmp_path / "run/crio/crio.sock", answering([READY, NETWORK])):
+        found = {each.target: each.verdict for each in judge_all(Host(str(tmp_path)), "check_runtime_ready -t 60")}
+    assert found == {"/run/own/r.sock": Verdict.CRIT}
 
 
 def test_without_a_word_of_the_kubelets_one_runtime_must_answer(tmp_path):

@@ -44,6 +44,14 @@ def test_a_log_that_is_not_there_and_one_from_before_this_boot():
     assert judge(host, "check_fabric_log").verdict is Verdict.OK
 
 
+@pytest.mark.parametrize("settings", ["/usr/share/nvidia/nvswitch/fabricmanager.cfg", "/etc/nvidia/fabricmanager.cfg"])
+def test_the_log_that_the_fabric_manager_was_told_to_write(settings):
+    told = "# LOG_FILE_NAME=/var/log/old.log\nLOG_LEVEL=4\nLOG_FILE_NAME=/scratch/fm/fm.log\n"
+    host = FakeHost({settings: told, "/scratch/fm/fm.log": line(60)})
+    assert judge(host, "check_fabric_log").reason == "FabricLogError"
+    assert judge(FakeHost({settings: told}), "check_fabric_log").verdict is Verdict.SKIP
+
+
 FULL = ('level=error msg="RunPodSandbox for name:\\"a\\" failed, error" error="failed to create containerd task: '
         'failed to create shim task: mkdir /run/containerd/x: no space left on device"\n')  # fmt: skip
 GPU = ('Handler for POST /containers/ab/start returned error: failed to create task for container: OCI runtime create '

@@ -9,7 +9,7 @@ from nhc.core.model import Action
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.collect import add
 from nhc.node.kernlog.findings import current
-from nhc.node.kernlog.xid import find_xid, generation, in_context, read_xid
+from nhc.node.kernlog.xid import find_xid, generation, in_context, is_coherent, read_xid
 
 
 def judge(code, words, driver=""):
@@ -201,3 +201,15 @@ def test_what_asks_for_less_takes_back_no_repair():
     assert {finding["code"]: finding["action"] for _key, finding in current(state)} == {
         "79": "reboot", "154": "reset-device",
     }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "coherent"),
+    [
+        ("NVIDIA GH200 480GB", True), ("NVIDIA GB200", True), ("NVIDIA GB300", True), ("NVIDIA GB10", True),
+        ("NVIDIA VR200", True), ("NVIDIA H100 80GB HBM3", False), ("NVIDIA B200", False), ("Quadro GV100", False),
+        ("NVIDIA GeForce GT 1030", False), ("", False),
+    ],
+)  # fmt: skip
+def test_which_products_share_one_memory_with_their_processor(name, coherent):
+    assert is_coherent(name) is coherent
