@@ -102,6 +102,10 @@ else:
         def __getitem__(cls, name):
             return cls._members[name]
 
+        @property
+        def __members__(cls):
+            return cls._members
+
         def __iter__(cls):
             return iter(cls._of_value.values())
 
