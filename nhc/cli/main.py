@@ -18,7 +18,7 @@ from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXI
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Callable, Sequence
+    from typing import Any, Callable, Sequence
 
 HOOKS = ("nhc.hooks.commands.prolog", "nhc.hooks.commands.epilog", "nhc.hooks.commands.healthcheck")
 """Entry points that a scheduler runs: whether anybody reads what they print changes nothing about their status."""
@@ -32,7 +32,10 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     What nobody foresaw is one line and a file to report (`nhc.node.run.crash_report`), never a traceback.
     """
     module = run if isinstance(run, str) else run.__module__
-    if one_shot(module, sys.argv[1:]):
+    once = one_shot(module, sys.argv[1:])
+    if "site" not in sys.modules:  # a launcher's doing
+        sys.meta_path.append(LateSite) if once else import_site()
+    if once:
         gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
     mask = os.umask(0o022)
     if mask & 0o002:  # a mask that keeps others out stays as it is; with one of 0 everybody could write our files
@@ -60,6 +63,26 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     if children:
         children.reap_all()
     os._exit(status)
+
+
+def import_site() -> None:
+    """Import `site`, which adds the directories of installed packages to the path (0.1 of a local run)."""
+    import site
+
+    site.main()
+
+
+class LateSite:
+    """The last finder of modules: where nothing else finds one, `site` is imported, and they are asked once more."""
+
+    @staticmethod
+    def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
+        if path is not None:  # a part of a package that is found
+            return None
+        sys.meta_path.remove(LateSite)
+        import_site()
+        found = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
+        return next((spec for spec in found if spec is not None), None)
 
 
 def _status(module: str, run: Callable[[], int] | str) -> int:

@@ -51,6 +51,10 @@ _unreadable: Dict[str, List[str]] = {}
 
 def directories() -> Tuple[str, ...]:
     """The directories that change when a package is installed or removed."""
+    if "site" not in sys.modules:  # a local run has done without (`nhc.cli.main`)
+        import site
+
+        site.main()
     return tuple(path for path in dict.fromkeys(sys.path) if os.path.isabs(path) and os.path.isdir(path))
 
 
