@@ -17,7 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 LAUNCHERS = sorted(path.name for path in (ROOT / "nhc/core/launch").iterdir() if path.is_file())
-SITE = """\
+PACKAGE = f"""\
 import os, signal, sys
 
 class Interrupter:
@@ -25,14 +25,16 @@ class Interrupter:
         if name == os.environ["INTERRUPT_AT"]:
             os.kill(os.getpid(), signal.SIGINT)
 
-if os.environ["INTERRUPT_AT"] == "site":
+if os.environ["INTERRUPT_AT"] == "nhc":
     os.kill(os.getpid(), signal.SIGINT)
 sys.meta_path.insert(0, Interrupter())
+__path__ = [{str(ROOT / "nhc")!r}]
 """
 
 
 def interrupted(tmp_path, argv, moment):
-    (tmp_path / "sitecustomize.py").write_text(SITE)
+    (tmp_path / "nhc").mkdir()
+    (tmp_path / "nhc" / "__init__.py").write_text(PACKAGE + (ROOT / "nhc/__init__.py").read_text())
     env = {
         "PATH": os.environ["PATH"], "INTERRUPT_AT": moment, "PYTHONPATH": f"{tmp_path}:{ROOT}:{ROOT}/adapters",
         "NHC_STATE_DIR": str(tmp_path / "state"),
@@ -46,7 +48,7 @@ def orderly(run):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("moment", ["site", "nhc.cli.main", "nhc.core.light", "nhc.core.model"])
+@pytest.mark.parametrize("moment", ["nhc", "nhc.cli.main", "nhc.core.light", "nhc.core.model"])
 @pytest.mark.parametrize("launcher", LAUNCHERS)
 def test_a_launcher_is_interrupted_while_it_loads(tmp_path, launcher, moment):
     path = ROOT / "nhc/core/launch" / launcher
