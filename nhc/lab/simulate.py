@@ -238,7 +238,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
     )  # fmt: skip
 
 
-class Difference(NamedTuple):
+class PolicyDifference(NamedTuple):
     """One node that two policies treat otherwise: what each did, in order, and the bounds that held it in each."""
 
     node: str
@@ -252,7 +252,7 @@ OURS = frozenset({"effect", "evidence", "verify", "proof", "work", "cluster", "n
 """Waits that are a step of the loop, and no bound."""
 
 
-def differences(before: PolicyReplay, after: PolicyReplay) -> List[Difference]:
+def differences(before: PolicyReplay, after: PolicyReplay) -> List[PolicyDifference]:
     """The nodes whose actions differ, by name. The same actions at other times are the same."""
     differing = []
     for node in sorted({action.node for played in (before, after) for action in played.done}):
@@ -263,5 +263,5 @@ def differences(before: PolicyReplay, after: PolicyReplay) -> List[Difference]:
             tuple(sorted(wait.bound for wait in played.waits if wait.node == node and wait.bound not in OURS))
             for played in (before, after)
         ]
-        differing.append(Difference(node, pair[0], pair[1], held[0], held[1]))
+        differing.append(PolicyDifference(node, pair[0], pair[1], held[0], held[1]))
     return differing

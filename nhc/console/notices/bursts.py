@@ -8,13 +8,10 @@ are their owners' affair, and never one incident with the faults of nodes.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Sequence, Tuple
+from typing import Dict, FrozenSet, List, Mapping, Sequence, Tuple
 
-from nhc.console.notices.notice import JOB, RESOLVED, cut
+from nhc.console.notices.notice import JOB, RESOLVED, Incident, cut
 from nhc.store.problem_groups import RANK, folded
-
-if TYPE_CHECKING:
-    from nhc.console.notices.incidents import Incident
 
 ALSO = 10
 """Causes that a notice names besides the one that leads."""

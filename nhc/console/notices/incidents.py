@@ -14,7 +14,7 @@ import json
 from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.notices import bursts
-from nhc.console.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Notice
+from nhc.console.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Incident, Notice
 from nhc.store.problem_groups import RANK, by_cause, group
 
 HOUR = 3600.0
@@ -51,39 +51,6 @@ class NoticeTiming(NamedTuple):
     burst: int = 20
     spread: int = 3
     silence: float = 180.0
-
-
-class Incident(NamedTuple):
-    """What is remembered of one incident.
-
-    `notified` is the kind of the last notice, `notified_affected` how many nodes it named. `gone` is when the last node
-    recovered, 0.0 while one is affected. `returns` are the times at which it came back. `joined` is the key of the
-    incident that it is told of with, "" for none; `newest` when the newest joined this one, `notified_causes` how many
-    causes its last notice named.
-    """
-
-    key: str
-    check: str
-    reason: str
-    place: str
-    verdict: str
-    action: str
-    message: str
-    nodes: str
-    affected: int
-    began: float
-    opened: float
-    number: int = 1
-    gone: float = 0.0
-    notified: str = ""
-    notified_at: float = 0.0
-    notified_affected: int = 0
-    notified_verdict: str = ""
-    refreshed: float = 0.0
-    returns: Tuple[float, ...] = ()
-    joined: str = ""
-    newest: float = 0.0
-    notified_causes: int = 1
 
 
 class IncidentChanges(NamedTuple):

@@ -14,6 +14,39 @@ OPEN, UPDATE, REPEAT, REFRESH, RESOLVED, TEST = "open", "update", "repeat", "ref
 """Why a notice is sent. REFRESH goes to channels alone that forget an alert which is not said again."""
 
 
+class Incident(NamedTuple):
+    """What is remembered of one incident.
+
+    `notified` is the kind of the last notice, `notified_affected` how many nodes it named. `gone` is when the last node
+    recovered, 0.0 while one is affected. `returns` are the times at which it came back. `joined` is the key of the
+    incident that it is told of with, "" for none; `newest` when the newest joined this one, `notified_causes` how many
+    causes its last notice named.
+    """
+
+    key: str
+    check: str
+    reason: str
+    place: str
+    verdict: str
+    action: str
+    message: str
+    nodes: str
+    affected: int
+    began: float
+    opened: float
+    number: int = 1
+    gone: float = 0.0
+    notified: str = ""
+    notified_at: float = 0.0
+    notified_affected: int = 0
+    notified_verdict: str = ""
+    refreshed: float = 0.0
+    returns: Tuple[float, ...] = ()
+    joined: str = ""
+    newest: float = 0.0
+    notified_causes: int = 1
+
+
 class Notice(NamedTuple):
     """One message. Times are Unix seconds. `cluster`, `check`, `reason` and `place` never change within an incident;
     everything else may. `number` tells the occurrences of one incident apart. `to` is the address of the one person

@@ -18,7 +18,7 @@ from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.known_hosts import Key
-from nhc.fleet.ssh.libssh_calls import Channel, Connection, PrivateKey, SshError
+from nhc.fleet.ssh.libssh_calls import Channel, LibsshConnection, PrivateKey, SshError
 from nhc.fleet.transport import Trouble, left, passed
 
 CIPHERS = "aes128-gcm@openssh.com,aes256-gcm@openssh.com,chacha20-poly1305@openssh.com,aes256-ctr,aes192-ctr,aes128-ctr"
@@ -49,7 +49,7 @@ def load(path: str) -> Optional[PrivateKey]:
 def connect(route: Route, key: PrivateKey, host_keys: HostKeys, deadline: float) -> LibsshSession:
     """A session that is logged in. Raises Trouble, and NotPlain where paramiko is to do it."""
     known = host_keys.known(route)
-    connection = Connection()
+    connection = LibsshConnection()
     try:
         sock = tcp.connect(route.host, route.port, deadline)
         try:
@@ -70,7 +70,7 @@ def connect(route: Route, key: PrivateKey, host_keys: HostKeys, deadline: float)
     return LibsshSession(connection)
 
 
-def _login(connection: Connection, route: Route, key: PrivateKey, deadline: float) -> None:
+def _login(connection: LibsshConnection, route: Route, key: PrivateKey, deadline: float) -> None:
     result = calls.LATER
     while result == calls.LATER and not passed(deadline):
         limit(connection, deadline)
@@ -87,7 +87,7 @@ def _login(connection: Connection, route: Route, key: PrivateKey, deadline: floa
     raise Trouble("ConnectionLost", f"the login broke off: {complaint}", passing=True)
 
 
-def _no_handshake(connection: Connection, complaint: str, deadline: float) -> Exception:
+def _no_handshake(connection: LibsshConnection, complaint: str, deadline: float) -> Exception:
     """Why there is no connection: what went wrong, or that the two sides could not agree, which paramiko may."""
     banner = connection.has_banner()
     if passed(deadline) or "imeout" in complaint:  # libssh's own clock runs while this process is late
@@ -102,7 +102,7 @@ def _no_handshake(connection: Connection, complaint: str, deadline: float) -> Ex
     return Trouble("ConnectionLost", f"it closed the connection before its banner: {complaint}", passing=True)
 
 
-def _configure(connection: Connection, route: Route, known: List[Key]) -> None:
+def _configure(connection: LibsshConnection, route: Route, known: List[Key]) -> None:
     try:
         connection.set(calls.PROCESS_CONFIG, b"\0")  # ssh_config is read by us, for all libraries alike
         for files in (calls.KNOWN_HOSTS, calls.GLOBAL_KNOWN_HOSTS):
@@ -126,7 +126,7 @@ def _algorithms(known: List[Key]) -> List[str]:
     return [name for kind in kinds for name in (("rsa-sha2-512", "rsa-sha2-256") if kind == "ssh-rsa" else (kind,))]
 
 
-def _host_key(connection: Connection) -> Key:
+def _host_key(connection: LibsshConnection) -> Key:
     text = connection.host_key()
     return _kind(text), text
 
@@ -137,7 +137,7 @@ def _kind(text: str) -> str:
     return blob[4 : 4 + int.from_bytes(blob[:4], "big")].decode("ascii", "replace")
 
 
-def limit(connection: Connection, deadline: float) -> None:
+def limit(connection: LibsshConnection, deadline: float) -> None:
     """Have the connection's next call end by the deadline. Raises Trouble where that has passed."""
     connection.limit(left(deadline) + _ROUNDED)
 
@@ -191,8 +191,8 @@ class LibsshStream:
 class LibsshSession:
     """A connection that is logged in. Commands share it."""
 
-    def __init__(self, connection: Connection) -> None:
-        self._connection: Optional[Connection] = connection
+    def __init__(self, connection: LibsshConnection) -> None:
+        self._connection: Optional[LibsshConnection] = connection
         self._streams: List[LibsshStream] = []
 
     def start(self, command: str, deadline: float) -> LibsshStream:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_int, c_long, c_uint32, c_void_p
-from typing import Dict, Optional, Tuple, Union
+from types import SimpleNamespace
+from typing import Any, Dict, Optional, Tuple, Union
 
 NAME = "libssh.so.4"
 OLDEST = (0, 9, 0)
@@ -26,7 +27,7 @@ CLOSING = 1.0
 HOST, FD, USER, SSH_DIR, KNOWN_HOSTS, TIMEOUT, TIMEOUT_USEC = 0, 3, 4, 5, 8, 9, 10
 CIPHERS_OUT, CIPHERS_IN, KEY_EXCHANGE, HOST_KEYS, GLOBAL_KNOWN_HOSTS, PROCESS_CONFIG = 15, 16, 24, 25, 35, 38
 
-_SIGNATURES: Dict[str, Tuple[object, ...]] = {  # what it returns, then what it takes
+_SIGNATURES: Dict[str, Tuple[Any, ...]] = {  # what it returns, then what it takes
     "ssh_version": (c_char_p, c_int),
     "ssh_new": (c_void_p,),
     "ssh_free": (None, c_void_p),
@@ -53,12 +54,13 @@ _SIGNATURES: Dict[str, Tuple[object, ...]] = {  # what it returns, then what it 
 }
 
 
-def _load() -> ctypes.CDLL:
+def _load() -> SimpleNamespace:
+    """The functions by their names. Each call lets other threads go on. Raises ImportError."""
     try:
-        library = ctypes.CDLL(NAME)  # each call lets other threads go on
-        for name, (returns, *takes) in _SIGNATURES.items():
-            function = getattr(library, name)
-            function.restype, function.argtypes = returns, takes
+        cdll = ctypes.CDLL(NAME)
+        library = SimpleNamespace(
+            **{name: ctypes.CFUNCTYPE(returns, *takes)((name, cdll)) for name, (returns, *takes) in _SIGNATURES.items()}
+        )
     except (OSError, AttributeError) as error:
         raise ImportError(f"{NAME}: {error}") from None
     if library.ssh_version(OLDEST[0] << 16 | OLDEST[1] << 8 | OLDEST[2]) is None:
@@ -92,7 +94,7 @@ class PrivateKey:
         return _public(self.pointer)
 
 
-class Connection:
+class LibsshConnection:
     """A session of libssh: freed, and its socket closed, by `close` or when nothing refers to it any more."""
 
     def __init__(self) -> None:
@@ -162,7 +164,7 @@ class Connection:
 class Channel:
     """A command's channel. It holds its connection, which is freed after it."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: LibsshConnection) -> None:
         """Make one that is not open yet. Raises SshError."""
         self.connection = connection
         self.pointer: Optional[int] = _lib.ssh_channel_new(connection.pointer)

@@ -14,7 +14,7 @@ from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.command_line.printing import show, when
 from nhc.core.model import printable
-from nhc.lab.simulate import OURS, Assumed, Difference, PolicyCost, PolicyReplay, differences, play
+from nhc.lab.simulate import OURS, Assumed, PolicyCost, PolicyDifference, PolicyReplay, differences, play
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, settings_of
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
@@ -93,7 +93,7 @@ def _value(played: PolicyReplay) -> Dict[str, Any]:
     }
 
 
-def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, differences: Sequence[Difference]) -> None:
+def _text(past: FleetHistory, old: PolicyReplay, new: PolicyReplay, differences: Sequence[PolicyDifference]) -> None:
     click.echo(f"{len(past.reports)} reports of {len(past.groups)} nodes since {when(past.began)}")
     click.echo(f"in force: {_counts(old)}")
     click.echo(f"--policy: {_counts(new)}")
