@@ -24,7 +24,7 @@ def measured(node, started, degrees, verdict=Verdict.OK):
     results = [
         CheckResult("check_gpu_lost", bad),
         CheckResult("check_gpu_count", Outcome(Verdict.OK, metrics=(Metric("gpu_expected", 8),))),
-        *(CheckResult("check_gpu_temperature", Outcome(Verdict.OK, target=f"gpu{gpu}",
+        *(CheckResult("check_gpu_temp", Outcome(Verdict.OK, target=f"gpu{gpu}",
                                                        metrics=(Metric("gpu_temperature", degrees + gpu, "Cel"),)))
           for gpu in range(2)),
     ]  # fmt: skip
@@ -245,7 +245,7 @@ def test_a_nodes_page_tells_its_story_with_plots_of_what_the_store_has(at):
     browser = at("node/b1")
     browsers.until_script(browser, "return document.querySelectorAll('.plot .u-over').length > 0", "the plots")
     plot = browser.find_element("css selector", ".plot .canvas").get_attribute("aria-label")
-    assert plot.startswith("gpu temperature, by check_gpu_temperature: gpu0 from 50 to 90, last 90 °C")
+    assert plot.startswith("gpu temperature, by check_gpu_temp: gpu0 from 50 to 90, last 90 °C")
     story = browser.find_elements("css selector", ".story li")
     said = [one.text for one in story]
     assert any("Problem" in one and "GpuFallenOffBus" in one for one in said)

@@ -105,7 +105,7 @@ class DemoNode(MadeUpNode):
         ]
         results += [
             CheckResult("check_gpu_count", ok(f"{GPUS} accelerators", metrics=(Metric("gpu_expected", GPUS),))),
-            *(CheckResult("check_gpu_temperature", self._temperature(gpu, now)) for gpu in range(GPUS)),
+            *(CheckResult("check_gpu_temp", self._temperature(gpu, now)) for gpu in range(GPUS)),
         ]
         return Report(self.name, f"boot-{self.name}-{self.boot}", now, 0.05, tuple(results), version="demo")
 
