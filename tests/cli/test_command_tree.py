@@ -64,9 +64,10 @@ def test_what_has_a_letter_has_it_everywhere_and_acting_has_one_name():
 
 
 @pytest.mark.parametrize("words", [["check", "local"], ["status"], ["status", "remedy"], ["train"], ["list"], []])
-def test_h_is_help(words, capsys):
-    assert main([*words, "-h"]) == 0
-    assert capsys.readouterr().out.startswith(f"Usage: {' '.join(['nhc', *words])} ")
+def test_h_is_help(words):
+    done = nhc(*words, "-h")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith(f"Usage: {' '.join(['nhc', *words])} ")
 
 
 @pytest.mark.parametrize(

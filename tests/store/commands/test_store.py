@@ -32,7 +32,7 @@ def nhc(url, tmp_path):  # noqa: F811
     )
 
     def run(*words):
-        group = "--settings" if words[0] == "store" else "--store-settings"
+        group = "--settings" if "store" in words[:2] else "--store-settings"
         done = subprocess.run(
             [sys.executable, "-m", "nhc", *map(str, words), group, tmp_path / "store.toml"], capture_output=True,
             text=True, timeout=120, env={**os.environ, "NHC_STORE": ""},
