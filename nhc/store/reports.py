@@ -27,7 +27,7 @@ from nhc.store.problems import Going
 from nhc.store.report_bounds import fitted, is_large
 from nhc.store.schema import batches, insert_into, nodes, report_history
 
-INTO_THE_STORE = "agents through nhc server, [sources] of remedy.toml, or nhc store import"
+INTO_THE_STORE = "agents through nhc serve server, [sources] of remedy.toml, or nhc store import"
 """By which ways reports come, for a person who sees none."""
 
 

@@ -1,4 +1,4 @@
-"""`nhc server ...`: take in the reports that agents push, and make the tokens that they push with."""
+"""`nhc serve server`, `nhc token node`, `nhc token revoke`, `nhc list tokens`: take in the reports that agents push."""
 
 from __future__ import annotations
 

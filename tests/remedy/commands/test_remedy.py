@@ -145,14 +145,14 @@ def test_a_source_of_reports_that_holds_none_is_said_and_one_that_is_not_there_i
     text = site.settings.read_text()
     more = text.replace(f'["{site.reports}"]', f'["{site.reports}", "{empty}", "{site.place}/strange"]')
     site.settings.write_text(more)
-    status, _out, err = site.nhc("run", "--once")
+    status, _out, err = site.nhc("serve", "remedy", "--once")
     assert status == 0, err
     assert f"{empty}: no *.json" in err
     assert f"{site.place}/strange: 1 file is passed over" in err
-    status, out, _err = site.nhc("doctor", "-f", "json")
+    status, out, _err = site.nhc("doctor", "remedy", "-f", "json")
     assert f"{empty}: no *.json" in out
     site.settings.write_text(text.replace(f'["{site.reports}"]', f'["{site.reports}", "{site.place}/gone"]'))
-    status, _out, err = site.nhc("run", "--once")
+    status, _out, err = site.nhc("serve", "remedy", "--once")
     assert (status, f"{site.place}/gone: No such file" in err) == (1, True)
 
 
