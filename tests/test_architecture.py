@@ -324,6 +324,7 @@ LIBRARIES_ATTRIBUTES = {
     "nhc.core.command_line.report_output": {"failure"},  # of the stream that stands in for standard output
     "nhc.node.facts.nvml": {"version"},  # NVML's structures
     "nhc.fleet.ssh.connection": {"start_handshake"},  # paramiko
+    "nhc.fleet.ssh.libssh_calls": {"argtypes", "restype"},  # ctypes
     "nhc.fleet.ssh.transport_paramiko": {
         "_preferred_ciphers", "_preferred_kex", "_preferred_keys", "auth_timeout", "banner_timeout",
         "handshake_timeout",
