@@ -195,7 +195,7 @@ def _judge(replay: Replay, config: List[str] | None = None) -> Report:
     return report._replace(results=results, elapsed=0.0)
 
 
-class Difference(NamedTuple):
+class ReplayDifference(NamedTuple):
     """A result that two reports have differently. None: the report has no such result."""
 
     check: str
@@ -209,18 +209,18 @@ class Difference(NamedTuple):
         return f"{' '.join(part for part in (self.check, self.target) if part)}: {texts[0]} -> {texts[1]}"
 
 
-def differences(golden: Report, report: Report) -> List[Difference]:
+def differences(golden: Report, report: Report) -> List[ReplayDifference]:
     """The differences in what was judged."""
     found = []
     keyed = [{(r.check, r.line, r.outcome.target): r.outcome for r in side.results} for side in (golden, report)]
     for key in dict.fromkeys([*keyed[0], *keyed[1]]):
         before, after = keyed[0].get(key), keyed[1].get(key)
         if before is None or after is None or (before.verdict, before.reason) != (after.verdict, after.reason):
-            found.append(Difference(key[0], key[2], before, after))
+            found.append(ReplayDifference(key[0], key[2], before, after))
     return found
 
 
-def _compared(found: Sequence[Difference], recorder: str) -> int:
+def _compared(found: Sequence[ReplayDifference], recorder: str) -> int:
     """Say what differs, and the exit status. `recorder` is the version that recorded, "" for one too old to say."""
     newer = compare_versions(recorder, __version__) > 0
     status = EXIT_HEALTHY
@@ -239,7 +239,7 @@ def _compared(found: Sequence[Difference], recorder: str) -> int:
     return status
 
 
-def _on_purpose(difference: Difference, recorder: str) -> str:
+def _on_purpose(difference: ReplayDifference, recorder: str) -> str:
     """Why a result is judged so since the version that recorded; "" where no row of judgements.tsv says so."""
     before, after = (f"{side.verdict.name} {side.reason}".strip() if side else "none"
                      for side in (difference.before, difference.after))  # fmt: skip
