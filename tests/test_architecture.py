@@ -105,6 +105,24 @@ DOORS = {
     "nhc_adapters": "what an adapter speaks to is the outside",
 }
 
+#: The one door for marks and clears: who may ask its parts by themselves, and who calls a marker, each with the reason.
+RULES_OF_MARKS = {"nhc.marks.ports.marks": {"may_mark", "may_clear"}, "nhc.marks.policy.bounds": {"may_mark", "room"}}
+ASKS_BY_ITSELF = {
+    "nhc.marks.policy.door": "the door",
+    "nhc.marks.policy.bounds": "whether there is room",
+    "nhc_adapters": "an adapter obeys once more what it sees right before its call",
+    "nhc.lab.testing": "the contract of adapters",
+    "nhc.api": "the names of packages of others, whose adapters obey as well",
+}
+CALLS_A_MARKER = {
+    "nhc.hooks.marking": "one node, by its own report",
+    "nhc.marks.policy.reconcile": "a round of the reports of many",
+    "nhc.remedy.actuators": "the loop and trains, after it was stored",
+    "nhc.remedy.spares.capacity": "a spare of ours is given back, which nobody has any work on",
+    "nhc.lab": "drills and the test kit",
+    "nhc_adapters": "the controller, and what a person asks for by hand",
+}
+
 # What is sent to nodes as text runs there by itself, under whatever Python there is; the launchers have no suffix.
 FILES = read(("nhc", "adapters/nhc_adapters"), without="nhc/fleet/data")
 PACKAGES = [name for name, path in FILES.items() if path.name == "__init__.py"]
@@ -305,6 +323,32 @@ def test_a_package_itself_is_empty(ours):
     assert failing(lambda name: full_package(ours, name), PACKAGES) == {}
 
 
+def own_rules_of_marks(house, name):
+    """Where a module asks a part of the door by itself, or marks past it."""
+    tree = house.modules[name].tree
+    found = []
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and not any(below(name, one) for one in ASKS_BY_ITSELF):
+            names = RULES_OF_MARKS.get(node.module or "", set())
+            found += [f"{name}:{node.lineno}: {each.name}" for each in node.names if each.name in names]
+        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            part = node.value.id in ("bounds", "bounding", "marks") and node.attr in ("may_mark", "may_clear", "room")
+            if part and not any(below(name, one) for one in ASKS_BY_ITSELF):
+                found.append(f"{name}:{node.lineno}: {ast.unparse(node)}")
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in ("mark", "clear"):
+            of = ast.unparse(node.func.value).rpartition(".")[2]
+            if of in ("adapter", "marker") and not any(below(name, one) for one in CALLS_A_MARKER):
+                found.append(f"{name}:{node.lineno}: {ast.unparse(node.func)}")
+    return found
+
+
+def test_every_mark_goes_through_the_one_door(ours):
+    """No hook, command, loop or train has rules of its own on whose a node is, and how many may be out."""
+    assert failing(lambda name: own_rules_of_marks(ours, name)) == {}
+    asked = {name for name, others in ours.imports.items() if any(below(o, "nhc.marks.policy.door") for o in others)}
+    assert {"nhc.hooks.marking", "nhc.marks.policy.decide", "nhc.remedy.steps", "nhc.remedy.trains.steps"} <= asked
+
+
 def test_only_the_doors_open_files_and_start_processes(ours):
     assert failing(lambda name: wrong_doors(ours, name)) == {}
 
@@ -502,6 +546,12 @@ BROKEN = {
     "a package that is not empty": (
         lambda house, name: [name] * full_package(house, name), "nhc.node.facts", "from nhc.node.facts import dmi",
         "nhc.node.facts"),
+    "a rule of marks that is asked past the door": (
+        own_rules_of_marks, "nhc.hooks.prolog", "from nhc.marks.ports.marks import may_mark", "may_mark"),
+    "a bound that is asked past the door": (
+        own_rules_of_marks, "nhc.remedy.moves", "def function(bounds):\n    bounds.room()", "bounds.room"),
+    "a mark that is set past the door": (
+        own_rules_of_marks, "nhc.remedy.moves", "def function(site):\n    site.marker.mark({})", "site.marker.mark"),
     "an attribute written from another module": (
         lambda house, name: strangers_written(name, house.modules[name].tree), "nhc.node.facts.dmi",
         "def function(agent):\n    agent.publisher = 1\n", "agent.publisher"),

@@ -15,7 +15,7 @@ from nhc.fleet.fold import Folder
 from nhc.marks.policy import ledger
 from nhc.marks.policy.bounds import Bounds, Usage, no_such_kind
 from nhc.marks.policy.bounds import sizes as bounds_sizes
-from nhc.marks.policy.decide import Past, Policy, decide
+from nhc.marks.policy.decide import Past, Policy, reconcile
 from nhc.marks.policy.ledger import Ledger
 from nhc.marks.ports.adapter import Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.repair import Request, Rung
@@ -43,7 +43,7 @@ def deciding(count):
     states = [NodeState(node, "drain", False, False, mark) for node in names(count)]
     history = [Past(NOW - 90_000, node, Operation.REBOOT) for node in names(count)]
     policy = Policy(repairs=frozenset({Operation.REBOOT})).with_ceiling(Limit())
-    return lambda: decide(reports, states, policy, history, NOW)
+    return lambda: reconcile(reports, states, policy, history, NOW)
 
 
 def folding(count):

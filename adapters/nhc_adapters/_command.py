@@ -14,7 +14,7 @@ from nhc.core.model import printable
 from nhc.core.system import process
 from nhc.core.system.process import Completed
 from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
-from nhc.marks.ports.marks import mark_text, may_clear, may_mark, same_cause
+from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark, same_cause
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
 T = TypeVar("T")
@@ -207,9 +207,8 @@ class CommandMarker(ABC):
             effect, why = may_mark(state, mark)
             done[node] = Applied(node, effect, why)
             if effect is Effect.CHANGED and state is not None:
-                if state.mark is not None and state.mark.ours and not state.available:
-                    mark = mark._replace(since=state.mark.since or mark.since)  # noqa: PLW2901 (out since then)
-                same.setdefault((self._text(mark), self._is_out(state)), []).append(state)
+                text = self._text(in_place_of(state, mark))
+                same.setdefault((text, self._is_out(state)), []).append(state)
         failures: Failures = {}
         for (text, _out), some in same.items():
             failures.update(self._take_out(some, text))

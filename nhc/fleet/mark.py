@@ -59,4 +59,4 @@ def lines_of(done: SyncResult, adapter: str) -> List[str]:
     """What was marked, a line for each reason. That nodes could be put back is no matter of a sweep."""
     withheld = tuple(each for each in done.decision.withheld if each.operation is not Operation.CLEAR)
     text = show_text(done._replace(decision=done.decision._replace(withheld=withheld)))
-    return [f"{adapter}: {line}" for line in text.splitlines()]
+    return [f"{adapter}: {line}" for line in (*done.shared, *text.splitlines())]

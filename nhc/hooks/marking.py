@@ -15,6 +15,8 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.limits import Limit, read_limit
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
+from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, FullRadius, RadiusBounds, Usage, full_radius, usage_of
+from nhc.marks.policy.door import Ask, one_too_many, rule
 from nhc.marks.ports.adapter import (
     WORK_SETTING,
     AdapterError,
@@ -26,15 +28,16 @@ from nhc.marks.ports.adapter import (
     Operation,
     PlannedOperation,
 )
-from nhc.marks.ports.marks import mark_text, may_clear, may_mark, out_by_nhc, same_cause
+from nhc.marks.ports.marks import mark_text, out_by_nhc, same_cause
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Iterator, List, Mapping, Optional, Sequence, Tuple
+    from typing import Any, Callable, Mapping, Optional, Sequence
 
 MAX_DRAINED = "50%"
 WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
 TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
+NO_BOUNDS, NOTHING_OUT = Bounds({}), Usage({}, {})
 TICK = 1.0
 """Seconds after which no mark can be set any more in the second of this one: Slurm keeps a mark's time in seconds."""
 
@@ -83,74 +86,66 @@ def take_out(
     """
     seen = [_after_reboot(_with_cause(node_state, known)) for node_state in states or adapter.nodes([node])]
     state = next((node_state for node_state in seen if node_state.name == node), None)
-    effect, why = may_mark(state, mark)
-    if effect is not Effect.CHANGED or state is None:
-        return Applied(node, effect, why)
-    bound = _bound(settings) if state.available else Limit()
-    full = _full(adapter, node, bound, mark)
-    if full:
-        return Applied(node, Effect.REFUSED, full)
+    ask, bounds = Ask(node, state, mark), _bounds(settings)
+    ruling = rule(ask, NO_BOUNDS, NOTHING_OUT, time.time())
+    if ruling.may and bounds.radii and state is not None and state.available:  # only then all nodes are asked for
+        everyone = adapter.nodes()
+        usage = usage_of(everyone, (other.name for other in everyone if other.name != node and out_by_nhc(other)))
+        ruling = rule(ask, bounds, usage, time.time())
+        full = full_radius(bounds, usage, node)
+        if not ruling.may and full is not None:
+            return Applied(node, Effect.REFUSED, _no_room(full, everyone, mark))
+    if not ruling.may:
+        return Applied(node, ruling.effect, ruling.why)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
     applied = audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
-    return _within(adapter, node, bound) or applied if applied.effect is Effect.CHANGED else applied
+    within = bounds if state is not None and state.available else NO_BOUNDS
+    return _within(adapter, node, within) or applied if applied.effect is Effect.CHANGED else applied
 
 
-def _bound(settings: Mapping[str, str]) -> Limit:
+def _bounds(settings: Mapping[str, str]) -> Bounds:
+    """What NHC_MAX_DRAINED bounds: all nodes, and those of each partition or queue by themselves."""
     try:
-        return read_limit(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
+        limit = read_limit(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
     except ValueError as error:
         log.error(f"NHC_MAX_DRAINED: {error}; using {MAX_DRAINED}")
-        return read_limit(MAX_DRAINED)
+        limit = read_limit(MAX_DRAINED)
+    radius = RadiusBounds(limit)
+    return NO_BOUNDS if limit == Limit() else Bounds({FLEET: radius, PARTITION: radius})
 
 
-def _scopes(everyone: Sequence[NodeState], node: str) -> Iterator[Tuple[str, List[NodeState]]]:
-    """What the bound counts by itself: all nodes, and those of each partition or queue that this node is in."""
-    yield "", list(everyone)
-    for group in next((state.groups for state in everyone if state.name == node), ()):
-        yield f" of {group}", [state for state in everyone if group in state.groups]
+def _no_room(full: FullRadius, everyone: Sequence[NodeState], mark: Mark) -> str:
+    """Why there is no room for a mark, and how many of those that are out share its fault."""
+    out = [state for state in everyone if out_by_nhc(state) and full.has(state)]
+    alike = sum(state.mark is not None and same_cause(state.mark, mark) for state in out)
+    shared = f", {alike} of them for the same fault" if alike else ""
+    return f"{full.count} of {full.size} nodes{_of(full)} are marked already{shared}; {_setting(full)}"
 
 
-def _full(adapter: Marker, node: str, bound: Limit, mark: Mark) -> str:
-    """Why there is no room for this node's mark beside those of others, "" where there is. Raises AdapterError."""
-    if bound == Limit():
-        return ""
-    for where, nodes in _scopes(adapter.nodes(), node):
-        out = [other for other in nodes if other.name != node and out_by_nhc(other)]
-        there = sum(not other.absent for other in nodes)
-        if len(out) >= bound.of(there):
-            alike = sum(other.mark is not None and same_cause(other.mark, mark) for other in out)
-            shared = f", {alike} of them for the same fault" if alike else ""
-            return f"{len(out)} of {there} nodes{where} are marked already{shared}; NHC_MAX_DRAINED is {bound.show()}"
-    return ""
+def _of(full: FullRadius) -> str:
+    return f" of {full.radius[1]}" if full.radius[1] else ""
 
 
-def _too_many(adapter: Marker, node: str, bound: Limit) -> str:
-    """Why this node's mark, which stands, is one too many; "" where it is among the first that the bound leaves room
-    for, by the time of the mark and the name. All nodes see the same order, so those that stay are the same for all.
-    """
-    for where, nodes in _scopes(adapter.nodes(), node):
-        marked = sorted((state.mark.since or 0.0, state.name) for state in nodes if state.mark and out_by_nhc(state))
-        names, there = [name for _since, name in marked], sum(not state.absent for state in nodes)
-        if node in names[bound.of(there) :]:
-            return f"{len(names)} of {there} nodes{where} are marked, NHC_MAX_DRAINED is {bound.show()}"
-    return ""
+def _setting(full: FullRadius) -> str:
+    return f"NHC_MAX_DRAINED is {full.limit.show()}"
 
 
-def _within(adapter: Marker, node: str, bound: Limit) -> Optional[Applied]:
+def _within(adapter: Marker, node: str, bounds: Bounds) -> Optional[Applied]:
     """Look once more after the mark: nodes that fail together have all found room before. None where the mark stays."""
-    if bound == Limit():
+    if not bounds.radii:
         return None
     time.sleep(TICK)
     try:
-        full = _too_many(adapter, node, bound)
-        if not full:
+        full = one_too_many(adapter.nodes(), node, bounds)
+        if full is None:
             return None
-        back = audited(Operation.CLEAR, node, full, lambda: adapter.clear([node])[0])
+        why = f"{full.count + 1} of {full.size} nodes{_of(full)} are marked, {_setting(full)}"
+        back = audited(Operation.CLEAR, node, why, lambda: adapter.clear([node])[0])
     except AdapterError as error:
         log.error(f"NHC_MAX_DRAINED: {error}; the mark stays")
         return None
-    return Applied(node, Effect.REFUSED, full) if back.effect is Effect.CHANGED else None
+    return Applied(node, Effect.REFUSED, why) if back.effect is Effect.CHANGED else None
 
 
 def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:
@@ -175,9 +170,9 @@ def put_back(
     """Clear our mark from this node. `states` is what the scheduler has just said of it. Raises AdapterError."""
     seen = states or adapter.nodes([node])
     state = next((node_state for node_state in seen if node_state.name == node), None)
-    effect, why = may_clear(state)
-    if effect is not Effect.CHANGED or state is None or state.mark is None:
-        return Applied(node, effect, why)
+    ruling = rule(Ask(node, state), NO_BOUNDS, NOTHING_OUT, time.time())
+    if not ruling.may or state is None or state.mark is None:
+        return Applied(node, ruling.effect, ruling.why)
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} put back")
     return audited(

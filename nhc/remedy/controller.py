@@ -13,9 +13,10 @@ from typing import Callable, Dict, Iterable, List, NamedTuple, Optional, Sequenc
 
 from nhc.core.limits import Mode
 from nhc.core.model import printable
-from nhc.marks.policy.bounds import MARK, BegunAction, may_mark
+from nhc.marks.policy.bounds import MARK, BegunAction
 from nhc.marks.policy.breaker import opens
-from nhc.marks.ports.adapter import ConditionReport, NodeStep
+from nhc.marks.policy.door import Ask, rule
+from nhc.marks.ports.adapter import REMEDY_OWNER, ConditionReport, Effect, Mark, NodeState, NodeStep
 from nhc.remedy import reclaim
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.admit import Admission
@@ -196,13 +197,17 @@ class RemedyController(Passes):
         with self.store.read() as connection:
             enabled = holds.first_seen(connection, MARKING)
         new = [admission for admission in base.admissions if not admission.refused and admission.joins is None]
-        return [self._would(admission, base, enabled) for admission in new]
+        states = {state.name: state for state in base.states or ()}
+        return [self._would(admission, base, states.get(admission.node), enabled) for admission in new]
 
-    def _would(self, admission: Admission, base: Base, enabled: Optional[float]) -> Would:
-        mark = f"mark {printable(str(admission.about))}" if admission.about.known else "mark"
-        held = may_mark(self.settings.bounds, base.counted.usage, admission.node, base.now, enabled)
-        if held is not None:
-            return Would(admission.node, f"not {mark}", f"{held.bound}: {held.why}")
+    def _would(self, admission: Admission, base: Base, state: Optional[NodeState], enabled: Optional[float]) -> Would:
+        device = admission.about.known
+        mark = f"mark {printable(str(admission.about))}" if device else "mark"
+        ask = Ask(admission.node, NodeState(admission.node, "", True) if device else state, Mark(""), REMEDY_OWNER)
+        ruling = rule(ask, self.settings.bounds, base.counted.usage, base.now, enabled)
+        if ruling.effect in (Effect.REFUSED, Effect.FAILED):
+            why = f"{ruling.bound}: {ruling.why}" if ruling.bound else ruling.why
+            return Would(admission.node, f"not {mark}", why)
         base.counted.usage.count_out(admission.node)
         base.counted.usage.begin(BegunAction(base.now, admission.node, MARK))
         return Would(admission.node, mark, admission.faults[0].message)

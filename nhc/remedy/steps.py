@@ -14,14 +14,14 @@ from nhc.core.model import DeviceId, Verdict
 from nhc.core.units import show_number, show_seconds
 from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import MARK, Held
+from nhc.marks.policy.door import NODE, Ask, rule
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Effect, Mark
-from nhc.marks.ports.marks import may_mark
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import NO_REPAIR, REQUEST, UNREPORTED, NodeFault, first_rung, missing, named, next_rung
 from nhc.remedy.last_look import REGISTERED_ANEW, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
-from nhc.remedy.moves import WORK, fresh, go, held_for_all, not_now, stay, still_not_now, wait_for
+from nhc.remedy.moves import FOR_ALL, WORK, fresh, go, held_for_all, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers
 from nhc.remedy.silence import is_silence, powered_off
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Health, Move, Scene
@@ -135,11 +135,13 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
     if settings.mode(MARK) is not Mode.ON:
         return stay(view, scene, "dry-run", "would mark, which is not enabled")
     assert view.node is not None
-    if view.node.hold:
-        return wait_for(view, scene, Held("node", f"left alone: {view.node.hold}"))
-    effect, why = may_mark(view.node, Mark("", owner=REMEDY_OWNER))
-    if effect is Effect.REFUSED:
-        return go(view, EpisodeEvent.MARK_REFUSED, why)
+    for_all = tuple(map(Held, FOR_ALL, (view.breaker, view.shared)))
+    ask = Ask(view.name, view.node, Mark(""), REMEDY_OWNER, for_all)
+    ruling = rule(ask, settings.bounds, scene.usage, scene.now, scene.enabled_at)
+    if ruling.bound == NODE:
+        return wait_for(view, scene, Held(NODE, ruling.why))
+    if ruling.effect is Effect.REFUSED and not ruling.bound:
+        return go(view, EpisodeEvent.MARK_REFUSED, ruling.why)
     if view.node.out_by_us:
         hooks = view.node.mark is not None and view.node.mark.owner == OWNER
         if hooks and first_rung(view.detail.faults) is Rung.ESCALATE:  # a mark of the loop's would outlast the fault
@@ -150,8 +152,11 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
         if not view.collected:
             return stay(view, scene, "evidence", "evidence is being collected before the mark")
         return Move(None, view.detail._replace(evidence=scene.now, waiting="", waiting_since=0.0), "evidence is kept")
-    held = bounds.may_mark(settings.bounds, scene.usage, view.name, scene.now, scene.enabled_at)
-    return wait_for(view, scene, held) if held else go(view, EpisodeEvent.MARK_ALLOWED, _why(view), uid=view.node.uid)
+    if ruling.bound in FOR_ALL:
+        return stay(view, scene, ruling.bound, ruling.why)
+    if ruling.held is not None:
+        return wait_for(view, scene, ruling.held)
+    return go(view, EpisodeEvent.MARK_ALLOWED, _why(view), uid=view.node.uid)
 
 
 def _why(view: EpisodeView) -> str:

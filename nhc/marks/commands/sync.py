@@ -161,6 +161,8 @@ def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation
     if done.unmatched:
         kinds = ", ".join(f"bounds.{kind}" for kind in done.unmatched)
         print(f"{command}: {kinds}: no effect: the adapter shows no node in such a group", file=sys.stderr)
+    for line in done.shared:
+        print(f"{command}: {line}", file=sys.stderr)
     calls = getattr(adapter, "calls", None)
     text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, names)
     click.echo(text, nl=False)

@@ -10,7 +10,20 @@ from __future__ import annotations
 
 from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
-from typing import Callable, Container, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    Callable,
+    Container,
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from nhc.core.limits import Limit, Rate
 from nhc.core.units import show_seconds
@@ -191,6 +204,15 @@ class Usage:
         return len(times) - bisect_right(times, since)
 
 
+def usage_of(states: Sequence[NodeState], out: Iterable[str] = ()) -> Usage:
+    """Nodes in their radii, with these out and nothing begun."""
+    groups = {state.name: radii_of(state) for state in states}
+    usage = Usage(groups, sizes(groups, {state.name for state in states if state.absent}))
+    for node in out:
+        usage.count_out(node)
+    return usage
+
+
 def sizes(groups: Mapping[str, Sequence[Radius]], absent: Container[str] = ()) -> Dict[Radius, int]:
     """How many nodes each radius has, without those that are `absent`; a radius of such nodes alone has none."""
     counts: Dict[Radius, int] = {(FLEET, ""): 0}
@@ -200,10 +222,13 @@ def sizes(groups: Mapping[str, Sequence[Radius]], absent: Container[str] = ()) -
     return counts
 
 
-def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Optional[float]) -> Optional[Held]:
+def may_mark(
+    bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Optional[float], again: bool = False
+) -> Optional[Held]:
     """The bound that keeps a node from being marked now, None where every one has room.
 
-    `enabled_at` is when marking was first enabled on this store, None for never until now.
+    `enabled_at` is when marking was first enabled on this store, None for never until now. `again`: it was marked
+    within the time of a rate, and does not count twice.
     """
     held = never_now(bounds, MARK, node, now) or no_such_kind(bounds, usage)
     if held:
@@ -214,7 +239,7 @@ def may_mark(bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Op
             return Held(
                 "first-run", f"{out} nodes are out and this is the first run: at most {bounds.first_run.show()}"
             )
-    return room(bounds, usage, node) or rate(bounds, usage, node, (MARK,), now)
+    return room(bounds, usage, node) or (None if again else rate(bounds, usage, node, (MARK,), now))
 
 
 def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) -> Optional[Held]:
@@ -222,7 +247,7 @@ def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) 
     return (
         never_now(bounds, rung.value, node, now)
         or no_such_kind(bounds, usage)
-        or _full(usage, node, "repairing", bounds.repairing, usage.repairing)
+        or _held(_full(usage, node, bounds.repairing, usage.repairing), "repairing", "under repair")
         or rate(bounds, usage, node, (rung.value, "repair"), now)
     )
 
@@ -263,19 +288,42 @@ def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:
 
 def room(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
     """The bound on the nodes out that has no room for one more, None where each has."""
-    return _full(usage, node, "out", bounds.out, usage.out)
+    return _held(full_radius(bounds, usage, node), "out", "out")
+
+
+class FullRadius(NamedTuple):
+    """A radius that has no room: how many of its nodes are out (or under repair), of how many, and the limit."""
+
+    radius: Radius
+    count: int
+    size: int
+    limit: Limit
+
+    def has(self, state: NodeState) -> bool:
+        """Whether a node is in it."""
+        return self.radius[0] == FLEET or self.radius in radii_of(state)
+
+
+def full_radius(bounds: Bounds, usage: Usage, node: str) -> Optional[FullRadius]:
+    """The first radius of a node in which as many nodes are out as may be, None where each has room."""
+    return _full(usage, node, bounds.out, usage.out)
 
 
 def _full(
-    usage: Usage, node: str, name: str, limit_of: Callable[[Radius], Optional[Limit]], counts: Mapping[Radius, int]
-) -> Optional[Held]:
-    """The first radius of a node in which as many nodes are out, or under repair, as may be."""
+    usage: Usage, node: str, limit_of: Callable[[Radius], Optional[Limit]], counts: Mapping[Radius, int]
+) -> Optional[FullRadius]:
     for radius in usage.radii(node):
         limit, count, size = limit_of(radius), counts.get(radius, 0), usage.size(radius)
         if limit is not None and count >= limit.of(size):
-            what = f"{count} of {size} nodes {_where(radius)} are {'out' if name == 'out' else 'under repair'}"
-            return Held(f"{radius[0]}.{name}", f"{what}, at most {limit.show()}")
+            return FullRadius(radius, count, size, limit)
     return None
+
+
+def _held(full: Optional[FullRadius], name: str, what: str) -> Optional[Held]:
+    if full is None:
+        return None
+    nodes = f"{full.count} of {full.size} nodes {_where(full.radius)} are {what}"
+    return Held(f"{full.radius[0]}.{name}", f"{nodes}, at most {full.limit.show()}")
 
 
 def rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:

@@ -1,21 +1,21 @@
 """Decide what to do to a fleet: reports and the nodes' states in, operations out. Pure: it reads no clock and no file.
 
-Every automatic action passes the bounds (`nhc.marks.policy.bounds`): how many nodes may be out at once, in the fleet,
-in each
-partition and rack, and how many operations of a kind within a time, counted from what the scheduler says now and from
-the history that the ledger kept. What does not pass is listed with the reason, never dropped.
+Every automatic action passes the door (`nhc.marks.policy.door`), within the bounds: how many nodes may be out at once,
+in the fleet, in each partition and rack, and how many operations of a kind within a time, counted from what the
+scheduler says now and from the history that the ledger kept. What does not pass is listed with the reason.
 """
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from nhc.core.limits import Limit
-from nhc.core.model import Action, Report, Verdict
+from nhc.core.model import Action, Report
 from nhc.marks.policy import bounds as bounding
-from nhc.marks.policy.bounds import FLEET, BegunAction, Bounds, RadiusBounds, Usage
-from nhc.marks.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
-from nhc.marks.ports.marks import healthy, mark_of, may_change, may_clear, may_mark, out_by_nhc
+from nhc.marks.policy import door
+from nhc.marks.policy.bounds import FLEET, BegunAction, Bounds, Held, RadiusBounds
+from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.marks.ports.marks import healthy, in_place_of, mark_of, may_change, out_by_nhc
 
 HOUR = 3600.0
 
@@ -26,6 +26,25 @@ class Past(NamedTuple):
     when: float
     node: str
     operation: Operation
+
+
+class KeepsHistory(Protocol):
+    """The memory that rates and repeated repairs are counted from: a file (`nhc.marks.policy.ledger.Ledger`), or the
+    ConfigMap of a cluster. One at a time writes it.
+    """
+
+    def history(self, since: float) -> List[Past]:
+        """The operations that were begun since then (Unix time), without those that turned out not to be needed."""
+
+    def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
+        """Write down what is about to be done, before it is. Raises where it cannot be: then nothing may be done."""
+
+    def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
+        """How it ended. What was refused, or was so already, has spent nothing; what failed has."""
+
+
+SPENT_NOTHING = (Effect.REFUSED, Effect.UNCHANGED)
+"""What an operation ends with that is not counted."""
 
 
 class Policy(NamedTuple):
@@ -86,55 +105,72 @@ class Decision(NamedTuple):
 
 
 def history_needed(policy: Policy) -> float:
-    """How many seconds of history `decide` looks back on."""
+    """How many seconds of history `reconcile` looks back on."""
     times = (seconds for operation in Operation for seconds in policy.windows(operation))
     return max([policy.cooldown, policy.bounds.window, *times])
 
 
-def decide(
+def reconcile(
     reports: Mapping[str, Report],
     states: Sequence[NodeState],
     policy: Policy,
     history: Iterable[Past] = (),
     now: float = 0.0,
 ) -> Decision:
-    """The operations that the reports call for and the policy allows, clearing first, then marking, then repairs.
+    """The operations that the reports call for and the door (`nhc.marks.policy.door`) lets through: clearing first,
+    then marking, then repairs.
 
-    `states` are all nodes of the fleet, not only those with a report: shares are counted on them. A node
-    whose report is UNKNOWN, or too old, is left as it is.
+    `states` are all nodes of the fleet, with what is marked, not only those with a report: shares are counted on them.
+    `history` is what was begun (`Ledger`). A node whose report is UNKNOWN, or does not count, is left as it is.
     """
     known = {state.name: state for state in states}
     run = _Deciding(policy, states, list(history), now)
     marks: Dict[str, Tuple[Mark, int]] = {}
+    doubts: Dict[str, List[Held]] = {}
     for node in sorted(reports):
-        report, state = reports[node], known.get(node)
-        protected = bounding.protected(policy.bounds, node)
-        if protected:
-            run.withhold(node, Operation.MARK, protected.why, report.verdict is Verdict.CRIT)
-        elif not 0 <= now - report.started <= policy.max_age:
-            run.withhold(node, Operation.MARK, _age(now - report.started, policy.max_age), True)
+        report, state, mark = reports[node], known.get(node), mark_of(reports[node])
+        doubts[node] = door.report_doubts(report, state, now, policy.max_age)
+        if mark is not None:
+            marks[node] = (mark, len(report.failures()))
+        elif doubts[node]:
+            run.withhold(node, Operation.MARK, doubts[node][0].why)
         elif healthy(report):
             run.consider_clear(node, state)
-        else:
-            mark = mark_of(report)
-            if mark is not None:
-                marks[node] = (mark, len(report.failures()))
     # The nodes with most failures go first, where there is not room for all.
     for node in sorted(marks, key=lambda name: (-marks[name][1], name)):
-        run.consider_mark(node, known.get(node), marks[node][0])
+        run.consider_mark(node, known.get(node), marks[node][0], doubts[node])
     for node in sorted(marks):
-        run.consider_repair(node, known.get(node), marks[node][0])
+        if not doubts[node] and bounding.protected(policy.bounds, node) is None:
+            run.consider_repair(node, known.get(node), marks[node][0])
     return Decision(tuple(run.operations), tuple(run.withheld))
+
+
+def shared_faults(reports: Mapping[str, Report], decision: Decision, fleet: int) -> Tuple[str, ...]:
+    """A line for each check that fails alike on nodes of which several are not marked: one cause, most likely, and no
+    fault of theirs. `fleet` is how many nodes there are.
+    """
+    denied = {withheld.node for withheld in decision.withheld if withheld.operation is Operation.MARK}
+    alike: Dict[Tuple[str, ...], List[str]] = {}
+    for node, report in reports.items():
+        mark = mark_of(report)
+        if mark is not None:
+            alike.setdefault(tuple(mark.cause.split("|")[:2]), []).append(node)
+    return tuple(
+        f"{': '.join(filter(None, cause))}: the same on {len(nodes)} of {fleet} nodes, {count} of them not marked: "
+        "look for a common cause"
+        for cause, nodes in sorted(alike.items())
+        if (count := len(denied.intersection(nodes))) > 1
+    )
 
 
 def unmatched(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
     """The kinds of radii that the policy bounds and that none of the nodes is in: such a bound holds nothing here."""
-    return tuple(policy.bounds.unmatched(_unused(states).sizes))
+    return tuple(policy.bounds.unmatched(bounding.usage_of(states).sizes))
 
 
 def without_effect(policy: Policy, states: Sequence[NodeState]) -> List[str]:
     """The bounds of the policy that hold nothing here, since no node is in such a group; a line each."""
-    sizes = _unused(states).sizes
+    sizes = bounding.usage_of(states).sizes
     kinds = ", ".join(sorted({kind for kind, _name in sizes} - {FLEET})) or "none"
     lines = [
         f"bounds.{kind}: no effect: no node is in such a group: the nodes' groups are of these kinds: {kinds}"
@@ -144,30 +180,20 @@ def without_effect(policy: Policy, states: Sequence[NodeState]) -> List[str]:
     return lines + [f"the bound on {name} holds for nothing: no node is in such a group" for name in named]
 
 
-def _unused(states: Sequence[NodeState]) -> Usage:
-    """The nodes in their radii, with nothing out and nothing begun."""
-    groups = {state.name: bounding.radii_of(state) for state in states}
-    return Usage(groups, bounding.sizes(groups, {state.name for state in states if state.absent}))
-
-
-def _age(age: float, limit: float) -> str:
-    if age < 0:
-        return f"its report is from {-age:.0f} s in the future: check the node's clock"
-    return f"its report is {age:.0f} s old; at most {limit:.0f} s count"
-
-
 class _Deciding:
     """What is out, and what was spent, while a decision is made."""
 
     def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[Past], now: float) -> None:
         self.policy, self.now = policy, now
+        # What holds nothing here is said (`without_effect`), and keeps nothing from being done.
+        self.bounds = policy.bounds._replace(asked=frozenset())
         self.repaired: Dict[str, List[Past]] = {}
         for past in history:
             if past.operation in (Operation.REBOOT, Operation.REPLACE):
                 self.repaired.setdefault(past.node, []).append(past)
         self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
-        self.usage = _unused(states)
+        self.usage = bounding.usage_of(states)
         for state in states:
             if self.counted(state):
                 self.usage.count_out(state.name)
@@ -197,39 +223,32 @@ class _Deciding:
             self.spent[operation].add(node)
             self.usage.begin(BegunAction(self.now, node, operation.value))
 
+    def ask(self, ask: door.Ask, operation: Operation) -> bool:
+        """Whether the door lets an operation through; what it does not is listed, unless it is so already."""
+        ask = ask._replace(again=ask.node in self.spent[operation])
+        ruling = door.rule(ask, self.bounds, self.usage, self.now)
+        if not ruling.may:
+            self.withhold(ask.node, operation, ruling.why, ruling.effect is not Effect.UNCHANGED)
+        return ruling.may
+
     def consider_clear(self, node: str, state: Optional[NodeState]) -> None:
-        effect, why = may_clear(state)
-        if effect is not Effect.CHANGED or state is None or state.mark is None:
-            self.withhold(node, Operation.CLEAR, why, effect is not Effect.UNCHANGED)
+        since = state.mark.since if state is not None and state.mark is not None else None
+        early = since is not None and self.now - since < self.policy.healthy_for
+        kept = f"marked {self.now - (since or 0.0):.0f} s ago, kept {self.policy.healthy_for:.0f} s" if early else ""
+        if not self.ask(door.Ask(node, state, held=(Held("healthy-for", kept),)), Operation.CLEAR):
             return
-        since = state.mark.since
-        if since is not None and self.now - since < self.policy.healthy_for:
-            self.withhold(
-                node, Operation.CLEAR, f"marked {self.now - since:.0f} s ago, kept {self.policy.healthy_for:.0f} s"
-            )
-            return
-        over = self.over(node, Operation.CLEAR)
-        if over:
-            self.withhold(node, Operation.CLEAR, over)
-            return
+        assert state is not None
+        assert state.mark is not None
         self.spend(node, Operation.CLEAR)
         self.operations.append(PlannedOperation(node, Operation.CLEAR, f"healthy again; was: {state.mark.why}"))
         if self.counted(state):
             self.usage.count_out(node, -1)
 
-    def consider_mark(self, node: str, state: Optional[NodeState], mark: Mark) -> None:
-        if state is not None and state.mark is not None and state.mark.ours and not state.available:
-            mark = mark._replace(since=state.mark.since)  # out since then, whatever the newest reason is
-        effect, why = may_mark(state, mark)
-        if effect is not Effect.CHANGED or state is None:
-            self.withhold(node, Operation.MARK, why, effect is not Effect.UNCHANGED)
+    def consider_mark(self, node: str, state: Optional[NodeState], mark: Mark, doubts: Sequence[Held]) -> None:
+        mark = in_place_of(state, mark) if state is not None else mark
+        if not self.ask(door.Ask(node, state, mark, doubts=doubts), Operation.MARK):
             return
-        if state.available:
-            full = bounding.room(self.policy.bounds, self.usage, node)
-            over = full.why if full else self.over(node, Operation.MARK)
-            if over:
-                self.withhold(node, Operation.MARK, over)
-                return
+        if state is not None and state.available:
             self.spend(node, Operation.MARK)
             self.usage.count_out(node)
         self.operations.append(PlannedOperation(node, Operation.MARK, mark.why, mark))

@@ -14,8 +14,8 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
 from nhc.core.model import printable
 from nhc.core.system import whole_file
-from nhc.marks.policy.decide import Past
-from nhc.marks.ports.adapter import Applied, Effect, Operation, PlannedOperation
+from nhc.marks.policy.decide import SPENT_NOTHING, Past
+from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
 
 DIRECTORY = "/var/lib/nhc"
 KEEP = 90 * 86400.0
@@ -109,7 +109,7 @@ class Ledger:
             if entry.effect == BEGUN:
                 standing.setdefault((entry.node, operation), []).append(len(begun))
                 begun.append(Past(entry.when, entry.node, operation))
-            elif entry.effect in (Effect.REFUSED.value, Effect.UNCHANGED.value):
+            elif entry.effect in [effect.value for effect in SPENT_NOTHING]:
                 numbers = standing.get((entry.node, operation))
                 if numbers:
                     begun[numbers.pop()] = None

@@ -15,7 +15,7 @@ from nhc.core.matching.node_names import Names
 from nhc.core.model import Report
 from nhc.core.render.json import from_dict, loads
 from nhc.core.system.bounded_read import cause
-from nhc.marks.policy.decide import Decision, Policy, decide, history_needed, unmatched
+from nhc.marks.policy.decide import Decision, Policy, history_needed, reconcile, shared_faults, unmatched
 from nhc.marks.policy.ledger import Ledger
 from nhc.marks.ports.adapter import (
     AdapterError,
@@ -37,14 +37,15 @@ class BadReports(ValueError):
 
 
 class SyncResult(NamedTuple):
-    """One run: what was decided, and, where it was carried out, what became of it;
-    `nhc.marks.policy.decide.unmatched`.
+    """One run: what was decided, and, where it was carried out, what became of it; `unmatched` and `shared_faults` of
+    `nhc.marks.policy.decide`.
     """
 
     decision: Decision
     applied: Tuple[Tuple[Operation, Applied], ...] = ()
     dry_run: bool = True
     unmatched: Tuple[str, ...] = ()
+    shared: Tuple[str, ...] = ()
 
     @property
     def failed(self) -> List[Tuple[Operation, Applied]]:
@@ -196,7 +197,7 @@ def plan(
     """Decide, without doing anything. Raises AdapterError, LedgerError."""
     states = adapter.nodes()
     history = ledger.history(now - history_needed(policy))
-    return decide(by_node(reports, (state.name for state in states)), states, policy, history, now), states
+    return reconcile(by_node(reports, (state.name for state in states)), states, policy, history, now), states
 
 
 def sync(
@@ -216,7 +217,7 @@ def sync(
     """
     if not apply:
         decision, states = plan(adapter, reports, policy, ledger, clock())
-        return SyncResult(decision, unmatched=unmatched(policy, states))
+        return SyncResult(decision, (), True, unmatched(policy, states), _shared(reports, decision, states))
     with ledger:
         decision, states = plan(adapter, reports, policy, ledger, clock())
         ledger.begin(decision.operations, clock())
@@ -237,8 +238,13 @@ def sync(
             ledger.end(operation, (applied for (kind, _node), applied in done.items() if kind is operation), clock())
     return SyncResult(
         decision, tuple((operation, applied) for (operation, _node), applied in done.items()),
-        dry_run=False, unmatched=unmatched(policy, states),
+        dry_run=False, unmatched=unmatched(policy, states), shared=_shared(reports, decision, states),
     )  # fmt: skip
+
+
+def _shared(reports: Sequence[Report], decision: Decision, states: Sequence[NodeState]) -> Tuple[str, ...]:
+    newest = by_node(reports, (state.name for state in states))
+    return shared_faults(newest, decision, sum(not state.absent for state in states))
 
 
 def _carry_out(

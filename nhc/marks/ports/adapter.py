@@ -98,7 +98,9 @@ class NodeState(NamedTuple):
     out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself. `undone`
     names the one part of our mark that somebody has undone (its cordon, its taint), which need not be a person's
     decision; "" where it is whole, or no part is left.
-    `rebooting` says that its scheduler has it rebooted and waits for it to register.
+    `rebooting` says that its scheduler has it rebooted and waits for it to register. `booted` is when the boot began
+    that it has registered in (Unix time, right to a few seconds), 0.0 where that is not known, and `boot_id` the
+    kernel's name of that boot, "" where the other side keeps none.
     """
 
     name: str
@@ -116,6 +118,8 @@ class NodeState(NamedTuple):
     returns: bool = False
     undone: str = ""
     rebooting: bool = False
+    booted: float = 0.0
+    boot_id: str = ""
 
     @property
     def out_by_us(self) -> bool:

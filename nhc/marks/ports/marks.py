@@ -113,7 +113,7 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
     if state.hold:
-        return Effect.REFUSED, f"left alone: {state.hold}"
+        return Effect.REFUSED, left_alone(state)
     if state.available:
         note = state.mark.why if state.mark and not state.mark.ours else ""
         return Effect.CHANGED, f"replaces the note {note!r}" if note else ""
@@ -127,6 +127,17 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     if same_cause(state.mark, mark):
         return Effect.UNCHANGED, "already so"
     return Effect.CHANGED, "reason refreshed"
+
+
+def in_place_of(state: NodeState, mark: Mark) -> Mark:
+    """`mark` as it is set on a node: one that takes the place of a mark of ours is from then on, whatever the newest
+    reason is, and has its class where its own cause says none (a person's request, a mark that was set by hand).
+    """
+    standing = state.mark
+    if standing is None or not standing.ours or (state.available and not state.undone):
+        return mark
+    kind = mark.kind or class_of(mark.cause) or standing.kind
+    return mark._replace(since=standing.since or mark.since, kind=kind)
 
 
 def unheard(state: NodeState) -> bool:
@@ -144,8 +155,13 @@ def may_clear(state: Optional[NodeState], owner: str = OWNER) -> Tuple[Effect, s
         by = state.mark.owner or "somebody else" if state.mark else "somebody else, with no reason given"
         return Effect.REFUSED, f"{state.shown} by {by}{f': {printable(state.mark.why, 120)}' if state.mark else ''}"
     if state.hold:
-        return Effect.REFUSED, f"left alone: {state.hold}"
+        return Effect.REFUSED, left_alone(state)
     return Effect.CHANGED, ""
+
+
+def left_alone(state: NodeState) -> str:
+    """Why nothing may be done to a node that is on hold."""
+    return f"left alone: {state.hold}"
 
 
 def clears_later(state: Optional[NodeState]) -> str:

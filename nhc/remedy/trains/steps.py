@@ -9,8 +9,9 @@ from typing import Callable, Dict, NamedTuple, Optional
 from nhc.core.model import Verdict
 from nhc.core.units import show_number, show_seconds
 from nhc.marks.policy import bounds
-from nhc.marks.ports.adapter import Effect, Mark
-from nhc.marks.ports.marks import may_mark
+from nhc.marks.policy.bounds import Held
+from nhc.marks.policy.door import NODE, Ask, Ruling, rule
+from nhc.marks.ports.adapter import Mark
 from nhc.remedy import after_repair, steps
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, held_for_all, outlasted, stay, still_not_now
@@ -85,7 +86,10 @@ def _planned(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
         return Move(None, view.detail, train.turn.why, bound="turn")
     if not view.nodes_known:
         return stay(view, scene, "cluster", "the cluster cannot be asked about its nodes")
-    unfit = _unfit(view, scene)
+    for_all = (Held("hold", view.held), Held("breaker", view.breaker))
+    ask = Ask(view.name, view.node, Mark(""), held=for_all)
+    ruling = rule(ask, scene.settings.bounds, scene.usage, scene.now, ENABLED)
+    unfit = _unfit(view, scene, ruling)
     if unfit:
         return go(view, EpisodeEvent.SKIP, unfit)
     assert view.node is not None
@@ -95,14 +99,8 @@ def _planned(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
         return _later(view, scene, "not-now", ability.why)
     if ability.why:
         return go(view, EpisodeEvent.SKIP, ability.why)
-    left_alone = f"left alone: {view.node.hold}" if view.node.hold else ""
-    for bound, why in (("node", left_alone), ("hold", view.held), ("breaker", view.breaker)):
-        if why:
-            return _later(view, scene, bound, why)
     # Where the work itself may not begin now, a node is not taken out to wait for it.
-    held = bounds.may_mark(scene.settings.bounds, scene.usage, view.name, scene.now, ENABLED) or bounds.may_repair(
-        scene.settings.bounds, scene.usage, view.name, view.work.rung, scene.now
-    )
+    held = ruling.held or bounds.may_repair(scene.settings.bounds, scene.usage, view.name, view.work.rung, scene.now)
     if held is not None:
         return _later(view, scene, held.bound, held.why)
     why = f"train {train.plan.name}: {train.plan.why}"
@@ -116,15 +114,14 @@ def _later(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
     return stay(view, scene, bound, why)
 
 
-def _unfit(view: EpisodeView, scene: Scene) -> str:
-    """Why a node is no matter for a train now, "" where it is."""
+def _unfit(view: EpisodeView, scene: Scene, ruling: Ruling) -> str:
+    """Why a node is no matter for a train now, "" where it is, or may be later."""
     if view.node is None:
         return "the cluster does not know it any more"
     if view.repairing:
         return f"episode {view.repairing} repairs it"
-    effect, why = may_mark(view.node, Mark(""))
-    if effect is not Effect.CHANGED or not view.node.available:
-        return f"it is out of service: {why or view.node.shown}"
+    if not view.node.available or (not ruling.may and ruling.bound in ("", NODE)):
+        return f"it is out of service: {ruling.why or view.node.shown}"
     if _faulty(view, scene):
         return "it is faulty: the remedy loop's, not a train's"
     if not fresh(view.health, scene):

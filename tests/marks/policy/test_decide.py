@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from nhc.core.limits import Limit, Rate
 from nhc.core.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
 from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, RadiusBounds, Timed
-from nhc.marks.policy.decide import Past, Policy, decide
+from nhc.marks.policy.decide import Past, Policy, reconcile, shared_faults
 from nhc.marks.policy.hours import read_hours
 from nhc.marks.ports.adapter import Mark, NodeState, Operation
 
@@ -48,7 +48,7 @@ def rated(policy=FREELY, **rates):
 
 
 def run(reports, states, policy=FREELY, history=()):
-    return decide({r.host: r for r in reports}, states, policy, history, NOW)
+    return reconcile({r.host: r for r in reports}, states, policy, history, NOW)
 
 
 def test_a_sick_node_is_marked_with_its_first_failure_and_the_most_drastic_repair():
@@ -102,6 +102,15 @@ def test_nodes_behind_a_gate_count_like_marked_ones():
     decision = run([sick("n0")], [*nodes(9), gated], Policy().with_ceiling(Limit(nodes=1)))
     assert decision.operations == ()
     assert decision.withheld[0].why == "1 of 10 nodes in the fleet are out, at most 1"
+
+
+def test_one_line_tells_of_a_fault_that_nodes_share_and_are_not_marked_for():
+    reports = {f"n{number}": sick(f"n{number}") for number in range(8)}
+    reports["n9"] = report("n9", crit("Other", "bad"))
+    decision = reconcile(reports, nodes(24), Policy().with_ceiling(Limit(nodes=2)), (), NOW)
+    (line,) = shared_faults(reports, decision, 24)
+    assert line.startswith("check_x: X: the same on 8 of 24 nodes, 6 of them not marked")
+    assert shared_faults(reports, reconcile(reports, nodes(24), FREELY, (), NOW), 24) == ()
 
 
 def test_what_is_put_back_makes_room():

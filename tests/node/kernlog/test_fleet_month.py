@@ -6,7 +6,7 @@ import pytest
 
 from nhc.core.model import CheckResult, Report, Verdict, ok
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.marks.policy.decide import Policy, decide
+from nhc.marks.policy.decide import Policy, reconcile
 from nhc.marks.ports.adapter import NodeState, Operation
 from nhc.node.checks.kmsg import beside, outcome
 from nhc.node.kernlog.findings import current, enter_boot
@@ -68,7 +68,7 @@ class Fleet:
             return
         name = self.states[node].name
         results = tuple(CheckResult("check_kmsg", one) for one in outcomes or [ok("no fault that stands")])
-        decision = decide({name: Report(name, "b", now, 0.1, results)}, self.states, Policy(), (), now)
+        decision = reconcile({name: Report(name, "b", now, 0.1, results)}, self.states, Policy(), (), now)
         for planned in decision.operations:
             self.states[node] = NodeState(name, "drain", False, mark=planned.mark) if planned.mark else NodeState(
                 name, "idle", True)  # fmt: skip

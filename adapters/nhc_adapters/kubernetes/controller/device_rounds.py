@@ -11,15 +11,15 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
+from nhc.core.matching.node_ranges import fold
 from nhc.core.model import DeviceId, Report, Verdict
-from nhc.marks.policy.decide import Decision, Policy, Withheld, decide
+from nhc.marks.policy.decide import Decision, KeepsHistory, Policy, Withheld, history_needed, reconcile
 from nhc.marks.policy.devices import DeviceFault
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.marks import most_drastic
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
-from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.devices.eviction import Evictions, ours
 from nhc_adapters.kubernetes.devices.names import follow_names
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name
@@ -45,12 +45,17 @@ def note_withheld(
     withheld: Sequence[Withheld], before: Mapping[Tuple[str, Operation], str], log: Callable[[str], None],
     retry: Callable[[str, float], None], when: float,
 ) -> Dict[Tuple[str, Operation], str]:  # fmt: skip
-    """What is withheld now, with the reason. What was not `before` is logged; each node is looked at again then."""
+    """What is withheld now, with the reason. What was not `before` is logged, a line for all units of one reason; each
+    node is looked at again then.
+    """
     reasons = {(unit, operation): why for unit, operation, why in withheld}
+    new: Dict[Tuple[Operation, str], List[str]] = {}
     for (unit, operation), why in reasons.items():
         if (unit, operation) not in before:
-            log(f"{unit}: {operation.value} withheld: {why}")
+            new.setdefault((operation, why), []).append(unit)
         retry(node_of(unit), when)
+    for (operation, why), units in new.items():
+        log(f"{fold(units)}: {operation.value} withheld{f' on {len(units)}' if len(units) > 1 else ''}: {why}")
     return reasons
 
 
@@ -91,7 +96,7 @@ class DeviceRounds:
     settings: DeviceRuleSettings
     view: DeviceView
     client: Client
-    ledger: ClusterLedger
+    ledger: KeepsHistory
     objects: Mapping[str, Node]
     policy: Policy
     allowed: Callable[[], bool]
@@ -190,8 +195,8 @@ class DeviceRounds:
             operations, lambda planned: (planned.operation, self._carry_out(units[planned.node], planned))
         )
         for operation, result in applied:
+            self.ledger.end(operation, [result], now)
             if result.effect is Effect.FAILED:
-                self.ledger.undo(result.node, operation)
                 self.retry(node_of(result.node), self.clock() + AFTER_FAILURE)
             elif operation is Operation.CLEAR:  # there is room for what was withheld
                 for name, _operation in self.withheld:
@@ -229,7 +234,8 @@ class DeviceRounds:
         policy = self.policy._replace(repairs=frozenset(), bounds=bounds)
         decision = Decision((), ())
         if reports:  # a driver's contradiction alone may stand for weeks
-            decision = decide(reports, self.fleet(everyone, states), policy, self.ledger.history(), now)
+            history = self.ledger.history(now - history_needed(policy))
+            decision = reconcile(reports, self.fleet(everyone, states), policy, history, now)
         # The bounds count what they are given, and call it nodes.
         withheld = [denied._replace(why=denied.why.replace(" nodes ", " devices ")) for denied in decision.withheld]
         contradicted = [

@@ -10,8 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
-from nhc.marks.policy.decide import Past, Policy, history_needed
-from nhc.marks.ports.adapter import Operation, PlannedOperation
+from nhc.marks.policy.decide import SPENT_NOTHING, Past, Policy, history_needed
+from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 
 NAME = "nhc-ledger"
@@ -40,8 +40,8 @@ class ClusterLedger:
         self._past = _read((item.get("data") or {}).get(KEY, ""))
         self._version = str(item.get("metadata", {}).get("resourceVersion", ""))
 
-    def history(self) -> List[Past]:
-        return list(self._past)
+    def history(self, since: float = 0.0) -> List[Past]:
+        return [past for past in self._past if past.when >= since]
 
     def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, before it is. Raises AdapterError: then nothing may be done."""
@@ -53,8 +53,14 @@ class ClusterLedger:
         kept = [past for past in self._past if past.when >= horizon] + new
         self._save(kept[-LIMIT:])
 
-    def undo(self, node: str, operation: Operation) -> None:
-        """Forget the latest of an operation that turned out not to be needed. Kept in memory until the next `begin`."""
+    def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
+        """Forget what turned out not to be needed. Kept in memory until the next `begin`."""
+        del now
+        for result in applied:
+            if result.effect in SPENT_NOTHING:
+                self._forget(result.node, operation)
+
+    def _forget(self, node: str, operation: Operation) -> None:
         for place in range(len(self._past) - 1, -1, -1):
             if (self._past[place].node, self._past[place].operation) == (node, operation):
                 del self._past[place]

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import Verdict
-from nhc.marks.policy.decide import Decision, decide, without_effect
+from nhc.marks.policy.decide import Decision, history_needed, reconcile, without_effect
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
@@ -207,7 +207,7 @@ class Fleet:
             states = [self._counted(state) for state in states]
         if policy.repairs:
             states = self._with_work(states)
-        return decide(reports, states, policy, self.ledger.history(), now)
+        return reconcile(reports, states, policy, self.ledger.history(now - history_needed(policy)), now)
 
     def _counted(self, state: NodeState) -> NodeState:
         """With `count-all`, a node that is not Ready takes no work either; one that we are to mark still may be."""
@@ -271,11 +271,11 @@ class Fleet:
                 self.log(f"lost the lease: {len(operations) - begin} x {operation.value} left undone")
                 self._later(planned.node for planned in operations[begin:])
                 break
-            for result in self._act(operation, part):
+            applied = self._act(operation, part)
+            self.ledger.end(operation, applied, self.clock())
+            for result in applied:
                 done.append((operation, result))
-                if result.effect in (Effect.REFUSED, Effect.UNCHANGED):
-                    self.ledger.undo(result.node, operation)
-                elif result.effect is Effect.FAILED:
+                if result.effect is Effect.FAILED:
                     self.retry(result.node, self.clock() + 5.0)
         return done
 

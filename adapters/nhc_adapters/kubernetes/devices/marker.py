@@ -10,7 +10,7 @@ from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequ
 
 from nhc.core.model import DeviceId
 from nhc.marks.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
-from nhc.marks.ports.marks import mark_text, may_clear, may_mark
+from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.names import follow_names
@@ -96,8 +96,7 @@ class DeviceMarker:
         if rules and state.available and all(rule.reason == label_value(_reason(mark)) for rule in rules):
             by = f"a person released it from {mark.cause or mark.why} {rules[0].released}"
             return Applied(node, Effect.FAILED, f"left alone until this has ended: {by}")
-        if state.mark is not None and state.mark.ours:
-            wanted = wanted._replace(since=state.mark.since)  # out since then, whatever the reason is now
+        wanted = in_place_of(state, wanted)
         effect, why = may_mark(state, wanted)
         missing = {rule_name(name) for name in known.names} - {rule.name for rule in rules if rule.out}
         if effect is Effect.CHANGED or (effect is Effect.UNCHANGED and missing):

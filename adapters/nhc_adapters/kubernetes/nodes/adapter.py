@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
-from nhc.marks.ports.marks import may_clear, may_mark
+from nhc.marks.ports.marks import in_place_of, may_clear, may_mark
 from nhc.marks.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
@@ -148,8 +148,7 @@ class Kubernetes:
             _compare((objects or {}).get(name), node)
             state, wanted = self.state(node), marks[name]._replace(owner=self.owner)
             again = bool(state.undone) and (self.owner == REMEDY_OWNER or in_repair(node))
-            if state.mark is not None and state.mark.ours and (again or not state.available):
-                wanted = wanted._replace(since=state.mark.since)  # out since then, whatever the reason is now
+            wanted = in_place_of(state, wanted)
             effect, why = may_mark(state, wanted)
             if effect is Effect.UNCHANGED and again:
                 effect = Effect.CHANGED

@@ -1,0 +1,126 @@
+"""The one door: whoever wants to take a node out of service, or to put one back, asks here. Pure.
+
+Hooks, syncs, sweeps, the controller, the remedy loop and trains differ in where reports come from and in who marks.
+They ask the same in the same order: whose is the node (a person's, another tool's, on hold)? does something hold all
+nodes like it (the open breaker, a cause that nodes share, the first minutes of a boot)? is there room in the bounds?
+does what is known of it count (the newest, of this boot, of this machine)?
+
+`nhc.marks.policy.decide.reconcile` asks for all nodes of a round by their reports.
+"""
+
+from __future__ import annotations
+
+from typing import List, NamedTuple, Optional, Sequence
+
+from nhc.core.model import Report
+from nhc.marks.policy import bounds as bounding
+from nhc.marks.policy.bounds import Bounds, FullRadius, Held, Usage
+from nhc.marks.ports.adapter import OWNER, Effect, Mark, NodeState, Operation
+from nhc.marks.ports.marks import left_alone, may_clear, may_mark, out_by_nhc
+
+CLEAR = Operation.CLEAR.value
+
+ALWAYS = float("-inf")
+"""Since when marking counts as enabled where the first day has no bound of its own."""
+
+WAVERS = 5.0
+"""Seconds by which a scheduler may be wrong about when a boot began: it computes that from an uptime."""
+
+
+class Ask(NamedTuple):
+    """What is asked for one node. `state` is what its scheduler says of it now, None where it does not know it.
+
+    `mark` is to be set; None: the node is to be put back. `held` are what holds it, whatever room there is: the first
+    that says why counts. `doubts` are why what is known of it does not count. `again`: the same operation was begun on
+    it within the time of a rate, and does not count twice.
+    """
+
+    node: str
+    state: Optional[NodeState]
+    mark: Optional[Mark] = None
+    owner: str = OWNER
+    held: Sequence[Held] = ()
+    doubts: Sequence[Held] = ()
+    again: bool = False
+
+
+class Ruling(NamedTuple):
+    """CHANGED: do it. UNCHANGED: it is so already. REFUSED: not ours to change, or, with a `bound`, not now. FAILED:
+    the scheduler does not know the node. `why` is one line for a person.
+    """
+
+    effect: Effect
+    why: str = ""
+    bound: str = ""
+
+    @property
+    def may(self) -> bool:
+        """Whether to do it."""
+        return self.effect is Effect.CHANGED
+
+    @property
+    def held(self) -> Optional[Held]:
+        """What keeps it from being done now, None where it is never ours, or may be done."""
+        return Held(self.bound, self.why) if self.bound else None
+
+
+NODE = "node"
+"""The bound of a node that nobody is to touch now: it is on hold, it reboots."""
+
+
+def rule(ask: Ask, bounds: Bounds, usage: Usage, now: float, enabled_at: Optional[float] = ALWAYS) -> Ruling:
+    """Whether what is asked may be done now. Counts nothing: who does it counts it in `usage`.
+
+    `enabled_at`: since when marking is enabled here (None: never until now), for the bound of the first day.
+    """
+    ruling = _whose(ask)
+    if not ruling.may or ask.state is None:
+        return ruling
+    held = bounding.protected(bounds, ask.node) or _first(ask.held)
+    if held is None and ask.mark is None:
+        held = bounding.never_now(bounds, CLEAR, ask.node, now)
+        held = held or (None if ask.again else bounding.rate(bounds, usage, ask.node, (CLEAR,), now))
+    elif held is None and not ask.state.out_by_us:  # one that is out by us already only gets another reason
+        held = bounding.may_mark(bounds, usage, ask.node, now, enabled_at, ask.again)
+    held = held or _first(ask.doubts)
+    return Ruling(Effect.REFUSED, held.why, held.bound) if held is not None else ruling
+
+
+def _whose(ask: Ask) -> Ruling:
+    state, mark = ask.state, ask.mark
+    effect, why = may_clear(state, ask.owner) if mark is None else may_mark(state, mark._replace(owner=ask.owner))
+    on_hold = state is not None and bool(state.hold) and why == left_alone(state)
+    return Ruling(effect, why, NODE if on_hold else "")
+
+
+def _first(held: Sequence[Held]) -> Optional[Held]:
+    return next((each for each in held if each.why), None)
+
+
+def report_doubts(report: Report, state: Optional[NodeState], now: float, max_age: float) -> List[Held]:
+    """Why a report does not count for its node now: it is too old, from ahead of our clock, or of a boot that ended."""
+    age = now - report.started
+    why = ""
+    if age < 0:
+        why = f"its report is from {-age:.0f} s in the future: check the node's clock"
+    elif age > max_age:
+        why = f"its report is {age:.0f} s old; at most {max_age:.0f} s count"
+    elif state is not None and (
+        (state.boot_id and report.boot_id and state.boot_id != report.boot_id) or state.booted > report.started + WAVERS
+    ):
+        why = "it has booted since its report"
+    return [Held("report", why)] if why else []
+
+
+def one_too_many(states: Sequence[NodeState], node: str, bounds: Bounds) -> Optional[FullRadius]:
+    """The radius for which a node's mark, which stands, is one too many; None where it is among the first that the
+    bounds leave room for, by the time of the mark and the name. Nodes that fail together have all found room before,
+    and all see the same order, so those that stay are the same for all.
+    """
+    usage = bounding.usage_of(states)
+    marked = sorted((state.mark.since or 0.0, state.name) for state in states if state.mark and out_by_nhc(state))
+    for _since, name in marked:
+        if name == node:
+            return bounding.full_radius(bounds, usage, node)
+        usage.count_out(name)
+    return None
