@@ -18,6 +18,7 @@ from typing import (
     Optional,
     Protocol,
     Sequence,
+    Set,
     Tuple,
 )
 
@@ -26,6 +27,7 @@ from sqlalchemy.engine import Connection
 from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
+from nhc.core.matching.node_ranges import fold
 from nhc.core.model import Report, Verdict, speaks_of
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.reconcile import BadReports, files_of, no_reports_in, read_report_file, where_from
@@ -35,6 +37,7 @@ from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
+from nhc.store.intake import NEITHER
 from nhc.store.reports import INTO_THE_STORE
 
 
@@ -82,6 +85,7 @@ class StoreSource:
         self._standing = StandingWork()
         self._devices: Dict[str, int] = {}
         self._jobs: Tuple[float, Mapping[str, FrozenSet[int]]] = (float("-inf"), {})
+        self._contested: Set[str] = set()
 
     def snapshot(self) -> Snapshot:
         now = self.clock()
@@ -101,7 +105,8 @@ class StoreSource:
                 )
                 for p in problems
             ]
-            return take(self._nodes, standing, now, self.stale, revision, about, comes_from=INTO_THE_STORE,
+            notes = [f"Two machines push as {fold(sorted(self._contested))}: {NEITHER}"] if self._contested else []
+            return take(self._nodes, standing, now, self.stale, revision, about, notes, INTO_THE_STORE,
                         devices=self._devices.copy(), jobs=self._jobs[1])  # fmt: skip
 
     def _count_devices(self, connection: Connection, names: AbstractSet[str], now: float) -> None:
@@ -125,15 +130,21 @@ class StoreSource:
         if not some:
             seen, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
             self._nodes.forget(self._nodes.rows.keys() - {row.node for row in seen})
-        newest = max((row[-1] for row in seen if row[-1] is not None), default=self._received)
+        newest = max((row.received_at for row in seen if row.received_at is not None), default=self._received)
         self._received = min(newest, now)  # one server's clock may be ahead of all the others'
         known = self._groups
         for text in {row.groups for row in seen} - known.keys():
             known[text] = json.loads(text)
         self._nodes.put([
-            NodeRow(node, verdict, reported_at, since, kind, known[groups], source)
-            for node, verdict, reported_at, since, kind, groups, source, _received in seen
+            NodeRow(
+                row.node, Verdict.UNKNOWN.name if row.is_contested else row.verdict, row.reported_at, row.since,
+                row.kind, known[row.groups], row.source,
+            )
+            for row in seen
         ])  # fmt: skip
+        self._contested.difference_update(row.node for row in seen)
+        self._contested.update(row.node for row in seen if row.is_contested)
+        self._contested &= self._nodes.rows.keys()
 
     def report(self, node: str) -> Optional[Report]:
         with self.store.read() as connection:

@@ -44,16 +44,21 @@ class DownNodes:
 
 
 def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSettings, now: float) -> List[JobNodeFault]:
-    """The critical problems of these nodes, those that have ended within a day among them, under the given names."""
+    """The critical problems of these nodes, those that have ended within a day among them, under the given names.
+
+    Of a node under whose name two machines push nobody knows which of them has the fault, nor which ran the job.
+    """
     wanted = sorted(set(nodes))
     if not wanted:
         return []
-    known = [row.node for row in store_nodes.list_nodes(connection)]
-    names = Names(wanted, known)
+    known = store_nodes.list_nodes(connection)
+    names = Names(wanted, [row.node for row in known])
+    contested = {row.node for row in known if row.is_contested}
     asked = sorted({name for node in wanted for name in (node, names.stored(node))})
     rows = store_problems.list_problems(connection, nodes=asked, is_open=None, since=now - LOOK_BACK)
     return [
         JobNodeFault(names.here(row.node), f"{row.reason}: {row.message}" if row.message else row.reason, row.began,
                      row.ended)
-        for row in rows if row.verdict == Verdict.CRIT.name and settings.counts(row.check)
+        for row in rows
+        if row.verdict == Verdict.CRIT.name and settings.counts(row.check) and row.node not in contested
     ]  # fmt: skip

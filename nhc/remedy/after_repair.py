@@ -132,7 +132,7 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
         if scene.time.elapsed(view.detail.repaired) > scene.settings.verify.deadline:
             return go(view, EpisodeEvent.GIVEN_UP, f"it could not be kept out of service: {view.detail.waiting or why}")
         return stay(view, scene, "mark", why) if not view.detail.waiting else Move(None, view.detail)
-    if verify.another_boot(view):
+    if verify.another_boot(view, boots_before(view)):
         return _booted_again(view, scene, BOOTED)
     judgement = verify.judge(view, scene, old_boots(view))
     if judgement.event is None:
@@ -234,7 +234,7 @@ def returning(view: EpisodeView, scene: Scene) -> Move:
     if view.silent and not view.detail.successor:
         return go(view, EpisodeEvent.STILL_FAULTY, "it fell silent before the mark was cleared")
     rebooting = view.node is not None and view.node.rebooting and not view.detail.successor
-    if not view.detail.put_back and (rebooting or verify.another_boot(view)):
+    if not view.detail.put_back and (rebooting or verify.another_boot(view, boots_before(view))):
         return _booted_again(view, scene, "its scheduler reboots it" if rebooting else BOOTED)
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")

@@ -47,6 +47,8 @@ MARKING = "remedy: marking"
 """The name under which the store remembers when marking was first enabled."""
 LOST_MARK = "mark: it is the loop's, and the store has no episode of it: put the node back in the scheduler"
 """What a node waits for that nobody else would put back (docs/node-out.md)."""
+PROVED = (EpisodeState.VERIFYING, EpisodeState.RETURNING)
+"""States in which a node is about to be put back."""
 TWO_MACHINES = f"reports: two machines push under this name (a cloned image, a copied token): {NEITHER}"
 """What a node waits for whose reports are those of two machines."""
 RECENT = 5
@@ -280,8 +282,10 @@ class Observer:
         now = time.now
         names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
         begun = [case for case in cases if case.state is not EpisodeState.PLANNED]
-        again = set() if first else {name for case in begun for name in (case.episode.node, case.detail.successor)}
-        states = base.states if first else self.states(sorted(name for name in again if name))
+        # What is about to be put back is asked for by name: a list of all nodes may leave out in which boot they are.
+        asked = [case for case in begun if not first or (case.state in PROVED and case.detail.healthy)]
+        again = {name for case in asked for name in (case.episode.node, case.detail.successor) if name}
+        states = base.states if first and not again else self.states(sorted(again))
         by_name = {state.name: state for state in base.states or () if state.name not in again}
         by_name.update({state.name: state for state in states or ()})
         with self.store.read() as connection:

@@ -17,6 +17,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import healthy
 from nhc.marks.ports.repair import HasRights, Machine, Right
 from nhc.marks.ports.suites import PROOF, DeviceProof, ProvesDevices, SuiteOrder, SuiteRunner
+from nhc.node.run.boot_window import judged_early
 from nhc.remedy.cases import EpisodeCase
 from nhc.store import deep
 from nhc.store.database import Store
@@ -116,6 +117,7 @@ class SuiteProver:
         counts = True
         try:
             result = self._prove_device(order, about) if about.known else read(self._runner.run(order), order)
+            counts = result.report is None or not judged_early(result.report)
         except AdapterError as error:
             counts = False  # the node is not there, or another run is under way: the deadline ends that
             result = ReportRead(None, printable(str(error), 400))

@@ -13,6 +13,7 @@ from typing import FrozenSet, NamedTuple, Optional
 from nhc.core.model import Verdict
 from nhc.core.system.steady_time import SteadyTime
 from nhc.core.timestamps import utc
+from nhc.marks.policy.door import WAVERS
 from nhc.marks.ports.suites import PROOF
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.moves import fresh
@@ -81,11 +82,23 @@ def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verific
     return Verification(None, "waiting for a report newer than the work on it", kept, boot=detail.proved_boot)
 
 
-def another_boot(view: EpisodeView) -> bool:
-    """Whether the newest report is of another boot than those by which the node is, or is being, proved healthy."""
-    detail, health = view.detail, view.health
-    known = bool(detail.healthy and detail.proved_boot) and health is not None and bool(health.boot)
-    return known and health is not None and health.boot != detail.proved_boot
+def another_boot(view: EpisodeView, before: FrozenSet[str] = frozenset()) -> bool:
+    """Whether the node is in another boot than that of the reports by which it is, or is being, proved healthy: its
+    newest report is of another, or its scheduler has seen it begin after that report. A node boots while no loop looks,
+    and the report of before is still young.
+
+    `before` are the boots of before the repair: a cluster may show such a one until it hears the node again.
+    """
+    detail, health, node = view.detail, view.health, view.node
+    if not detail.healthy or health is None:
+        return False
+    proved = detail.proved_boot
+    if proved and health.boot and health.boot != proved:
+        return True
+    if node is None or detail.successor:
+        return False
+    shown = bool(proved and node.boot_id) and node.boot_id not in {proved, *before}
+    return shown or node.booted > health.at + WAVERS
 
 
 def _rebooting(view: EpisodeView, settings: VerifySettings, time: SteadyTime) -> Verification:

@@ -136,6 +136,12 @@ class SeenNode(NamedTuple):
     groups: str
     source: str
     received_at: Optional[float]
+    contested: Optional[float]
+
+    @property
+    def is_contested(self) -> bool:
+        """As `StoredNode.is_contested`."""
+        return is_contested(self.contested, self.received_at)
 
 
 def seen(connection: Connection, received_since: Optional[float] = None) -> List[SeenNode]:

@@ -162,6 +162,33 @@ def test_a_proof_is_of_the_boot_that_is_put_back(world, seen):
 
 
 @pytest.mark.thorough
+@pytest.mark.parametrize("shown", ["time", "id"])
+@pytest.mark.parametrize("state", ["verifying", "returning"])
+def test_a_node_that_booted_while_the_loop_was_away_is_proved_in_that_boot(world, state, shown):
+    """Its newest report, of the boot before, is still young enough to be believed."""
+    controller = world.controller()
+    node = world.nodes["n1"]
+    node.boot_id = "boot1" if shown == "id" else ""  # as before the repair: a kubelet says a new one late
+    repaired(world, controller)
+    node.rebooting_until = world.ticks + 600.0 if state == "returning" else 0.0
+    for _ in range(20):
+        if last(world).state == state:
+            break
+        world.run(controller, 1)
+    world.tick(150.0)  # enough for the proof, and no loop is there
+    node.silent, node.rebooting_until = True, 0.0
+    world.now, world.ticks = world.now + 30.0, world.ticks + 30.0
+    node.boot += 1
+    node.booted, node.boot_id = (world.now, "") if shown == "time" else (0.0, f"boot{node.boot}")
+    world.run(controller, 3)
+    assert (last(world).state, node.available) == ("verifying", False)
+    node.silent = False
+    world.run(controller, 8)
+    assert (last(world).state, node.available) == ("returned", True)
+    assert len(world.sendings("n1")) == 1
+
+
+@pytest.mark.thorough
 def test_a_machine_that_boots_again_and_again_is_left_to_a_person(world):
     controller = world.controller()
     repaired(world, controller)

@@ -14,6 +14,7 @@ from nhc.core.settings.settings_file import SettingsError
 from nhc.marks.ports.adapter import AdapterError, DeviceState
 from nhc.marks.ports.repair import Machine, Rung
 from nhc.marks.ports.suites import DeviceProof, SuiteOrder
+from nhc.remedy import proving
 from nhc.remedy.persons import abort
 from nhc.remedy.proving import SuiteProver, read, read_proof
 from nhc.remedy.remedy_file import parse
@@ -96,6 +97,27 @@ def rounds_until(world, controller, what, rounds=600):
 
 def settings(node):
     return f'[verify]\nhealthy-for = "2s"\ngrace = "0s"\nsuite = "{node.suite}"\nsuite-limit = "10m"\n'
+
+
+class YoungNode:
+    """A runner whose node has just booted: in its first runs a part of the suite cannot tell yet."""
+
+    def __init__(self, world):
+        self.world, self.early = world, 4
+
+    def run(self, order):
+        self.early -= 1
+        found = unknown("BootWindow", "too early to tell") if self.early >= 0 else ok()
+        results = (CheckResult("check_deep_gemm", ok()), CheckResult("check_gpu_fabric", found))
+        return render(Report(order.machine.node, "boot2", self.world.now, 1.0, results, labels={"suite": order.suite}))
+
+
+def test_a_suite_in_the_first_minutes_of_a_boot_is_no_try(world, monkeypatch):
+    monkeypatch.setattr(proving, "PAUSE", 0.0)
+    world.fall_sick("n0")
+    more = '[verify]\nhealthy-for = "2s"\ngrace = "0s"\nsuite = "quick"\nsuite-limit = "10m"\n'
+    controller = world.controller(more, suite=proved_by(world, YoungNode(world)))
+    rounds_until(world, controller, lambda: world.cleared == ["n0"])
 
 
 def test_a_repaired_node_comes_back_only_when_its_suite_has_passed(world, node):

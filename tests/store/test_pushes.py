@@ -2,8 +2,11 @@
 
 import pytest
 
+from nhc.console.sources import StoreSource
 from nhc.core.matching.node_names import Names
 from nhc.core.model import CheckResult, DeviceId, Outcome, Report, Scope, Verdict
+from nhc.jobs.faults import of_store
+from nhc.jobs.settings import RestartSettings
 from nhc.marks import push
 from nhc.remedy import health
 from nhc.store import nodes, problems
@@ -51,6 +54,17 @@ def row(store):
 def healthy(store):
     with store.read() as connection:
         return health.stored(connection, Names(["n1"], ()), ["n1"])["n1"]
+
+
+def shown(store, now=NOW + 300):
+    """The console's letter of the node, and what it says of the whole fleet."""
+    snapshot = StoreSource(store, 600.0, lambda: now).snapshot()
+    return snapshot.letters, " ".join(snapshot.notes)
+
+
+def faults_of_jobs(store, now=NOW + 300):
+    with store.read() as connection:
+        return [fault.node for fault in of_store(connection, ["n1"], RestartSettings(), now) if fault.ended is None]
 
 
 AHEAD = pytest.mark.parametrize("ahead", [0.0, 1200.0, -1200.0])
@@ -111,6 +125,9 @@ def test_two_machines_under_one_name_are_said_and_neither_is_believed(store, ahe
         two.push(NOW + 60 * minute + 30, OK)
     assert row(store).is_contested
     assert (healthy(store).verdict, healthy(store).faults) == (Verdict.UNKNOWN, ())
+    assert (shown(store)[0], "n1" in shown(store)[1], faults_of_jobs(store)) == ("u", True, [])
+    one.push(NOW + 215, XID)
+    assert (stands(store), shown(store)[0], faults_of_jobs(store)) == (["Xid79"], "u", [])
     with store.write() as connection:
         pushed = dated(one.made(NOW + 240, XID), NOW + 240)
         messages = [each.message for each in receive(connection, pushed.reports, IntakeSettings())]
@@ -122,6 +139,9 @@ def test_two_machines_under_one_name_are_said_and_neither_is_believed(store, ahe
         two.push(NOW + 60 * minute, OK)
     assert not row(store).is_contested
     assert healthy(store).verdict is Verdict.OK
+    assert shown(store, NOW + 1200) == ("o", "")
+    two.push(NOW + 1260, XID)
+    assert (shown(store, NOW + 1260)[0], faults_of_jobs(store, NOW + 1260)) == ("c", ["n1"])
 
 
 def test_reports_that_waited_in_the_spool_over_a_boot_are_no_second_machine(store):

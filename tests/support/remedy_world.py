@@ -99,6 +99,8 @@ class Node(MadeUpNode):
         self.rebooting_until = 0.0
         self.rebooting = False
         """Whether the scheduler has ordered its reboot, and waits for it to register."""
+        self.booted, self.boot_id = 0.0, ""
+        """The boot that the scheduler has seen register."""
         self.under_way: List[Tuple[float, Rung, str]] = []
         self.devices: Dict[str, DeviceState] = {}
         """The accelerators that can be marked alone, by address."""
@@ -309,7 +311,10 @@ class FakeMarker(MadeUpScheduler[Node]):
     def state(self, node: Node) -> NodeState:
         hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
         state = super().state(node)
-        return state._replace(hold=hold, groups=("work",), silence=node.silence, uid=node.uid, rebooting=node.rebooting)
+        return state._replace(
+            hold=hold, groups=("work",), silence=node.silence, uid=node.uid, rebooting=node.rebooting,
+            booted=node.booted, boot_id=node.boot_id,
+        )  # fmt: skip
 
     def noted(self, node: Node, mark: Optional[Mark]) -> None:
         if mark is None:

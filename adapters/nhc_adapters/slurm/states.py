@@ -83,6 +83,7 @@ def node_state(
     since: Optional[float] = None,
     partitions: Iterable[str] = (),
     next_state: str = "",
+    booted: Optional[float] = None,
 ) -> NodeState:
     """The value that the rest of nhc sees. `next_state` is what a reboot ends in, "" for the state before it."""
     states = [state for state in states if state]
@@ -108,6 +109,7 @@ def node_state(
         absent=bool(flags & ABSENT),
         returns=next_state != "DOWN" if rebooting and next_state else "DOWN" in flags and not flags & KEPT,
         rebooting=rebooting,
+        booted=booted or 0.0,
     )
 
 
@@ -179,7 +181,8 @@ def _show_node(block: str) -> NodeState:
     states = [state_name.rstrip("*~#!%$@^-+") for state_name in state[1].split("+")]
     groups = partitions[1].split(",") if partitions else ()
     then = re.search(r"^   NextState=(\S+)$", block.partition("\n   Reason=")[0], re.MULTILINE)
-    return node_state(name[1], states, " ".join(why.split()), user, when, groups, then[1] if then else "")
+    booted = _number(show_fields(block).get("BootTime"))
+    return node_state(name[1], states, " ".join(why.split()), user, when, groups, then[1] if then else "", booted)
 
 
 _FREE_TEXT = re.compile(r"^   (?:Reason|Comment|Extra)=.*(?:\n(?!   \w+=).+)*", re.MULTILINE)
@@ -257,6 +260,7 @@ def _json_node(node: object) -> NodeState:
         str(node.get("reason_set_by_user") or ""),
         _number(node.get("reason_changed_at")),
         _texts(node.get("partitions")),
+        booted=_number(node.get("boot_time")),
     )
 
 

@@ -103,6 +103,8 @@ def _against(
     """Why a node is not fit, "" where it is."""
     if row.reported_at is None or row.reported_at < since:
         return "silent"
+    if row.is_contested:
+        return "two machines push under its name"
     if row.node in critical or row.verdict == Verdict.CRIT.name:
         return "critical"
     if row.verdict == Verdict.UNKNOWN.name:

@@ -35,7 +35,7 @@ from nhc.marks.ports.adapter import (
     SharesHosts,
     read_mark,
 )
-from nhc.marks.ports.marks import mark_text
+from nhc.marks.ports.marks import NODE, USER, mark_text
 from nhc.marks.ports.node_work import ListsWork
 
 
@@ -319,6 +319,21 @@ class AdapterContract:
         mark = world.state(node).mark
         assert mark is not None
         assert (mark.owner, mark.why) == (REMEDY_OWNER, self.MARK.why)
+        self.restore(world)
+
+    def test_a_mark_that_the_loop_takes_over_keeps_its_class(self, world: AdapterWorld) -> None:
+        """Unless the loop's own cause has one: what a person asks for is neither the node's fault nor a user's."""
+        self.restore(world)
+        node, loop = self.one(world), world.acting_for(REMEDY_OWNER)
+        world.adapter.mark({node: self.MARK._replace(cause="check_leftovers|LeftoversFound|")})
+        for wanted, kind in (
+            (Mark("ann asks for it", Action.REBOOT, cause="request|reboot|"), USER),
+            (Mark("check_gpu: lost", Action.REPLACE, cause="check_gpu|GpuLost|gpu3"), NODE),
+        ):
+            assert loop.mark({node: wanted})[0].effect is Effect.CHANGED
+            mark = world.state(node).mark
+            assert mark is not None
+            assert (mark.owner, mark.kind) == (REMEDY_OWNER, kind)
         self.restore(world)
 
     # When it cannot.

@@ -8,7 +8,7 @@ window ends; what is down counts at the second look, and is UNKNOWN at the first
 from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Outcome, Verdict, unknown
+from nhc.core.model import Outcome, Report, Verdict, unknown
 
 if TYPE_CHECKING:
     from typing import Mapping
@@ -29,6 +29,11 @@ def window(settings: Mapping[str, str]) -> float:
         return seconds(settings[SETTING])
     except ValueError:
         return SECONDS
+
+
+def judged_early(report: Report) -> bool:
+    """Whether a part of a report was not told because the node had just booted: that is no try of a suite."""
+    return report.verdict is not Verdict.CRIT and any(result.outcome.reason == REASON for result in report.results)
 
 
 def too_early(outcome: Outcome, uptime: float) -> Outcome:

@@ -155,7 +155,7 @@ def _out(seen: GateView) -> bool:
 def after(record: GateRecord, verdict: str, why: str, now: float, report: str = "") -> GateRecord:
     """The record after a run that ended with a verdict: OK, WARN, CRIT, UNKNOWN or BUSY.
 
-    BUSY is a run that did not begin since somebody used the devices: it is no try.
+    BUSY is a run that did not begin since somebody used the devices, or came too early after the boot: it is no try.
     """
     if verdict == "BUSY":
         return record._replace(state=GateState.HELD, why=why, at=now)

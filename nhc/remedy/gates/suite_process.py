@@ -17,13 +17,14 @@ from nhc.core.system import process
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.own_command import own_command
 from nhc.marks.ports.suites import RUN_ITSELF, UNPROVED
+from nhc.node.run.boot_window import judged_early
 
 ENDING = 45.0
 """Seconds that a suite gets to end in order: 30 for its tools (`nhc.deep.leftovers`), the rest to put settings back."""
 REPORT = 64 << 20
 """Bytes of a report that are read."""
 BUSY = "BUSY"
-"""What a run comes to that did not begin since the node was in use."""
+"""What a run comes to that did not begin since the node was in use, or that its boot was too young for: no try."""
 
 
 class SuiteRun(NamedTuple):
@@ -83,7 +84,7 @@ def judged(text: str, suite: str, node: str, began: float) -> SuiteRun:
     if report.host != node or report.labels.get("suite") != suite or report.started < began - 1.0:
         named = f"{report.labels.get('suite')} of {report.host}"
         return SuiteRun("UNKNOWN", printable(f"the report is of another run: {named}", 300))
-    if any(result.outcome.reason == "DeepNodeBusy" for result in report.results):
+    if judged_early(report) or any(result.outcome.reason == "DeepNodeBusy" for result in report.results):
         return SuiteRun(BUSY, _line(report, suite), text)
     return SuiteRun(*_verdict(report, suite), text)
 

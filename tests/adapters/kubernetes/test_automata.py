@@ -11,11 +11,16 @@ from typing import Any, Callable
 import pytest
 
 from nhc.core.timestamps import from_utc
-from nhc.marks.ports.adapter import REMEDY_OWNER, Effect
+from nhc.marks.policy.bounds import Bounds, usage_of
+from nhc.marks.policy.door import Ask, rule
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.remedy.persons import decide
 from nhc.store import audit
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
-from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
+from nhc_adapters.kubernetes.nodes.marks import Treatment, plan_mark
+from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, released
+from nhc_adapters.kubernetes.nodes.view import node_state
+from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.adapters.kubernetes.test_commands import nhc
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, sicken
 from tests.adapters.kubernetes.test_hand import settled
@@ -26,6 +31,7 @@ from tests.support.waiting import until
 __all__ = ["begun", "nhc"]
 
 OURS = "nhc/unhealthy"
+NOW = 1_000_000.0
 
 
 def uncordon(kube: Kube, node: str, manager: str = "k8s-driver-manager") -> None:
@@ -127,6 +133,39 @@ def test_the_controller_keeps_a_node_out_that_an_automaton_has_undone_one_part_o
         assert sum("keeps it out" in line for line in controller.said) == 1
         heal(kube, node)
         until(lambda: not cordoned(kube, node) and not tainted(kube, node) and not marked(kube))
+
+
+@pytest.mark.parametrize("left", ["cordon", "taint"])
+def test_a_mark_of_one_part_is_set_again_once_in_a_boot_and_then_it_is_a_persons(left: str) -> None:
+    treatment = Treatment((load("nhc"),), cordon=left == "cordon", taint=left == "taint")
+    node: dict[str, Any] = {
+        "metadata": {"name": "n1", "labels": {}, "annotations": {}},
+        "spec": {}, "status": {"nodeInfo": {"bootID": "boot-1"}},
+    }  # fmt: skip
+
+    def mark() -> None:
+        for op in plan_mark(node, Mark("check_x: bad", since=1.0), treatment):
+            if op["op"] != "test":
+                _, group, *rest = op["path"].split("/", 3)
+                where, key = (node[group][rest[0]], rest[1]) if len(rest) > 1 else (node[group], rest[0])
+                where[key.replace("~1", "/")] = op["value"]
+
+    def undo() -> None:
+        node["spec"].clear()
+
+    mark()
+    undo()
+    assert released(node), "in the boot in which it was set it is a person's"
+    mark()
+    node["status"]["nodeInfo"]["bootID"] = "boot-2"
+    undo()
+    state = node_state(node)
+    assert (released(node), state.undone, state.available) == (False, left, True)
+    assert rule(Ask("n1", state, Mark("check_x: bad")), Bounds({}), usage_of([state]), NOW).may
+    mark()
+    assert not released(node)
+    undo()
+    assert released(node), "the next one in this boot is a person's"
 
 
 def test_what_a_person_overruled_counts_again_with_the_next_boot(kube: Kube, nhc: Any) -> None:

@@ -198,6 +198,13 @@ FINE, LATE = ok("fine", target="gpu0"), unknown("DeepTimeout", "dcgmi had not en
         (suite_report(("check_deep_gemm", FINE), ("check_gpu_ecc", crit("GpuEcc", "x")), unproved="gpu1"), "CRIT"),
         (suite_report(("nhc_deep_run", unknown("DeepNodeBusy", "process 17"))), "BUSY"),
         (suite_report(("check_deep_cpu", skip("CommandMissing", "stress-ng is not installed"))), "UNKNOWN"),
+        # What is on its way in the first minutes of a boot opens no gate, and is none of its tries.
+        (suite_report(("check_deep_gemm", FINE), ("check_gpu_fabric", unknown("BootWindow", "too early"))), "BUSY"),
+        (suite_report(("check_gpu_fabric", unknown("BootWindow", "too early"))), "BUSY"),
+        (
+            suite_report(("check_gpu_ecc", crit("GpuEcc", "x")), ("check_ib_state", unknown("BootWindow", "early"))),
+            "CRIT",
+        ),
     ],
 )
 def test_a_gate_asks_for_a_proof_of_each_device_and_not_for_every_tool(found: Report, verdict: str) -> None:

@@ -21,7 +21,7 @@ from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Bad, ended_since
-from nhc_adapters.kubernetes.nodes.own_marks import CORDON, TAINT, read_own_mark, released, undone
+from nhc_adapters.kubernetes.nodes.own_marks import CORDON, TAINT, read_own, read_own_mark, released, undone
 
 Node = Mapping[str, Any]
 
@@ -96,9 +96,11 @@ class NodeUpdates:
         """Say once that a part of our mark is gone, and that this puts no node back."""
         gone = " and ".join(undone(node)) if read_own_mark(node) is not None else ""
         if gone and self._undone.get(name) != gone:
-            rest = CORDON if gone == TAINT else TAINT
+            rest, own = CORDON if gone == TAINT else TAINT, read_own(node)
+            whole = own.cordon and own.taints
+            follows = f"its {rest} keeps it out" if whole else f"it is set again if {name} is still faulty in this boot"
             self.log(
-                f"{name}: the {gone} of our mark is gone; its {rest} keeps it out "
+                f"{name}: the {gone} of our mark is gone; {follows} "
                 f"(a person puts it back with `nhc kubernetes uncordon`)"
             )
         self._undone[name] = gone

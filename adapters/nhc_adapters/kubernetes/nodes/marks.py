@@ -17,6 +17,7 @@ from nhc.marks.ports.adapter import Mark, NodeStep
 from nhc.marks.ports.marks import mark_text
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.nodes.accelerators import OFFERED, offer_text
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual
 from nhc_adapters.kubernetes.nodes.own_marks import (
@@ -167,6 +168,7 @@ def plan_mark(
                 continue
             taints.append(taint)
             own.hold_taints([*own.taints, str(taint)])
+            own.boot = boot_id(node)
     patch.leave_taints(taints)
     for values, mine, current, wish in (
         (patch.labels, own.labels, labels_of(node), wanted.labels),
@@ -177,7 +179,7 @@ def plan_mark(
                 values[key] = mine[key] = value
     if treatment.cordon and not cordoned(node):
         patch.unschedulable = True
-        own.hold_cordon()
+        own.hold_cordon(boot_id(node))
     patch.annotations[MARK] = mark_text(mark, with_since=True)
     patch.annotations[SET] = own.text()
     patch.annotations[OFFERED] = annotations_of(node).get(OFFERED) or offer_text(node) or None

@@ -9,6 +9,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import Mark
 from nhc.marks.ports.marks import read_mark_text
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint
 
 MARK = "nhc/mark"
@@ -44,10 +45,13 @@ Node = Mapping[str, Any]
 
 @dataclass
 class Own:
-    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is."""
+    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is, `boot`
+    the node's boot id when we last set a cordon or a taint.
+    """
 
     cordon: bool = False
     note: str = ""
+    boot: str = ""
     taints: List[str] = field(default_factory=list)
     labels: Dict[str, str] = field(default_factory=dict)
     annotations: Dict[str, str] = field(default_factory=dict)
@@ -56,9 +60,9 @@ class Own:
         """An operator's text stood where our mark is to stand."""
         self.note = text
 
-    def hold_cordon(self) -> None:
-        """The cordon is ours."""
-        self.cordon = True
+    def hold_cordon(self, boot: str) -> None:
+        """The cordon is ours, set in this boot of the node."""
+        self.cordon, self.boot = True, boot
 
     def hold_taints(self, taints: Iterable[str]) -> None:
         """These taints are ours, and no other."""
@@ -81,6 +85,7 @@ def read_own(node: Node) -> Own:
         return Own(
             raw.get("cordon") is True,
             str(raw.get("note", "")),
+            str(raw.get("boot", "")),
             [str(taint) for taint in raw.get("taints", ())],
             {str(key): str(value) for key, value in raw.get("labels", {}).items()},
             {str(key): str(value) for key, value in raw.get("annotations", {}).items()},
@@ -141,13 +146,19 @@ def released(node: Node) -> bool:
     """Whether somebody undid by hand all that our mark did to keep work away.
 
     Of a mark that was nothing but a cordon, or nothing but taints, one change undoes all. While the remedy loop repairs
-    the node, that is nobody's decision either: the loop sets it again.
+    the node, or once it has booted since we set that, it is nobody's decision either: automata uncordon at a boot. It
+    is set again, once in each boot.
     """
     own, gone = read_own(node), undone(node)
     parts = int(own.cordon) + bool(own.taints)
     if not parts or len(gone) < parts:
         return False
-    return parts > 1 or not in_repair(node)
+    return parts > 1 or not (in_repair(node) or _booted_since(node, own))
+
+
+def _booted_since(node: Node, own: Own) -> bool:
+    boot = boot_id(node)
+    return bool(own.boot and boot) and own.boot != boot
 
 
 def in_repair(node: Node) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, Dict, FrozenSet, Mapping, Optional, Sequence, Tuple
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import Mark, NodeState, Silence
 from nhc.marks.ports.marks import GATE_TAG, read_mark_text
+from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
@@ -124,6 +125,7 @@ def node_state(
         str(node.get("metadata", {}).get("uid") or ""),
         placed(node, places),
         undone=undone(node)[0] if ours is not None and len(undone(node)) == 1 else "",
+        boot_id=boot_id(node),
     )
 
 
