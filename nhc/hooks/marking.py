@@ -16,7 +16,7 @@ from nhc.core.limits import Limit, read_limit
 from nhc.hooks import log
 from nhc.hooks.job_environment import watch_only
 from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, FullRadius, RadiusBounds, Usage, full_radius, usage_of
-from nhc.marks.policy.door import Ask, one_too_many, rule
+from nhc.marks.policy.door import MarkRequest, one_too_many, rule
 from nhc.marks.ports.adapter import (
     WORK_SETTING,
     AdapterError,
@@ -86,7 +86,7 @@ def take_out(
     """
     seen = [_after_reboot(_with_cause(node_state, known)) for node_state in states or adapter.nodes([node])]
     state = next((node_state for node_state in seen if node_state.name == node), None)
-    ask, bounds = Ask(node, state, mark), _bounds(settings)
+    ask, bounds = MarkRequest(node, state, mark), _bounds(settings)
     ruling = rule(ask, NO_BOUNDS, NOTHING_OUT, time.time())
     if ruling.may and bounds.radii and state is not None and state.available:  # only then all nodes are asked for
         everyone = adapter.nodes()
@@ -120,7 +120,7 @@ def _no_room(full: FullRadius, everyone: Sequence[NodeState], mark: Mark) -> str
     out = [state for state in everyone if out_by_nhc(state) and full.has(state)]
     alike = sum(state.mark is not None and same_cause(state.mark, mark) for state in out)
     shared = f", {alike} of them for the same fault" if alike else ""
-    return f"{full.count} of {full.size} nodes{_of(full)} are marked already{shared}; {_setting(full)}"
+    return f"{full.out} of {full.size} nodes{_of(full)} are marked already{shared}; {_setting(full)}"
 
 
 def _of(full: FullRadius) -> str:
@@ -140,7 +140,7 @@ def _within(adapter: Marker, node: str, bounds: Bounds) -> Optional[Applied]:
         full = one_too_many(adapter.nodes(), node, bounds)
         if full is None:
             return None
-        why = f"{full.count + 1} of {full.size} nodes{_of(full)} are marked, {_setting(full)}"
+        why = f"{full.out + 1} of {full.size} nodes{_of(full)} are marked, {_setting(full)}"
         back = audited(Operation.CLEAR, node, why, lambda: adapter.clear([node])[0])
     except AdapterError as error:
         log.error(f"NHC_MAX_DRAINED: {error}; the mark stays")
@@ -170,7 +170,7 @@ def put_back(
     """Clear our mark from this node. `states` is what the scheduler has just said of it. Raises AdapterError."""
     seen = states or adapter.nodes([node])
     state = next((node_state for node_state in seen if node_state.name == node), None)
-    ruling = rule(Ask(node, state), NO_BOUNDS, NOTHING_OUT, time.time())
+    ruling = rule(MarkRequest(node, state), NO_BOUNDS, NOTHING_OUT, time.time())
     if not ruling.may or state is None or state.mark is None:
         return Applied(node, ruling.effect, ruling.why)
     if watch_only(settings):

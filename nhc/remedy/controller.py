@@ -15,7 +15,7 @@ from nhc.core.limits import Mode
 from nhc.core.model import printable
 from nhc.marks.policy.bounds import MARK, BegunAction
 from nhc.marks.policy.breaker import opens
-from nhc.marks.policy.door import Ask, rule
+from nhc.marks.policy.door import MarkRequest, rule
 from nhc.marks.ports.adapter import REMEDY_OWNER, ConditionReport, Effect, Mark, NodeState, NodeStep
 from nhc.remedy import reclaim
 from nhc.remedy.actuators import Actuators
@@ -203,7 +203,9 @@ class RemedyController(Passes):
     def _would(self, admission: Admission, base: Base, state: Optional[NodeState], enabled: Optional[float]) -> Would:
         device = admission.about.known
         mark = f"mark {printable(str(admission.about))}" if device else "mark"
-        ask = Ask(admission.node, NodeState(admission.node, "", True) if device else state, Mark(""), REMEDY_OWNER)
+        ask = MarkRequest(
+            admission.node, NodeState(admission.node, "", True) if device else state, Mark(""), REMEDY_OWNER
+        )
         ruling = rule(ask, self.settings.bounds, base.counted.usage, base.now, enabled)
         if ruling.effect in (Effect.REFUSED, Effect.FAILED):
             why = f"{ruling.bound}: {ruling.why}" if ruling.bound else ruling.why

@@ -14,7 +14,7 @@ from nhc.core.model import DeviceId, Verdict
 from nhc.core.units import show_number, show_seconds
 from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import MARK, Held
-from nhc.marks.policy.door import NODE, Ask, rule
+from nhc.marks.policy.door import NODE, MarkRequest, rule
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Effect, Mark
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
@@ -136,7 +136,7 @@ def _detected(view: EpisodeView, scene: Scene) -> Move:
         return stay(view, scene, "dry-run", "would mark, which is not enabled")
     assert view.node is not None
     for_all = tuple(map(Held, FOR_ALL, (view.breaker, view.shared)))
-    ask = Ask(view.name, view.node, Mark(""), REMEDY_OWNER, for_all)
+    ask = MarkRequest(view.name, view.node, Mark(""), REMEDY_OWNER, for_all)
     ruling = rule(ask, settings.bounds, scene.usage, scene.now, scene.enabled_at)
     if ruling.bound == NODE:
         return wait_for(view, scene, Held(NODE, ruling.why))

@@ -126,7 +126,7 @@ def test_two_machines_under_one_name_are_said_and_neither_is_believed(store, ahe
     assert row(store).is_contested
     assert (healthy(store).verdict, healthy(store).faults) == (Verdict.UNKNOWN, ())
     assert (shown(store)[0], "n1" in shown(store)[1], faults_of_jobs(store)) == ("u", True, [])
-    one.push(NOW + 215, XID)
+    two.push(NOW + 215, XID)
     assert (stands(store), shown(store)[0], faults_of_jobs(store)) == (["Xid79"], "u", [])
     with store.write() as connection:
         pushed = dated(one.made(NOW + 240, XID), NOW + 240)

@@ -295,7 +295,7 @@ class FullRadius(NamedTuple):
     """A radius that has no room: how many of its nodes are out (or under repair), of how many, and the limit."""
 
     radius: Radius
-    count: int
+    out: int
     size: int
     limit: Limit
 
@@ -322,7 +322,7 @@ def _full(
 def _held(full: Optional[FullRadius], name: str, what: str) -> Optional[Held]:
     if full is None:
         return None
-    nodes = f"{full.count} of {full.size} nodes {_where(full.radius)} are {what}"
+    nodes = f"{full.out} of {full.size} nodes {_where(full.radius)} are {what}"
     return Held(f"{full.radius[0]}.{name}", f"{nodes}, at most {full.limit.show()}")
 
 

@@ -223,7 +223,7 @@ class _Deciding:
             self.spent[operation].add(node)
             self.usage.begin(BegunAction(self.now, node, operation.value))
 
-    def ask(self, ask: door.Ask, operation: Operation) -> bool:
+    def ask(self, ask: door.MarkRequest, operation: Operation) -> bool:
         """Whether the door lets an operation through; what it does not is listed, unless it is so already."""
         ask = ask._replace(again=ask.node in self.spent[operation])
         ruling = door.rule(ask, self.bounds, self.usage, self.now)
@@ -235,7 +235,7 @@ class _Deciding:
         since = state.mark.since if state is not None and state.mark is not None else None
         early = since is not None and self.now - since < self.policy.healthy_for
         kept = f"marked {self.now - (since or 0.0):.0f} s ago, kept {self.policy.healthy_for:.0f} s" if early else ""
-        if not self.ask(door.Ask(node, state, held=(Held("healthy-for", kept),)), Operation.CLEAR):
+        if not self.ask(door.MarkRequest(node, state, held=(Held("healthy-for", kept),)), Operation.CLEAR):
             return
         assert state is not None
         assert state.mark is not None
@@ -246,7 +246,7 @@ class _Deciding:
 
     def consider_mark(self, node: str, state: Optional[NodeState], mark: Mark, doubts: Sequence[Held]) -> None:
         mark = in_place_of(state, mark) if state is not None else mark
-        if not self.ask(door.Ask(node, state, mark, doubts=doubts), Operation.MARK):
+        if not self.ask(door.MarkRequest(node, state, mark, doubts=doubts), Operation.MARK):
             return
         if state is not None and state.available:
             self.spend(node, Operation.MARK)

@@ -27,7 +27,7 @@ WAVERS = 5.0
 """Seconds by which a scheduler may be wrong about when a boot began: it computes that from an uptime."""
 
 
-class Ask(NamedTuple):
+class MarkRequest(NamedTuple):
     """What is asked for one node. `state` is what its scheduler says of it now, None where it does not know it.
 
     `mark` is to be set; None: the node is to be put back. `held` are what holds it, whatever room there is: the first
@@ -68,7 +68,7 @@ NODE = "node"
 """The bound of a node that nobody is to touch now: it is on hold, it reboots."""
 
 
-def rule(ask: Ask, bounds: Bounds, usage: Usage, now: float, enabled_at: Optional[float] = ALWAYS) -> Ruling:
+def rule(ask: MarkRequest, bounds: Bounds, usage: Usage, now: float, enabled_at: Optional[float] = ALWAYS) -> Ruling:
     """Whether what is asked may be done now. Counts nothing: who does it counts it in `usage`.
 
     `enabled_at`: since when marking is enabled here (None: never until now), for the bound of the first day.
@@ -86,7 +86,7 @@ def rule(ask: Ask, bounds: Bounds, usage: Usage, now: float, enabled_at: Optiona
     return Ruling(Effect.REFUSED, held.why, held.bound) if held is not None else ruling
 
 
-def _whose(ask: Ask) -> Ruling:
+def _whose(ask: MarkRequest) -> Ruling:
     state, mark = ask.state, ask.mark
     effect, why = may_clear(state, ask.owner) if mark is None else may_mark(state, mark._replace(owner=ask.owner))
     on_hold = state is not None and bool(state.hold) and why == left_alone(state)

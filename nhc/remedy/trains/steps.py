@@ -10,7 +10,7 @@ from nhc.core.model import Verdict
 from nhc.core.units import show_number, show_seconds
 from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import Held
-from nhc.marks.policy.door import NODE, Ask, Ruling, rule
+from nhc.marks.policy.door import NODE, MarkRequest, Ruling, rule
 from nhc.marks.ports.adapter import Mark
 from nhc.remedy import after_repair, steps
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
@@ -87,7 +87,7 @@ def _planned(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     if not view.nodes_known:
         return stay(view, scene, "cluster", "the cluster cannot be asked about its nodes")
     for_all = (Held("hold", view.held), Held("breaker", view.breaker))
-    ask = Ask(view.name, view.node, Mark(""), held=for_all)
+    ask = MarkRequest(view.name, view.node, Mark(""), held=for_all)
     ruling = rule(ask, scene.settings.bounds, scene.usage, scene.now, ENABLED)
     unfit = _unfit(view, scene, ruling)
     if unfit:

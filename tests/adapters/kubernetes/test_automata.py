@@ -12,7 +12,7 @@ import pytest
 
 from nhc.core.timestamps import from_utc
 from nhc.marks.policy.bounds import Bounds, usage_of
-from nhc.marks.policy.door import Ask, rule
+from nhc.marks.policy.door import MarkRequest, rule
 from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc.remedy.persons import decide
 from nhc.store import audit
@@ -161,7 +161,7 @@ def test_a_mark_of_one_part_is_set_again_once_in_a_boot_and_then_it_is_a_persons
     undo()
     state = node_state(node)
     assert (released(node), state.undone, state.available) == (False, left, True)
-    assert rule(Ask("n1", state, Mark("check_x: bad")), Bounds({}), usage_of([state]), NOW).may
+    assert rule(MarkRequest("n1", state, Mark("check_x: bad")), Bounds({}), usage_of([state]), NOW).may
     mark()
     assert not released(node)
     undo()

@@ -10,7 +10,7 @@ from nhc.core.limits import Limit, Rate
 from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, Held, RadiusBounds, usage_of
 from nhc.marks.policy.decide import Policy, reconcile
-from nhc.marks.policy.door import NODE, Ask, one_too_many, report_doubts, rule
+from nhc.marks.policy.door import NODE, MarkRequest, one_too_many, report_doubts, rule
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, SCHEDULER, Effect, Mark, NodeState, Operation, Silence
 from nhc.marks.ports.marks import may_change, out_by_nhc
 
@@ -102,8 +102,8 @@ def test_first_whose_it_is_then_what_holds_all_then_room_then_what_is_known(
 ):
     others = [NodeState(f"m{number}", "out", False, groups=state.groups) for number in range(4)]
     usage = usage_of([state, *others], [other.name for other in others] if full else ())
-    free = rule(Ask(state.name, state, mark, owner), Bounds({}), usage_of([]), NOW)
-    ask = Ask(state.name, state, mark, owner, (Held("breaker", holds_all),), (Held("report", doubt),))
+    free = rule(MarkRequest(state.name, state, mark, owner), Bounds({}), usage_of([]), NOW)
+    ask = MarkRequest(state.name, state, mark, owner, (Held("breaker", holds_all),), (Held("report", doubt),))
     ruling = rule(ask, bounds, usage, NOW, enabled)
     if not free.may:
         assert ruling == free, "whose it is comes first, and nothing else is asked"
@@ -120,7 +120,7 @@ def test_first_whose_it_is_then_what_holds_all_then_room_then_what_is_known(
 @given(OWNERS)
 def test_a_node_that_the_scheduler_does_not_know_is_nobodys_to_mark(owner):
     for mark in (None, Mark("check_x: bad")):
-        assert rule(Ask("n1", None, mark, owner), Bounds({}), usage_of([]), NOW).effect is Effect.FAILED
+        assert rule(MarkRequest("n1", None, mark, owner), Bounds({}), usage_of([]), NOW).effect is Effect.FAILED
 
 
 @pytest.mark.parametrize(

@@ -167,8 +167,7 @@ def plan_mark(
             if any((other.key, other.effect) == (taint.key, taint.effect) for other in standing):
                 continue
             taints.append(taint)
-            own.hold_taints([*own.taints, str(taint)])
-            own.boot = boot_id(node)
+            own.hold_taints([*own.taints, str(taint)], boot_id(node))
     patch.leave_taints(taints)
     for values, mine, current, wish in (
         (patch.labels, own.labels, labels_of(node), wanted.labels),

@@ -64,9 +64,9 @@ class Own:
         """The cordon is ours, set in this boot of the node."""
         self.cordon, self.boot = True, boot
 
-    def hold_taints(self, taints: Iterable[str]) -> None:
-        """These taints are ours, and no other."""
-        self.taints = list(dict.fromkeys(taints))
+    def hold_taints(self, taints: Iterable[str], boot: str = "") -> None:
+        """These taints are ours, and no other; one was set in the boot `boot` of the node, "" for none."""
+        self.taints, self.boot = list(dict.fromkeys(taints)), boot or self.boot
 
     def text(self) -> str:
         """The annotation's text, without what is empty."""
