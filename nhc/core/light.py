@@ -82,7 +82,8 @@ else:
         def __new__(cls, name, bases, space):
             values = {key: value for key, value in space.items() if key[0] != "_" and type(value) in (int, str)}
             rest = {key: space[key] for key in space if key not in values}
-            made = super().__new__(cls, name, bases, {**rest, "_members": {}, "_of_value": {}})
+            own = {"__repr__": cls._show, "_members": {}, "_of_value": {}}
+            made = super().__new__(cls, name, bases, {**own, **rest})
             base = int if issubclass(made, int) else str
             for key, value in values.items():
                 member = made._of_value.get(value)
@@ -92,6 +93,10 @@ else:
                 made._members[key] = member
                 type.__setattr__(made, key, member)
             return made
+
+        @staticmethod
+        def _show(member):
+            return f"<{type(member).__name__}.{member.name}: {member.value!r}>"
 
         def __call__(cls, value):
             try:
@@ -127,16 +132,7 @@ else:
             type.__setattr__(cls, name, value)
 
     class Enum(metaclass=_Members):
-        """The base beside `str` of constants with a name."""
-
-        def __repr__(self):
-            return f"<{type(self).__name__}.{self.name}: {self.value!r}>"
-
-        def __str__(self):
-            return f"{type(self).__name__}.{self.name}"
-
-        def __format__(self, form):
-            return format(self.value, form)
+        """The base beside `str` of constants with a name. Unlike enum's, str() and format() give the value."""
 
         def __reduce_ex__(self, protocol):
             return type(self), (self.value,)
