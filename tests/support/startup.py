@@ -13,8 +13,8 @@ LOCAL_PATH_BANNED = {
 
 #: Not in the process that waits: the second run has its plan, and the checks are the workers'.
 SUPERVISOR_BANNED = LOCAL_PATH_BANNED | {
-    "contextlib", "fnmatch", "glob", "json", "re", "signal", "warnings", "nhc.core.check", "nhc.core.language.loader",
-    "nhc.core.language.shell_words", "nhc.core.matching.nodeset",
+    "collections", "contextlib", "enum", "fnmatch", "functools", "glob", "json", "re", "signal", "types", "warnings",
+    "nhc.core.check", "nhc.core.language.loader", "nhc.core.language.shell_words", "nhc.core.matching.nodeset",
 }  # fmt: skip
 
 
