@@ -109,10 +109,12 @@ def is_kernel_reason(reason: str) -> bool:
     """Whether only the kernel log reports it: then a check that passes does not prove that it is gone."""
     from nhc.node.checks.kmsg import reason_of
     from nhc.node.kernlog.catalogue import rows
+    from nhc.node.kernlog.match import NO_ROW
 
     if reason.startswith(("Xid", "SXid", "NeuronHasError_")):
         return True
-    return reason in {reason_of(row.kind, row.code) for row in rows() if row.code}
+    known = [*((row.kind, row.code) for row in rows() if row.code), *NO_ROW]
+    return reason in {reason_of(kind, code) for kind, code in known}
 
 
 def follows(item: Item) -> bool:

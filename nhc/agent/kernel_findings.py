@@ -226,8 +226,10 @@ class KernelLog:
 
 def _asks_device(finding: Finding) -> bool:
     """Whether only the device can tell what this means: a round asks it, since a driver can hang."""
-    from nhc.node.kernlog import xid
+    from nhc.node.kernlog import complaints, xid
 
+    if complaints.is_complaint(finding):
+        return True
     return bool(finding["kind"] == "xid" and not finding.get("drill") and xid.depends(finding["code"], ""))
 
 

@@ -30,6 +30,7 @@ from nhc.core.language.site_settings import site_settings
 from nhc.core.model import Verdict, printable
 from nhc.core.plan import Item, Plan
 from nhc.core.state.store import State
+from nhc.node.kernlog import lasting
 
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
@@ -104,6 +105,7 @@ class Agent:
     def start(self) -> None:
         """Begin: raises BadConfig where there is nothing to run."""
         self.adopt_plan(agent_plan.load(self.settings, self.node, self.host, self.state, strict=False))
+        lasting.agent_begins(self.state, self.boot_id)
         self._recall()
         self.sources.start(self.items, self.settings.kernel_log, self.kernel.findings_changed, self.publisher.log_event)
         self._start_monitors()
@@ -151,6 +153,7 @@ class Agent:
             self.monitors.close()
         self.publisher.emit("agent.stopped", {})
         self.save()
+        lasting.agent_ends(self.state, self.boot_id)
         self.publisher.close()
         self.loop.stop()
 

@@ -58,11 +58,17 @@ def from_utc(text: object, default: float = 0.0) -> float:
 
 
 def from_iso(text: str) -> Optional[float]:
-    """Unix time of an ISO 8601 or RFC 3339 date with its fraction; without a zone local time; None for others."""
+    """Unix time of an ISO 8601 or RFC 3339 date with its fraction; without a zone local time; None for others.
+
+    The zone may stand apart, with its name, as programs in Go write it (`2026-07-31 16:26:53 +0000 UTC`).
+    """
     import re
 
     match = re.fullmatch(
-        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?(?:(Z)|([+-])(\d\d):?(\d\d))?", text, re.ASCII
+        r"(\d{4})-(\d\d)-(\d\d)[T ](\d\d):(\d\d):(\d\d)(?:[.,](\d+))?"
+        r"(?:(Z)| ?([+-])(\d\d):?(\d\d)(?: [A-Z]{3,4})?)?",
+        text,
+        re.ASCII,
     )
     if not match:
         return None

@@ -60,7 +60,7 @@ def beside(
     """Findings beside what devices and the node itself say of them: as they then stand, and those that are gone."""
     standing = list(pairs)
     gone: List[Tuple[str, Finding]] = []
-    if any(finding["kind"] == "xid" or finding.get("unproven") for _key, finding in standing):
+    if any(finding["kind"] in ("xid", "driver") or finding.get("unproven") for _key, finding in standing):
         from nhc.node.kernlog.device_state import in_context
 
         standing, gone = in_context(host, standing)

@@ -23,7 +23,7 @@ _FACILITY = (
     r"(?:(?:kern|user|mail|daemon|auth|syslog|lpr|news|uucp|cron|authpriv|ftp|local[0-7])\s*:"
     r"(?:emerg|alert|crit|err|warn|notice|info|debug)\s*: )?"
 )
-_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d(?: [A-Z]{3,4}\b)?)?"
 _DAY = r" {1,2}\d{1,2}"
 """A day of the month, which syslog and dmesg pad to two characters: a page on the web keeps one of two blanks."""
 _BSD = rf"[^\W\d_]{{3,5}}\.?{_DAY} \d\d:\d\d:\d\d(?:\.\d+)?"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import time
 
@@ -107,6 +108,14 @@ def _read(path: str, size: int, answer: Dict[str, Any]) -> bytes:
             return b"".join(parts)
     finally:
         os.close(fd)
+
+
+def read_block(path: str) -> int:
+    """Read the first block of a disk past the cache. 0, or the number of the error."""
+    try:
+        return 0 if _read(path, BLOCK, {"direct": False}) else errno.EIO
+    except OSError as error:
+        return error.errno or errno.EIO
 
 
 def remove(directory: str, name: str) -> bool:

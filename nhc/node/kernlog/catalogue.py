@@ -23,6 +23,8 @@ PERIPHERAL_DRIVERS = (
     r"|sdhci|rtsx|ipu\d|proc_thermal"
 )
 """Beginnings of drivers' names without whose devices a node still computes: USB, sound, wireless, management."""
+TROUBLE = ("stuck", "hung", " hang", "crash", "ssert", " dead", "panic")
+"""Words of drivers in trouble that no row needs to be found by, but nhc.node.kernlog.complaints."""
 _PCI = r"[0-9a-fA-F]{4}:[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]"
 _SHORT = {
     # any driver of a PCI device: "ice 0000:3b:00.0 eth0: ", or a storage driver's own name of its adapter. Not those
@@ -34,7 +36,7 @@ _SHORT = {
         r"|(?P<device2>(?:mpt\dsas(?:_cm)?|mpi\dmr|mptbase: ioc|AAC|arcmsr)\d+|aacraid|megasas"
         r"|megaraid(?:_sas)?|3w-\w{3,5})"
         r"|qla2xxx \[(?P<device3>" + _PCI + r")\]-\w+:(?:\d+| )"
-        r"): |infiniband (?P<device5>\w{2,30}): |(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{1,32})\)\] ?)"
+        r"): |infiniband (?P<device5>\w{2,30}): |(?:\w+: )?\[(?:bnx2|qed)\w+:\d+\((?P<device4>[^)]{0,32})\)\] ?)"
         r"(?:[^:]{1,40}: )?"
     ),
     "{{peripherals}}": PERIPHERAL_DRIVERS,
@@ -100,6 +102,8 @@ def load() -> None:
         _kind, _code, _severity, _action, gate, texts, _rest = line.split("\t", 6)
         for text in (gate if gate != "-" else texts).split("||"):
             _gates.setdefault(text, []).append(number)
+    for word in TROUBLE:
+        _gates.setdefault(word, [])
     _lines.extend(lines)
 
 
@@ -228,7 +232,7 @@ class Matcher:
         return None
 
     def _read(self, row: CatalogueRow, groups: Dict[str, Optional[str]], line: str) -> Optional[Match]:
-        named = ("device", "device2", "device3", "device4", "device5")
+        named = ("device", "device2", "device3", "device4", "device5", "device6")
         device = address(next((name for name in map(groups.get, named) if name), ""))
         if not row.code:
             from nhc.node.kernlog import xid
@@ -248,7 +252,8 @@ class Matcher:
                 return None
             if code == "GpuFallenOffBus":
                 device = device or self._subject
-        if code == "MachineCheck" and int(groups["status"] or "0", 16) >> 61 & 1 == 0:
+        status = groups.get("status")
+        if status and int(status, 16) >> 61 & 1 == 0:  # MCi_STATUS.UC; old kernels call each one an exception
             severity, action, message = INFO, "none", "a corrected machine check was logged"
         if row.kind == "ghes":
             if code == "Bert":

@@ -50,6 +50,10 @@ def add(state: LogState, match: Match, when: float, now: float, look: Optional[C
         if match.kind == "hung":
             return
     seen = state.setdefault("seen", {})
+    if match.kind == "xid" and match.code == "45" and match.device not in state.get("companions", {}):
+        from nhc.node.kernlog.xid import named_cause
+
+        match = named_cause(match)
     severity = match.severity
     if match.kind == "xid":
         severity = _beside(state, match, when)

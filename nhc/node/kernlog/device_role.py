@@ -75,13 +75,18 @@ def is_there(host: Host, device: str) -> bool:
     """Whether a device, or what was below a port, is still in its place."""
     if not host.exists(f"{DEVICES}/{device}"):
         return False
-    return _class(host, device) != _BRIDGE or bool(_devices_below(host, device))
+    return device_class(host, device) != _BRIDGE or bool(_devices_below(host, device))
 
 
 def expendable(host: Host, state: LogState, finding: Finding) -> str:
     """Why the node works on without the device of a finding; "" where it needs it, or nothing tells."""
     device = finding["device"]
-    return _without(host, device, 0) if is_there(host, device) else by_name(state, finding)
+    return needless(host, device) if is_there(host, device) else by_name(state, finding)
+
+
+def needless(host: Host, device: str) -> str:
+    """Why the node works on without a device that /sys has; "" where it needs it, or nothing tells."""
+    return _without(host, device, 0)
 
 
 def by_name(state: LogState, finding: Finding) -> str:
@@ -104,7 +109,8 @@ def _named(driver: str) -> str:
     return f"a device of {driver}, without which the node computes" if re.match(PERIPHERAL_DRIVERS, driver) else ""
 
 
-def _class(host: Host, device: str) -> int:
+def device_class(host: Host, device: str) -> int:
+    """A device's class and subclass (0x0300 is a VGA controller), -1 where /sys has none."""
     return hexadecimal(host.read_or(f"{DEVICES}/{device}/class")) >> 8
 
 
@@ -114,9 +120,11 @@ def _devices_below(host: Host, port: str) -> List[str]:
 
 def _without(host: Host, device: str, depth: int) -> str:
     """Why the node does without a device that /sys has."""
-    number = _class(host, device)
+    number = device_class(host, device)
     if number == _BRIDGE:
-        below = [name for name in _devices_below(host, device) if _class(host, name) != _BRIDGE] if not depth else []
+        below = (
+            [name for name in _devices_below(host, device) if device_class(host, name) != _BRIDGE] if not depth else []
+        )
         reasons = [_without(host, name, depth + 1) for name in below]
         return f"below it is {reasons[0]}" if reasons and all(reasons) else ""
     if number >> 8 == _NETWORK:
@@ -129,7 +137,7 @@ def _without(host: Host, device: str, depth: int) -> str:
 def _idle_adapter(host: Host, device: str, number: int) -> str:
     """A network adapter that carries none of the node's traffic."""
     interfaces = host.names(f"{DEVICES}/{device}/net")
-    if host.names(f"{DEVICES}/{device}/infiniband") or any(_in_use(host, name) for name in interfaces):
+    if host.names(f"{DEVICES}/{device}/infiniband") or any(in_use(host, name) for name in interfaces):
         return ""
     if host.read_or(f"{DEVICES}/{device}/removable") == "removable":
         return "a network adapter behind an external port"
@@ -138,7 +146,7 @@ def _idle_adapter(host: Host, device: str, number: int) -> str:
     return f"a network adapter ({', '.join(interfaces)}) that no route uses" if interfaces else ""
 
 
-def _in_use(host: Host, interface: str) -> bool:
+def in_use(host: Host, interface: str) -> bool:
     """Whether traffic goes through an interface: by a route, by a bond or bridge, or by one that went with its link."""
     base = f"/sys/class/net/{interface}"
     if host.link_name(f"{base}/master") or any(name.startswith("upper_") for name in host.names(base)):

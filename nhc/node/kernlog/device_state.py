@@ -8,6 +8,7 @@ from __future__ import annotations
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action
+from nhc.node.kernlog import complaints
 from nhc.node.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity, parted
 
 if TYPE_CHECKING:
@@ -50,11 +51,16 @@ def device_clean(host: Host, address: str) -> Optional[bool]:
 def in_context(
     host: Host, pairs: Sequence[Tuple[str, Finding]]
 ) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
-    """Xid findings beside what NVML says of their GPUs: as they then stand, and those that it shows to be gone.
+    """Findings beside what their devices answer: as they then stand, and those that the answer shows to be gone.
 
-    NVML is asked only if there is an Xid whose meaning depends on it.
+    A device is asked only where the meaning depends on it: NVML for some Xids, the device of a complaint that the
+    catalogue does not know.
     """
-    return parted(pairs, lambda finding: _beside_gpu(host, finding))
+
+    def judged(finding: Finding) -> Optional[Finding]:
+        return complaints.answered(host, finding) if complaints.is_complaint(finding) else _beside_gpu(host, finding)
+
+    return parted(pairs, judged)
 
 
 def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:

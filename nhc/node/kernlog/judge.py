@@ -58,6 +58,10 @@ def take_in(
         judged = matcher.judge(texts[index], numbers)
         said = lines[index][1]
         when = now if said is None else said
+        if judged is None:
+            from nhc.node.kernlog.complaints import complaint
+
+            judged = complaint(texts[index])
         if judged is not None:
             add(state, judged, when, now, look)
         else:

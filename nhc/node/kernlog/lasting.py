@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from nhc.core.host import Memory
     from nhc.node.kernlog.state_types import LogState
 
+LIFE = "agent-life"
+"""Memory of the boot in which an agent runs or ran, and whether it was told to end."""
 WRITE = 2.0
 """Seconds that the disk has to take a few kilobytes; the next run of a check tries again."""
 
@@ -49,7 +51,8 @@ def keep(memory: Memory, store: str, state: LogState) -> None:
             if (finding["kind"] in OF_A_DEVICE or finding.get("recurring")) and not finding.get("drill")
         },
         "history": {
-            name: times for name, times in state.get("history", {}).items() if name.partition("/")[0] in OF_A_DEVICE
+            name: times for name, times in state.get("history", {}).items()
+            if name.partition("/")[0] in (*OF_A_DEVICE, "boot")
         },
     }  # fmt: skip
     mark = _mark(part)
@@ -65,7 +68,7 @@ def _mark(part: Dict[str, Any]) -> int:
     parts += [
         f"{name} {len(times)} {times[-2:-1]}"
         for name, times in part["history"].items()
-        if name.split("/")[1] in ("*fatal", *RECOVERIES)
+        if name.split("/")[1] in ("*fatal", "Unclean", *RECOVERIES)
     ]
     return zlib.crc32("\n".join([part["boot"], *parts]).encode()) if parts else 0
 
@@ -90,6 +93,33 @@ def _written(memory: Memory, name: str, value: Dict[str, Any]) -> bool:
         return ask_child(write, WRITE) is True
     except OSError:  # no process can be started: the next run tries again
         return False
+
+
+def agent_begins(memory: Memory, boot: str) -> None:
+    """Note that an agent runs in this boot."""
+    _written(memory, LIFE, {**_life(memory, boot), "ended": False})
+
+
+def agent_ends(memory: Memory, boot: str) -> None:
+    """Note that the agent was told to end, as at a shutdown: a machine that dies tells it nothing."""
+    _written(memory, LIFE, {**_life(memory, boot), "ended": True})
+
+
+def agent_ended(memory: Memory, boot: str) -> Optional[bool]:
+    """Whether the agent of the boot before this one was told to end; None where none ran, or nobody looked then."""
+    life = _life(memory, boot)
+    if life["before"] is not None and "ended" not in life:
+        _written(memory, LIFE, life)  # what is known is of that boot alone, and not of the next one's last
+    return life["before"] if isinstance(life["before"], bool) else None
+
+
+def _life(memory: Memory, boot: str) -> Dict[str, Any]:
+    """What is known of the agent in this boot, and as `before` how it ended in the last."""
+    where = memory.lasting()
+    held = where.load(LIFE) if where is not None else {}
+    if held.get("boot") == boot:
+        return {"before": None, **held}
+    return {"boot": boot, "before": held.get("ended")}
 
 
 def keep_acks(memory: Memory) -> None:

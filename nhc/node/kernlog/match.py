@@ -20,6 +20,9 @@ INFO = "info"
 """Nothing to act on."""
 RANK = {INFO: 0, APP: 1, DEGRADED: 2, FATAL: 3}
 
+NO_ROW = (("driver", "Complaint"), ("boot", "Unclean"))
+"""Kinds and codes of findings that no row of the catalogue gives: nhc.node.kernlog.complaints and silent."""
+
 _PCI = r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
 
 

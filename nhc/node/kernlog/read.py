@@ -17,6 +17,7 @@ from nhc.node.kernlog.store import load, register
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+    from nhc.node.kernlog.match import Match
     from nhc.node.kernlog.npd_rules import Rule
     from nhc.node.kernlog.state_types import LogState
 
@@ -81,6 +82,11 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
         from nhc.node.kernlog.device_state import clean_devices
 
         clean = clean_devices(host, before)
+    unclean: Optional[Match] = None
+    if not since_boot and source.kind != OTHER and (recalled or before.get("boot") != boot):
+        from nhc.node.kernlog.silent import unclean_boot
+
+        unclean = unclean_boot(host, boot)
     readings: List[LogReading] = []  # two where the first met a memory that it could not work with
 
     def change(held: Dict[str, Any]) -> None:
@@ -88,6 +94,10 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
         if "boot" not in state:
             state.update(recalled)
         enter_boot(state, boot, lambda finding: clean.get(identity(finding)))
+        if unclean is not None:
+            from nhc.node.kernlog.collect import add
+
+            add(state, unclean, kmsg.boot_time(host), host.time())
         readings.append(_advance(host, source, state, rules))
 
     if since_boot:

@@ -68,8 +68,8 @@ def repeats() -> List[Repeat]:
 
 
 def counts(match: Match) -> bool:
-    """Whether an occurrence counts by itself: more than information, a corrected error, or a reset that worked."""
-    return match.severity != INFO or match.kind == "aer" or match.code in RECOVERIES
+    """Whether an occurrence counts by itself: more than information, or good news of which the second is bad."""
+    return match.severity != INFO or match.kind in ("aer", "boot") or match.code in RECOVERIES
 
 
 def repeated(state: LogState, match: Match, when: float, look: Callable[[int], str]) -> Optional[Tuple[Repeat, int]]:

@@ -22,7 +22,7 @@ UNLISTED = (DEGRADED, Action.INSPECT)
 
 _PID = re.compile(r"pid=(?:'?<unknown>'?|'?\d+'?)(?:, name=(?:'<unknown>'|<unknown>|'[^']*'|[^,]*))?,? *")
 _SM = re.compile(r"\(GPC (\d+), TPC (\d+)(?:, SM (\d+))?\)")
-_CAUSED = re.compile(r"(?a)caused by previous Xid \d{1,4}$")
+_CAUSED = re.compile(r"(?a)caused by previous Xid (\d{1,4})$")
 _LINK74 = re.compile(r"(?a)link (\d{1,4}) ?\((0x[0-9a-fA-F]{1,16}(?:, ?0x[0-9a-fA-F]{1,16})*),? ?\)")
 _NVLINK5 = re.compile(
     r"(?a)(\S+)\s+(Fatal|Nonfatal|Non-fatal)\s.*?Link (-?\d{1,4}) \((0x[0-9a-fA-F]{1,16}) (0x[0-9a-fA-F]{1,16})"
@@ -121,6 +121,17 @@ def read_xid(code: int, device: str, rest: str, line: str, driver: str = "") -> 
     return Match("xid", str(code), severity, action, device, text, line, unit, recovers)
 
 
+def named_cause(match: Match) -> Match:
+    """The Xid that an Xid 45 names as the one before it, where that is more than an application's own fault."""
+    cause = _CAUSED.search(match.line)
+    if match.code != "45" or cause is None:
+        return match
+    named = read_xid(int(cause[1]), match.device, "", match.line)
+    if RANK[named.severity] < RANK[DEGRADED]:
+        return match
+    return named._replace(message=f"{named.message}, whose own line is lost: the Xid 45 after it names it")
+
+
 def attributed(match: Match, mig: str) -> Match:
     """A match with the MIG instance that the line names behind the address (` GPU-I:05 GPU-CI:00`).
 
@@ -197,9 +208,9 @@ def read_sxid(code: int, device: str, switch: str, rest: str, line: str) -> Matc
     name, severity, action = (row[1], row[2], Action(row[3])) if row else ("not in the catalogue", *UNLISTED)
     scope = row[4] if row else ""
     level = rest.partition(",")[0].partition(" ")[0].lower()
-    if level in ("severity", "data"):  # the two lines of detail that follow each error
+    if level == "data" or re.match(r"Severity (?!1\b)", rest):  # the two lines of detail that follow each error
         severity, action = INFO, Action.NONE
-    elif level == "fatal":
+    elif level in ("fatal", "severity"):  # 1 is fatal there, and the error's own line may be lost
         severity = FATAL
         action = Action.RESET_DEVICE if action is Action.NONE else action
     elif level in ("non-fatal", "nonfatal"):

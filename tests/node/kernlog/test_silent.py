@@ -1,0 +1,124 @@
+"""Machines that die without a word: counted by boots that follow no shutdown."""
+
+import struct
+
+import pytest
+
+from nhc.core.host import BOOT_ID
+from nhc.core.model import Verdict
+from nhc.core.state.store import State
+from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.facts.boots import WTMP, parse_records
+from nhc.node.kernlog.lasting import agent_begins, agent_ends
+from tests.support.judge import judge_all
+
+DAY = 86400.0
+BOOT, LOGIN, SHUTDOWN = (2, b"reboot"), (7, b"alice"), (1, b"shutdown")
+
+
+def record(kind, at, size=384):
+    number, user = kind
+    form, place = ("=i", 340) if size == 384 else ("=q", 344)
+    data = bytearray(size)
+    struct.pack_into("=h", data, 0, number)
+    data[44 : 44 + len(user)] = user
+    struct.pack_into(form, data, place, int(at))
+    return bytes(data)
+
+
+class Node:
+    """A node that is started again and again. What `wtmp` has, its init wrote; its state is on a disk."""
+
+    def __init__(self, directory, commands=None, size=384):
+        self.state, self.commands, self.size, self.boots = str(directory), commands or {}, size, 0
+        self.wtmp, self.now, self.files = b"", 1_700_000_000.0, {}
+
+    def boot(self, shutdown=None, after=DAY, agent=None):
+        """The next boot. `shutdown`: the last one ended with its record; None for the first, of which nothing tells."""
+        if shutdown:
+            self.wtmp += record(SHUTDOWN, self.now, self.size)
+        self.now += after
+        self.boots += 1
+        if shutdown is not None or not self.wtmp:
+            self.wtmp += record(BOOT, self.now, self.size) + record(LOGIN, self.now + 5, self.size)
+        host = FakeHost({BOOT_ID: f"boot-{self.boots}\n", "/proc/bus/pci/devices": "", **self.files}, self.commands)
+        host.system.now, host.system.uptime = self.now + 60, 60.0
+        host.write(WTMP, "")
+        with open(host.path(WTMP), "wb") as file:
+            file.write(self.wtmp)
+        host.memory = State(f"{self.state}/run")
+        if agent is not None:
+            agent_begins(host.memory, f"boot-{self.boots}")
+            if agent:
+                agent_ends(host.memory, f"boot-{self.boots}")
+        return self.judge(host)
+
+    def judge(self, host):
+        self.host = host
+        return [(o.verdict, o.reason) for o in judge_all(host, "check_kmsg")[:-1]]
+
+
+WARNED, OUT = [(Verdict.WARN, "BootUnclean")], [(Verdict.CRIT, "BootUnclean")]
+
+
+@pytest.mark.parametrize("size", [384, 400])
+def test_the_second_in_a_week_is_for_a_person_and_the_third_takes_the_node_out(tmp_path, size):
+    node = Node(tmp_path, size=size)
+    assert node.boot() == []
+    assert node.boot(shutdown=False) == [], "one is anybody's mishap"
+    assert node.boot(shutdown=False) == WARNED
+    assert node.judge(node.host) == WARNED, "the same boot counts once"
+    assert node.boot(shutdown=False) == OUT
+
+
+def test_orderly_reboots_end_the_finding_and_count_for_nothing(tmp_path):
+    node = Node(tmp_path)
+    node.boot()
+    for _ in range(6):
+        assert node.boot(shutdown=True) == []
+    node.boot(shutdown=False)
+    assert node.boot(shutdown=False) == WARNED
+    assert node.boot(shutdown=True) == []
+    assert node.boot(shutdown=False) == OUT, "the others are not forgotten"
+
+
+def test_after_a_week_without_one_the_count_begins_anew(tmp_path):
+    node = Node(tmp_path)
+    node.boot()
+    for _ in range(4):
+        assert node.boot(shutdown=False, after=8 * DAY) == []
+
+
+@pytest.mark.parametrize(
+    ("cause", "expected"),
+    [
+        ("chassis power control command", []), ("reset via pushbutton", []), ("power-up via pushbutton", []),
+        ("watchdog expired", WARNED), ("power-up due to always-restore power policy", WARNED), ("unknown", WARNED),
+    ],
+)  # fmt: skip
+def test_who_resets_a_machine_by_its_controller_meant_to(tmp_path, cause, expected):
+    node = Node(tmp_path, {"ipmitool chassis restart_cause": f"System restart cause: {cause}\n"})
+    node.files = {"/dev/ipmi0": ""}
+    node.boot()
+    node.boot(shutdown=False)
+    assert node.boot(shutdown=False) == expected
+
+
+def test_where_no_boots_are_recorded_the_agent_tells(tmp_path):
+    node = Node(tmp_path)
+    node.boot(agent=False)
+    node.wtmp = b"\1"
+    assert node.boot(agent=False) == []
+    assert node.boot(agent=True) == WARNED, "two boots ended while an agent ran"
+    assert node.boot(agent=False) == [], "this one was told to end"
+    assert node.boot(agent=None) == OUT
+    assert node.boot(agent=None) == [], "nobody saw that one"
+
+
+def test_a_file_of_another_form_tells_nothing(tmp_path):
+    assert parse_records(b"") == parse_records(b"x" * 384) == parse_records(b"\0" * 100) == []
+    node = Node(tmp_path)
+    node.boot()
+    for _ in range(3):
+        node.wtmp = b"\xff" * 768
+        assert node.boot() == []
