@@ -1,4 +1,4 @@
-"""Kinds that logs of strangers showed (docs/first-sight.md), in lines made up for them."""
+"""Kinds that logs of strangers showed (docs/kernel-log.md), in lines made up for them."""
 
 import pytest
 
