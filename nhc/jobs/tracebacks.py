@@ -27,12 +27,14 @@ _CASCADES = ("ChildFailedError", "DistBackendError", "DistNetworkError", "DistSt
              "ConnectionResetError", "ConnectionRefusedError", "ConnectionAbortedError", "BrokenPipeError",
              "TimeoutError", "RendezvousTimeoutError", "RendezvousConnectionError", "SignalException",
              "KeyboardInterrupt", "OSError", "IOError", "ProcessExitedException", "ProcessRaisedException",
-             "CalledProcessError", "RemoteError", "BrokenProcessPool", "EOFError")  # fmt: skip
+             "CalledProcessError", "RemoteError", "BrokenProcessPool", "EOFError", "ActorDiedError", "RayActorError",
+             "ActorUnavailableError", "WorkerCrashedError", "NodeDiedError", "OwnerDiedError", "LocalRayletDiedError",
+             "KilledWorker", "WorkerLostError", "TerminatedWorkerError")  # fmt: skip
 """Exceptions that a process raises because of what happened elsewhere."""
 
 
 _ALONE = re.compile(
-    r"^(?:\[?(?:rank)?\d+\]?: ?|\([\w. :=/-]{1,60}\) ?"
+    r"^(?:\[?(?:rank)?\d+\]?: ?|\[rank ?\d+\] ?|\([\w. :=/-]{1,60}\) ?"
     r"|(?:[^\s:]+[\s:]+){0,6}?\[?(?:ERROR|CRITICAL|FATAL|error|Error)\]?[\s:|-]+(?:[\w./-]+(?::\d+)?[\s:|-]+)?|E +)?"
     r"(?P<raised>(?:[A-Za-z_]\w*\.)*[A-Z]\w*(?:Error|Exception)(?:: .*)?)$"
 )

@@ -107,6 +107,18 @@ LINES = [
     ("loader", "program", "/var/spool/slurmd/job1234/slurm_script: line 12: mytool: command not found"),
     ("mpi", "unknown", "ORTE has lost communication with a remote daemon."),
     ("mpi", "unknown", "PRTE has lost communication with a remote daemon."),
+    ("controller", "network", "sbatch: fatal: Could not establish a configuration source"),
+    ("licence", "network", "RLM License checkout error: Communications error with license server (-17)"),
+    ("licence", "unknown", "License checkout failed."),
+    ("network", "network", "http.client.RemoteDisconnected: Remote end closed connection without response"),
+    ("network", "storage", "gsutil: ServiceException: 503 Server Error"),
+    ("fortran", "program", "forrtl: severe (174): SIGSEGV, segmentation fault occurred"),
+    ("fortran", "program", "Fortran runtime error: End of file"),
+    ("loader", "program", "OSError: /opt/libfoo.so: undefined symbol: barInit, version libbar.so.12"),
+    ("exception", "program", "[rank5] AssertionError: tensor sizes differ"),
+    ("worker", "memory", "ray.exceptions.OutOfMemoryError: Task was killed due to the node running low on memory."),
+    ("worker", "unknown", "ray.exceptions.WorkerCrashedError: The worker died unexpectedly while executing this task."),
+    ("worker", "unknown", "distributed.scheduler.KilledWorker: Attempted to run task on 4 workers, but all died"),
 ]
 """The class of words, whose fault it is, and the line."""
 
