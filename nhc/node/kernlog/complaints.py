@@ -17,6 +17,7 @@ from nhc.node.facts.pci import ADDRESS, DEVICES
 from nhc.node.kernlog import device_role
 from nhc.node.kernlog.catalogue import spelled_out
 from nhc.node.kernlog.match import DEGRADED, FATAL, Match, address
+from nhc.node.kernlog.vendor import device_clean
 
 if TYPE_CHECKING:
     from typing import Optional
@@ -108,8 +109,6 @@ def _reads_as_ones(host: Host, device: str) -> bool:
 
 
 def _asked_vendor(host: Host, finding: Finding) -> Optional[Finding]:
-    from nhc.node.kernlog.device_state import device_clean
-
     clean = device_clean(host, finding["device"])
     if clean is None:
         return finding

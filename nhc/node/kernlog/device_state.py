@@ -10,6 +10,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action
 from nhc.node.kernlog import complaints
 from nhc.node.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity, parted
+from nhc.node.kernlog.vendor import device_at, device_clean
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
@@ -39,15 +40,6 @@ def device_recovered(host: Host, finding: Finding) -> Optional[bool]:
     return device_clean(host, device)
 
 
-def device_clean(host: Host, address: str) -> Optional[bool]:
-    """Whether the vendor's library says that a device is well, None where it says nothing of it."""
-    device = _device(host, address)
-    if device is None:
-        return None
-    remap = device.row_remap
-    return not (device.fault or device.recovery or (remap and (remap.pending or remap.failed)))
-
-
 def in_context(
     host: Host, pairs: Sequence[Tuple[str, Finding]]
 ) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
@@ -73,7 +65,7 @@ def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
         return finding
     if finding["kind"] != "xid" or finding.get("drill") or not xid.depends(finding["code"], finding["action"]):
         return finding
-    device = _device(host, finding["device"])
+    device = device_at(host, finding["device"])
     rows, name = (_row_state(device), device.name) if device is not None else ("", "")
     mig = "" if device is None or device.modes.mig is None else "on" if device.modes.mig else "off"
     unified = "on" if xid.is_coherent(name) or _unified_memory_held(host) else ""
@@ -108,14 +100,3 @@ def _row_state(device: Device) -> str:
     if remap.pending:
         return "pending"
     return "clean" if remap.pending is False and remap.failed is False else ""
-
-
-def _device(host: Host, address: str) -> Optional[Device]:
-    """What the vendor's library says of the accelerator at a PCI address, None where it says nothing."""
-    from nhc.node.facts.accelerator import answering
-
-    try:
-        inventory = answering(host)
-    except OSError:
-        return None
-    return next((device for device in inventory.devices if device.pci == address), None)
