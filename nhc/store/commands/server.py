@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import time
 
@@ -49,7 +50,7 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
     settings, server = store_settings.load(path, url), load(server_path)
     if listen:
-        server = server._replace(listen=listen)
+        server = dataclasses.replace(server, listen=listen)
         try:
             host, _port = host_and_port(listen)
         except ValueError as error:

@@ -1,37 +1,55 @@
-"""The server's settings, from a TOML file (conf/server.toml.example). Where the store is, store.toml says."""
+"""The server's settings, from a TOML file (conf/server.toml.example, which is made from here)."""
 
 from __future__ import annotations
 
 import os
-from typing import NamedTuple
+from dataclasses import dataclass
 
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared, settings_file
 from nhc.core.system.addresses import host_and_port, is_loopback
 
 PATH = "/etc/nhc/server.toml"
-LISTEN = "127.0.0.1:20259"
+HEAD = """
+The server that agents push their reports to: /etc/nhc/server.toml. Where the store is, store.toml says. See
+docs/store.md. What stands here behind # is the default.
+"""
+"""How the example begins, which is `declared.example(ServerSettings, HEAD)`."""
 
 
-class ServerSettings(NamedTuple):
-    """All of it. Sizes in bytes, times in seconds; a rate of 0 is none.
+def _address(text: str) -> str:
+    if not host_and_port(text)[0]:
+        raise ValueError(f"{text!r} is not HOST:PORT")
+    return text
 
-    `body` and `unpacked` bound one push, `node_rate` the pushes of one node a minute, `rate` the reports a second of
-    all, `waiting` the reports that wait to be written, `connections` how many may be open, `connections_each` from one
-    address, `slow` how long one push may take to arrive.
-    """
 
-    listen: str = LISTEN
-    certificate: str = ""
-    key: str = ""
-    client_ca: str = ""
-    body: int = 4 << 20
-    unpacked: int = 32 << 20
-    node_rate: int = 30
-    rate: int = 0
-    waiting: int = 5000
-    connections: int = 5000
-    connections_each: int = 500
-    slow: float = 20.0
+@dataclass(frozen=True)
+class ServerSettings:
+    """All of it. Sizes in bytes, times in seconds; a rate of 0 is none."""
+
+    listen: str = declared.converted(
+        "listen", _address, "127.0.0.1:20259", "any other address than loopback takes [tls]"
+    )
+    certificate: str = declared.text(
+        "tls.certificate", "", "with its chain; read again on SIGHUP", shown='"/etc/nhc/server.crt"'
+    )
+    key: str = declared.text("tls.key", shown='"/etc/nhc/server.key"')
+    client_ca: str = declared.text(
+        "tls.client-ca", "", "then a node may show a certificate of this authority in place of a token",
+        shown='"/etc/nhc/nodes-ca.crt"',
+    )  # fmt: skip
+    body: int = declared.size("limits.body", 4 << 20, "of one push, packed", least=1024, most=256 << 20)
+    unpacked: int = declared.size("limits.unpacked", 32 << 20, least=1024, most=1 << 30)
+    slow: float = declared.seconds("limits.slow", 20.0, "within which a push has to arrive", least=0.1, most=600.0)
+    node_rate: int = declared.count(
+        "limits.pushes-a-node-and-minute", 30,
+        "and with it 10 reports, 12 problems and 256 kB a push, at least those of 30", least=1,
+    )  # fmt: skip
+    rate: int = declared.count("limits.reports-a-second", 0, "of all nodes; 0 is no bound")
+    waiting: int = declared.count("limits.waiting", 5000, "reports that wait for the database", least=1)
+    connections: int = declared.count("limits.connections", 5000, least=1)
+    connections_each: int = declared.count(
+        "limits.connections-an-address", 500, "more where agents come through a proxy or NAT", least=1
+    )
 
     @property
     def address(self) -> tuple[str, int]:
@@ -52,22 +70,7 @@ def load(path: str = "") -> ServerSettings:
 
 
 def _read(file: settings_file.Table) -> ServerSettings:
-    tls, limits = file.table("tls"), file.table("limits")
-    standard = ServerSettings()
-    settings = ServerSettings(
-        listen=file.converted("listen", _address, LISTEN),
-        certificate=tls.text("certificate"),
-        key=tls.text("key"),
-        client_ca=tls.text("client-ca"),
-        body=limits.size("body", standard.body, least=1024, most=256 << 20),
-        unpacked=limits.size("unpacked", standard.unpacked, least=1024, most=1 << 30),
-        node_rate=limits.count("pushes-a-node-and-minute", standard.node_rate, least=1),
-        rate=limits.count("reports-a-second", standard.rate),
-        waiting=limits.count("waiting", standard.waiting, least=1),
-        connections=limits.count("connections", standard.connections, least=1),
-        connections_each=limits.count("connections-an-address", standard.connections_each, least=1),
-        slow=limits.seconds("slow", standard.slow, least=0.1, most=600.0),
-    )
+    settings, tls = declared.read(ServerSettings, file), file.table("tls")
     file.finish()
     if settings.client_ca and not settings.certificate:
         raise tls.error("client-ca", "asks for client certificates, which takes tls.certificate as well")
@@ -76,9 +79,3 @@ def _read(file: settings_file.Table) -> ServerSettings:
     if not settings.tls and not is_loopback(settings.address[0]):
         raise file.error("listen", f"{settings.listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)")
     return settings
-
-
-def _address(text: str) -> str:
-    if not host_and_port(text)[0]:
-        raise ValueError(f"{text!r} is not HOST:PORT")
-    return text
