@@ -22,7 +22,13 @@ from tests.support.new_store import new_store
 from tests.support.ports import free_ports
 from tests.support.waiting import until
 
-NOW = time.time()
+NOW = 0.0
+"""When each test begins: reports grow old, and a long suite has collected its tests long before it runs them."""
+
+
+@pytest.fixture(autouse=True)
+def at_present(monkeypatch):
+    monkeypatch.setitem(globals(), "NOW", time.time())
 
 
 def write(path, *reports):

@@ -13,8 +13,9 @@ from nhc.agent.settings import AgentSettings
 from nhc.core.host import Host
 from nhc.core.language import trust
 from nhc.core.state.store import State
+from tests.support.other_user import become
 from tests.support.require import need
-from tests.support.run import nhc
+from tests.support.run import ROOT, nhc
 
 USER = 65534
 RAN = "* || touch {}/ran\n"
@@ -158,8 +159,11 @@ def test_what_root_names_may_belong_to_the_person_who_calls_root(etc):
 def test_other_users_judge_their_own_risk(etc):
     everybody(etc)
     code = "from nhc.core.language import trust; print(trust.rule({}, hook=False, named=False) == '')"
-    run = subprocess.run([sys.executable, "-c", code], user=USER, capture_output=True, text=True, timeout=60)
-    assert run.stdout.strip() in ("True", "")  # "": another user may not read this checkout
+    run = subprocess.run(
+        [sys.executable, "-c", code], preexec_fn=lambda: become(USER), capture_output=True, text=True, timeout=60,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+    )  # fmt: skip
+    assert run.stdout.strip() == "True", run.stderr
 
 
 def test_a_settings_file_that_others_can_write_is_not_evaluated(etc, monkeypatch):
