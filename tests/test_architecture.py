@@ -357,6 +357,7 @@ def test_only_the_doors_open_files_and_start_processes(ours):
 LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
     "nhc.core.system.web_errors": {"handlers", "propagate"},  # logging
+    "nhc.core.system.service_log": {"propagate"},
     "nhc.core.system.server_name": {"SERVER_SOFTWARE"},  # aiohttp, which has no setting for it
     "nhc.core.system.web_server": {"request_handler"},  # aiohttp
     "nhc.core.archive.build": {"compress_type", "external_attr"},  # zipfile

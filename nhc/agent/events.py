@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
 from nhc.agent.problems import BOOT_WINDOW, ENDED, ProblemChange
 from nhc.core.model import Action, Verdict, printable
 from nhc.core.render.json import spoken_of
+from nhc.core.system.service_log import note
 from nhc.core.timestamps import utc_milliseconds
 from nhc.marks.ports.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
 
@@ -177,7 +178,7 @@ class EventStream:
             if fd != 1:
                 os.close(fd)
         if self._failing:
-            self.log(f"{self.path}: written again ({self.lost} events were lost)")
+            self.log(note(f"{self.path}: written again ({self.lost} events were lost)"))
             self._failing = ""
         return True
 

@@ -13,6 +13,7 @@ import time
 from collections import deque
 from typing import Callable, Deque, List, Optional
 
+from nhc.core.system.service_log import note
 from nhc.marks.ports.sinks import Event
 
 BACKLOG = 1000
@@ -61,7 +62,7 @@ class EventHistory:
             self._fails(str(error))
             return False
         if self._failing:
-            self.log(f"{self.path}: written again ({self.lost} events were lost)")
+            self.log(note(f"{self.path}: written again ({self.lost} events were lost)"))
             self._failing = ""
         return True
 

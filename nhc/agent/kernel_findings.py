@@ -14,6 +14,7 @@ from nhc.core.model import CheckResult, Outcome, Verdict, ok, printable
 from nhc.core.plan import Item
 from nhc.core.state.mutes import applied
 from nhc.core.state.store import State
+from nhc.core.system.service_log import note
 from nhc.marks.ports.sinks import Standing
 from nhc.node.kernlog.findings import current
 from nhc.node.kernlog.source import STORE
@@ -207,7 +208,9 @@ class KernelLog:
             if fault.reason not in known and fault.since >= booted - 60.0 and agent_plan.is_kernel_reason(fault.reason):
                 known.add(fault.reason)
                 self.inherited.append(fault)
-                self._log(f"{fault.type}={fault.reason} stood on this node before: it stands until it is acknowledged")
+                self._log(
+                    note(f"{fault.type}={fault.reason} stood on this node before: it stands until it is acknowledged")
+                )
         if standing:
             self._listener.changed()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import signal
-import sys
 from functools import partial
 from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Tuple
 
@@ -20,11 +20,11 @@ from nhc.agent.service import Agent, node_name
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_process import Make
 from nhc.core.host import BadRoot, Host
-from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.state.store import State
 from nhc.core.system.children import fork
+from nhc.core.system.service_log import ServiceLog
 from nhc.marks.plugins import sink
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.sinks import Sink
@@ -32,6 +32,10 @@ from nhc.node.hosts.live import live_host
 
 if TYPE_CHECKING:
     from nhc.agent.history import EventHistory
+
+
+complain = ServiceLog("agent", logging.WARNING)
+"""Most of what an agent has to say is that something does not work."""
 
 
 def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None) -> int:
@@ -48,7 +52,7 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
             settings, host, state, loop, complain, read_settings, npd_monitors.load(settings), sinks(settings, node)
         )
     except (SettingsError, BadConfig, AdapterError, BadRoot) as error:
-        complain(str(error))
+        complain.error(str(error))
         return 2
     loop.signals({signal.SIGTERM: agent.stop, signal.SIGINT: agent.stop, signal.SIGHUP: agent.reload})
     control: Optional[Control] = None
@@ -60,10 +64,10 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
         agent.start()
     except BadConfig as error:
         for problem in error.problems:
-            complain(problem)
+            complain.error(problem)
         return _end(agent, control, http, 2)
     except OSError as error:
-        complain(f"{error.filename or 'cannot start'}: {error.strerror}")
+        complain.error(f"{error.filename or 'cannot start'}: {error.strerror}")
         return _end(agent, control, http, 2)
     for warning in state.warnings:
         complain(warning)
@@ -166,7 +170,7 @@ def _notify(text: str) -> None:
             peer.connect(f"\0{path[1:]}" if path[0] == "@" else path)
             peer.send(text.encode())
     except OSError as error:
-        sys.stderr.write(f"nhc agent: NOTIFY_SOCKET: {error.strerror}\n")
+        complain(f"NOTIFY_SOCKET: {error.strerror}")
 
 
 def _watchdog(loop: Loop) -> None:
@@ -181,12 +185,3 @@ def _watchdog(loop: Loop) -> None:
         loop.after(every, alive)
 
     alive()
-
-
-def complain(line: str) -> None:
-    """A line for the log; one that cannot be written is lost, and nothing else."""
-    try:
-        sys.stderr.write(f"nhc agent: {printable(line, 2000)}\n")
-        sys.stderr.flush()
-    except (OSError, ValueError):
-        pass

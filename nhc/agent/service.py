@@ -30,6 +30,7 @@ from nhc.core.language.site_settings import site_settings
 from nhc.core.model import Verdict, printable
 from nhc.core.plan import Item, Plan
 from nhc.core.state.store import State
+from nhc.core.system.service_log import note
 from nhc.node.kernlog import lasting
 
 SAVE_AFTER = 1.0
@@ -168,8 +169,8 @@ class Agent:
         self.kernel.judge_by(self.items)
         gone = self.schedule.set(agent_plan.entries(plan), now)
         self._files.note(plan, self.settings)
-        for note in plan.notes:
-            self.log(note)
+        for line in plan.notes:
+            self.log(line)
         self.publish_changes(self.board.remove([key for key in self.board.rows if key in gone], self.host.time()))
 
     def reload(self) -> List[str]:
@@ -206,7 +207,7 @@ class Agent:
             call()
         for line in unheeded(old, self.settings):
             self.log(line)
-        self.log(f"configuration reloaded: {len(self.items)} checks")
+        self.log(note(f"configuration reloaded: {len(self.items)} checks"))
         self.publisher.emit("config.reloaded", {"checks": len(self.items)})
         self.changed()
         self.tick()

@@ -47,7 +47,7 @@ class Server:
         self.scheduler = scheduler
         self.hub = Hub(source, settings.refresh, clock)
         self.doors = Doors(settings, clock)
-        self.refusals = WebRefusals("nhc console")
+        self.refusals = WebRefusals("console")
         self.wrong = WrongLogins(self.refusals, store)
         self.deep = DeepReader(store, clock) if store is not None else None
         self.started = clock()

@@ -101,9 +101,22 @@ def test_a_second_run_changes_nothing(install: Install) -> None:
     assert run.recap("gpu001")["changed"] == 0, run.text
 
 
-def test_a_configuration_that_cannot_be_used_is_not_installed(install: Install, node: Any, tmp_path: Path) -> None:
+def test_a_configuration_that_cannot_be_used_is_named_once_before_anybody_is_asked(
+    install: Install, node: Any, tmp_path: Path
+) -> None:
     broken = tmp_path / "broken.conf"
     broken.write_text("* || check_hw_mem_fre 1MB\n")
+    run = install("--limit", "all", nhc_conf_src=str(broken))  # gpu004 among them, which nobody reaches
+    assert run.status == 2
+    assert run.text.count("fatal: [") == 1, run.text
+    assert "no such check: check_hw_mem_fre (did you mean check_hw_mem_free?)" in run.text
+    assert "UNREACHABLE" not in run.text
+    assert node.file("/etc/nhc/nhc.conf").content_string == CONF
+
+
+def test_a_template_is_judged_by_the_node_that_it_is_rendered_for(install: Install, node: Any, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.conf"
+    broken.write_text("* || check_hw_mem_fre {{ 1 }}MB\n")
     run = install("--tags", "configuration", nhc_conf_src=str(broken))
     assert run.status == 2
     assert "failed to validate" in run.text

@@ -52,7 +52,7 @@ class Plane:
 
     `lease` is how many seconds a fake kubelet's lease lasts; `grace` after how many silent seconds the node
     controller gives a node up. `kwok=False` leaves nodes to the caller, and `lifecycle=False` has nobody give
-    up nodes without a kubelet (for thousands of them).
+    up nodes without a kubelet (for thousands of them). `admission` is a file that configures admission plugins.
     """
 
     def __init__(
@@ -64,8 +64,9 @@ class Plane:
         lease: int = 40,
         grace: int = 600,
         lifecycle: bool = True,
+        admission: Path | None = None,
     ) -> None:
-        self.binaries, self.directory = binaries, directory
+        self.binaries, self.directory, self.admission = binaries, directory, admission
         self.kwok, self.lease, self.grace, self.lifecycle = kwok, lease, grace, lifecycle
         self.token = secrets.token_hex(16)
         self.parts: dict[str, subprocess.Popen[bytes]] = {}
@@ -128,6 +129,7 @@ class Plane:
             "--allow-privileged=true",
             "--profiling=false",
             *gates,
+            *((f"--admission-control-config-file={self.admission}",) if self.admission else ()),
             *(("--runtime-config=resource.k8s.io/v1alpha3=true",) if gates else ()),
         )
         self._await("kube-apiserver", self._ready)

@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, Optional, Sequence
 
 from nhc.core.model import Report, printable
 from nhc.core.settings.settings_file import SettingsError
-from nhc.core.timestamps import utc
+from nhc.core.system.service_log import ServiceLog
 from nhc.marks.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
@@ -71,7 +71,7 @@ def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
 def sync(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """One round over all nodes: conditions into cordons, taints, labels, and drains waited for."""
     client = cluster.client(connections=32)
-    lease = Lease(client, settings.namespace)
+    lease = Lease(client, settings.namespace, settings.object_name("controller"))
     if settings.apply and not lease.attempt():
         cluster.complain(
             f"{lease.other or 'another nhc'} holds the lease {settings.namespace}/{lease.name}: it acts here"
@@ -111,7 +111,7 @@ def _fleet(
         raise SettingsError("; ".join(strange.refused))
     for line in strange.unseen:
         log(line)
-    ledger = ClusterLedger(client, settings.namespace, settings.policy)
+    ledger = ClusterLedger(client, settings.namespace, settings.object_name("ledger"), settings.policy)
     fleet = Fleet(settings, adapter, ledger, objects, clock, log=log, **options)
     if settings.devices.on:
         watch = DeviceWatch(client)
@@ -173,7 +173,8 @@ def _planned(planned: Any, applied: Any) -> Dict[str, str]:
 def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str = "") -> int:
     """Follow the cluster until SIGTERM or SIGINT, under settings that are read again as they change."""
     fitting = Fitting(read, lambda: Kubernetes(cluster.client()).objects())
-    watched = WatchedSettings(fitting.read, lambda line: cluster.say(_logged(line)))
+    log = ServiceLog("serve kubernetes", dated=True)
+    watched = WatchedSettings(fitting.read, log)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
@@ -182,13 +183,13 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
     try:
         while not stop.is_set():
             chosen = watched.settings
-            running = Controller(cluster.client(connections=36), chosen, log=lambda line: cluster.say(_logged(line)))
+            running = Controller(cluster.client(connections=36), chosen, log=log)
             if server is not None:
                 server.serve(running)
             elif listen:
                 server = ControllerServer(listen, running, watched)
             acting = "acting" if chosen.apply else "dry run"
-            cluster.say(_logged(f"starting, {acting}, server {running.client.access.server}"))
+            log(f"starting, {acting}, server {running.client.access.server}")
             try:
                 running.start()
                 fitting.controller_started()
@@ -196,10 +197,10 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
             finally:
                 running.close()
             if running.refused:
-                cluster.complain(running.refused)
+                log.error(running.refused)
                 return USAGE
             if trouble:
-                cluster.complain(trouble)
+                log.error(trouble)
                 return FAILED
         return DONE
     finally:
@@ -216,10 +217,6 @@ def _until_changed(running: Controller, watched: WatchedSettings, stop: threadin
         if watched.changed() is not None:
             return ""
     return ""
-
-
-def _logged(line: str) -> str:
-    return f"{utc(time.time())} {printable(line)}"
 
 
 def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[str], node: str = "") -> int:

@@ -8,11 +8,11 @@ import hashlib
 import os
 import secrets
 import signal
-import sys
 
 import click
 
 from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import service_log_options
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.settings.settings_file import SettingsError
 
@@ -37,6 +37,7 @@ SETTINGS = "/etc/nhc/console.toml"
 @click.option("--adapter", metavar="NAME", help="Show a cluster without a store, by this adapter: kubernetes, slurm …")
 @click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
 @click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
+@service_log_options
 def run(
     path: Optional[str], store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], listen: Optional[str],
     check_settings: bool,
@@ -120,8 +121,7 @@ async def _serve(server: Server) -> None:
 
     def ready(listen: str) -> None:
         address = listen if listen.startswith("unix:") else server.settings.origin or f"http://{listen}"
-        click.echo(f"nhc console: {server.source.name} at {address}", err=True)
-        sys.stderr.flush()
+        server.refusals.note(f"{server.source.name} at {address}")
 
     with contextlib.suppress(asyncio.CancelledError):
         await serve(server, ready)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any, Callable, Optional
 
 import click
 
@@ -15,6 +16,23 @@ FORMAT = under("What is shown")(
     help="Output format.",
 )  # fmt: skip
 BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+
+
+def _configure(_context: click.Context, option: click.Parameter, value: Optional[str]) -> None:
+    if value:
+        from nhc.core.system.service_log import configure  # no command but a service needs logging
+
+        configure(**{str(option.name): value})
+
+
+def service_log_options(command: Callable[..., Any]) -> Callable[..., Any]:
+    """`--log-level` and `--log-format`, of every command that stays and logs."""
+    shown, more = under("What is logged"), {"expose_value": False, "callback": _configure, "show_envvar": True}
+    level = shown("--log-level", "level", type=click.Choice(["debug", "info", "warning", "error"]),
+                  envvar="NHC_LOG_LEVEL", help="Log from this level on. Default: info.", **more)  # fmt: skip
+    form = shown("--log-format", "form", type=click.Choice(["text", "json"]), envvar="NHC_LOG_FORMAT",
+                 help="Lines for a person, or JSON for a collector. Default: text.", **more)  # fmt: skip
+    return level(form(command))
 
 
 def person(by: str = "") -> str:

@@ -13,14 +13,12 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.matching.nodeset import BadRange, matcher, needs_library, nodeset_match
 
 if TYPE_CHECKING:
-    from typing import List, Match, Optional
+    from typing import List, Optional
 
 _SPAN = re.compile(r"(\d{1,18})(?:-(\d{1,18}))?", re.ASCII)
 _GROUP = re.compile(r"@(?:[\w.-]+:)?[\w.-]+", re.ASCII)
 """As clush takes it: `@gpu`, `@slurm:gpu`. As a glob it is a node called so."""
 _BRACKET = re.compile(r"\[([^][]*)\]")
-_BACKWARDS = re.compile(r"\[(?![!^])([^][,]*?)([0-9a-z])-([0-9a-z])\]", re.ASCII)
-"""A bracket whose last range is of two characters."""
 
 
 class Unbraced(NamedTuple):
@@ -52,11 +50,6 @@ def unbraced(pattern: str) -> Optional[Unbraced]:
         else:
             meant, why = f"{{{','.join(names)}}}", "a list of nodes goes in braces"
         return Unbraced(negation + meant, f"{pattern!r}: {why}", certain=True) if _readable(meant) else None
-    backwards = _BACKWARDS.search(text)
-    if backwards and _turns(backwards):
-        meant = negation + text[: backwards.start(2)] + f"{backwards[3]}-{backwards[2]}" + text[backwards.end(3) :]
-        why = f"{pattern!r}: {backwards[2]}-{backwards[3]} ends before it begins, and matches nothing"
-        return Unbraced(meant, why, certain=True)
     brackets = _BRACKET.findall(text)
     odd = next((inside for inside in brackets if _is_list(inside)), None)
     if odd is None or any(char in text for char in "*?") or not _readable(f"{{{text}}}"):
@@ -65,11 +58,6 @@ def unbraced(pattern: str) -> Optional[Unbraced]:
     either = "" if certain else f", or [{_characters(odd)}] for these characters"
     why = f"{pattern!r} is a glob, in which [{odd}] stands for one character"
     return Unbraced(f"{negation}{{{text}}}{either}", why, certain)
-
-
-def _turns(found: Match[str]) -> bool:
-    """Whether a range of two digits, or of two letters, runs backwards, and its bracket holds nothing beside it."""
-    return not found[1] and found[2] > found[3] and found[2].isdigit() == found[3].isdigit()
 
 
 def differs(name: str, pattern: str, listing: Unbraced) -> bool:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter, OrderedDict
 from typing import Sequence
 
-from nhc.core.model import printable
+from nhc.core.system.service_log import ServiceLog, problem
 
 QUIET = 60.0
 """Seconds in which the same refusal of the same peer is counted and not logged again."""
@@ -17,13 +16,13 @@ WHYS = ("connections", "internal", "login", "malformed", "slow")
 
 
 class WebRefusals:
-    """For one process and one thread. `server` and `asked` are what they call both sides of it.
+    """For one process and one thread. `server` is the command that it is, `asked` what it is sent.
 
     `whys` are further reasons of its own for refusing; each is 0 before the first refusal.
     """
 
     def __init__(self, server: str, asked: str = "a request", whys: Sequence[str] = ()) -> None:
-        self._server, self._asked = server, asked
+        self._log, self._asked = ServiceLog(server), asked
         self.refused: Counter[str] = Counter(dict.fromkeys((*WHYS, *whys), 0))
         self.connections = 0
         self._logged: OrderedDict[tuple[str, str], float] = OrderedDict()
@@ -44,7 +43,7 @@ class WebRefusals:
         if not quiet:
             if len(self._logged) > REMEMBERED:
                 self._logged.popitem(last=False)
-            self.note(line)
+            self.note(problem(line))
 
     def count_connections(self, count: int) -> None:
         """So many more connections are open, or fewer."""
@@ -52,4 +51,4 @@ class WebRefusals:
 
     def note(self, line: str) -> None:
         """One line on standard error, where systemd's journal takes it."""
-        print(f"{self._server}: {printable(line, 500)}", file=sys.stderr, flush=True)
+        self._log(line)

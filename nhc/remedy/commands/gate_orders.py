@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import json
-import sys
+import logging
 import time
 from typing import Any, Dict, List
 
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import printable
+from nhc.core.system.service_log import ServiceLog
 from nhc.marks.ports.adapter import AdapterError, Effect
 from nhc.marks.ports.gates import GateOrder, GroupOfNodes, KeepsCluster, TakesOrders, Turn
 from nhc.node.commands.named_nodes import named_nodes
 from nhc.remedy.commands.gate_options import APPLY, SETTINGS, WHY, audit, needed_keeper
 from nhc.remedy.gates.settings import GateSettings, Trigger, load
 
-
-def _complain(line: str) -> None:
-    print(f"nhc gate: {printable(line)}", file=sys.stderr, flush=True)
+_complain = ServiceLog("gate", logging.WARNING)
 
 
 @click.command("open", cls=GroupedCommand)
@@ -87,6 +86,7 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
 
 
 @click.command("sync", cls=GroupedCommand)
+@service_log_options
 @SETTINGS
 @APPLY
 @under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Go round so often, as a service.")

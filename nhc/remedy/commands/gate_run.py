@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import signal
-import sys
 import time
 from typing import Any, Dict, Optional
 
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
@@ -21,6 +21,7 @@ from nhc.core.settings.settings_file import SettingsError
 from nhc.core.state import gate_record as record
 from nhc.core.state.gate_record import GateState
 from nhc.core.system.ending_signals import Signals, SignalToEnd
+from nhc.core.system.service_log import ServiceLog
 from nhc.marks.ports.gates import GateOrder
 from nhc.remedy.commands.gate_options import (
     APPLY,
@@ -49,6 +50,7 @@ BETWEEN = 2.0
 
 
 @click.command("run", cls=GroupedCommand)
+@service_log_options
 @SETTINGS
 @NODE
 @APPLY
@@ -124,8 +126,7 @@ def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
     )  # fmt: skip
 
 
-def _say(line: str) -> None:
-    print(f"nhc gate: {printable(line)}", file=sys.stderr, flush=True)
+_say = ServiceLog("gate", logging.WARNING)
 
 
 def _run(options: Dict[str, Any]) -> int:

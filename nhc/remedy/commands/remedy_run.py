@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import json
-import sys
 from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.common_options import FORMAT, service_log_options
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
+from nhc.core.system.service_log import ServiceLog
 from nhc.core.timestamps import utc
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, candidate, site_of
@@ -24,6 +24,7 @@ from nhc.store.rounds.service import RoundService
 
 
 @click.command("run", cls=GroupedCommand)
+@service_log_options
 @SETTINGS
 @STORE
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
@@ -55,7 +56,7 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
         leader = None if dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
         tell_stand_in("serve remedy", site.store)
         publish = show_step if not as_json else show_step_as_json if streams else lambda _step: None
-        work = RemedyRounds(site, publish, _log, apply=not dry, once=once)
+        work = RemedyRounds(site, publish, ServiceLog("serve remedy"), apply=not dry, once=once)
         service = RoundService(
             "serve remedy", work, leader, every=site.settings.every, listen=options["listen"],
             metrics_file=options["metrics_file"],
@@ -95,10 +96,6 @@ def show_step(step: Written) -> None:
 def show_step_as_json(step: Written) -> None:
     """Print it as JSON."""
     click.echo(json.dumps(step_value(step), ensure_ascii=False))
-
-
-def _log(text: str) -> None:
-    print(f"nhc serve remedy: {printable(text)}", file=sys.stderr, flush=True)
 
 
 def step_value(step: Written) -> Dict[str, Any]:

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-import sys
 import time
 from typing import Any, Dict, List, Optional
 
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
+from nhc.core.system.service_log import ServiceLog
+from nhc.core.system.service_log import problem as as_problem
 from nhc.core.system.stop_signals import StopSignals
 from nhc.core.timestamps import utc
 from nhc.core.units import show_number
@@ -97,6 +98,7 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
 
 
 @click.command("run", cls=GroupedCommand)
+@service_log_options
 @FILE
 @under("What is done")("--apply", is_flag=True, help="Do it. Without this the plan is shown, and nothing is done.")
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
@@ -127,7 +129,7 @@ class TrainService:
         self.site, self.plan, self.options = site, plan, options
         self.stop = StopSignals()
         self.leader = Leader(site.store, name="train")
-        self.last_line = ""
+        self.last_line, self._log = "", ServiceLog("train run")
         self.noted: List[str] = []
 
     def run(self) -> int:
@@ -171,13 +173,15 @@ class TrainService:
                 if not self.leader.attempt():
                     raise CommandError("another process runs trains in this store now")
                 done = engine.round()
-                for line in (*self.site.unread, *(self.site.notes if self.site.notes != self.noted else ())):
+                for line in self.site.unread:
+                    self.say(as_problem(line))
+                for line in self.site.notes if self.site.notes != self.noted else ():
                     self.say(line)
                 self.noted = self.site.notes
             except LeadershipLost as error:
                 raise CommandError(str(error)) from None
             except StoreError as error:
-                self.say(str(error))  # a store that is away is waited for
+                self.say(as_problem(str(error)))  # a store that is away is waited for
             else:
                 if self._after(done) or self.options["once"]:
                     return self._status()
@@ -187,7 +191,7 @@ class TrainService:
     def _after(self, done: TrainRound) -> bool:
         """Whether nothing more is to be done by this process."""
         for problem in done.problems:
-            self.say(problem)
+            self.say(as_problem(problem))
         if done.train in TRAIN_ENDS:
             return True
         if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
@@ -221,7 +225,7 @@ class TrainService:
         """A line for the log, once until another line is logged."""
         if text != self.last_line:
             self.last_line = text
-            print(f"nhc train run: {printable(text)}", file=sys.stderr, flush=True)
+            self._log(text)
 
 
 def counted(counts: Dict[str, int]) -> str:

@@ -9,12 +9,11 @@ from __future__ import annotations
 
 import os
 import signal
-import sys
 import threading
 from typing import Callable, List, Optional, Sequence
 
-from nhc.core.model import printable
 from nhc.core.system.metrics_server import Pages
+from nhc.core.system.service_log import ServiceLog
 from nhc.core.system.stop_signals import StopSignals
 from nhc.store.rounds.service import RoundService, listening
 
@@ -42,7 +41,8 @@ def host(
     threads = [
         threading.Thread(target=rounds, args=(service,), name=f"nhc-{service.command}") for service in services
     ]  # fmt: skip
-    with listening(listen, pages, _log):
+    log = ServiceLog("serve")
+    with listening(listen, pages, log):
         try:
             for thread in threads:
                 thread.start()
@@ -56,9 +56,5 @@ def host(
                 if thread.ident is not None:
                     thread.join()
     for command in failed:
-        _log(f"{command} has failed: all have ended")
+        log.error(f"{command} has failed: all have ended")
     return 1 if failed else 0
-
-
-def _log(text: str) -> None:
-    print(f"nhc serve: {printable(text)}", file=sys.stderr, flush=True)

@@ -14,6 +14,7 @@ from typing import Callable, List, Optional, Sequence
 import sqlalchemy as sa
 
 from nhc.core.prometheus_family import Family, counter, gauge
+from nhc.core.system.service_log import problem
 from nhc.store.database import Store
 from nhc.store.retention import PruneSettings, prune
 from nhc.store.rounds.leader import Leader
@@ -73,7 +74,7 @@ class Pruner:
             self.failed += 1
             if self.problem != failure(error):
                 self.problem = failure(error)
-                self._log(f"pruning failed: {self.problem}")
+                self._log(problem(f"pruning failed: {self.problem}"))
             return False
         self.problem = ""
         return done

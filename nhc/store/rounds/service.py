@@ -7,7 +7,7 @@ time between rounds, the signals that end them, what the log says, /metrics and 
 from __future__ import annotations
 
 import contextlib
-import sys
+import logging
 import time
 from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Set, Tuple
 
@@ -15,6 +15,7 @@ from nhc.core.model import printable
 from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.core.system import output_file
 from nhc.core.system.metrics_server import Pages, serve
+from nhc.core.system.service_log import ServiceLog, leveled, problem
 from nhc.core.system.stop_signals import StopSignals
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store.database import Fence
@@ -73,6 +74,7 @@ class RoundService:
         self.pages, self._page_name = Pages(), ""
         self._logged: Set[str] = set()
         self._ended = self._failed = 0
+        self.log = ServiceLog(command)
 
     def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
         """Rounds until a signal. `once`, or where there is no lead to wait for: one round, and then its `summary`.
@@ -134,12 +136,12 @@ class RoundService:
 
     def _failed_round(self, why: str, number: Optional[int]) -> Optional[int]:
         self.pages.update("", printable(why), self._page_name)
-        self._tell([why])
+        self._tell([leveled(why, logging.ERROR)])
         return number
 
     def _stand_by(self, why: str) -> None:
         """/healthz is 200: that another leads is no reason to start this one anew."""
-        self._tell([why, *self._publish(self._leads(False).render(), "")])
+        self._tell([why, *map(problem, self._publish(self._leads(False).render(), ""))])
 
     def _round(self) -> RoundEnd:
         """One round, with its metrics and its lines for the log."""
@@ -149,7 +151,8 @@ class RoundService:
         self._failed += 1 if end.problems else 0
         followed = self.listen or self.metrics_file or self._page_name
         unwritten = self._publish(self._of_rounds(end, began) + self.work.page(), end.unhealthy) if followed else []
-        self._tell([*end.problems, *end.notes, *unwritten])
+        self._tell([*map(problem, (*end.problems, *unwritten)), *end.notes])
+        self.log.debug(f"round {self._ended} took {time.time() - began:.3f} s")
         return end
 
     def _leads(self, leads: bool) -> Family:
@@ -184,10 +187,6 @@ class RoundService:
             if line not in self._logged:
                 self.log(line)
         self._logged = set(now)
-
-    def log(self, text: str) -> None:
-        """A line on standard error."""
-        print(f"nhc {self.command}: {printable(text)}", file=sys.stderr, flush=True)
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:

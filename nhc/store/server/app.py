@@ -20,6 +20,7 @@ from aiohttp import web
 
 from nhc.core.model import printable
 from nhc.core.prometheus_family import page_for
+from nhc.core.system.service_log import problem as wrong
 from nhc.core.system.web_listener import OpenConnections
 from nhc.marks import push
 from nhc.store.errors import StoreError
@@ -126,7 +127,7 @@ class Intake:
     def store_said(self, problem: str) -> None:
         """Whether the store answered just now: why not, "" where it did."""
         if problem != self.problem:
-            self.counters.note(f"the store does not answer: {problem}" if problem else "the store answers again")
+            self.counters.note(wrong(f"the store does not answer: {problem}") if problem else "the store answers again")
         self.problem = problem
         self.counters.store_answers(not problem)
 

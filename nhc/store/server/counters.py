@@ -37,7 +37,7 @@ class ServerCounters(WebRefusals):
     """All of them, for one process and one thread."""
 
     def __init__(self) -> None:
-        super().__init__("nhc server", "a push", WHYS)
+        super().__init__("server", "a push", WHYS)
         self.taken: Counter[str] = Counter({receipt.value: 0 for receipt in Receipt})
         self.lost = self.clocks = self.waiting = 0
         self.up = True

@@ -9,6 +9,7 @@ import signal
 import ssl
 from typing import Optional
 
+from nhc.core.system.service_log import problem
 from nhc.core.system.stop_signals import StopSignals
 from nhc.core.system.web_listener import OpenConnections, WebBounds, listening
 from nhc.core.system.web_server import BoundedServer
@@ -157,7 +158,7 @@ def _reload(context: Optional[ssl.SSLContext], settings: ServerSettings, counter
         _load(context, settings)
         counters.note("the certificate was read again")
     except CannotServe as error:
-        counters.note(f"the old certificate stays: {error}")
+        counters.note(problem(f"the old certificate stays: {error}"))
 
 
 async def _watch(intake: Intake, tokens: KnownTokens) -> None:

@@ -9,6 +9,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 
+from nhc.core.system.service_log import problem
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, IntakeSettings
@@ -91,7 +92,7 @@ class Writer:
                 self.problem = str(error)
                 return
         except Exception as error:  # of these reports, not of the store
-            self._counters.note(f"reports cannot be written: {failure(error)}")
+            self._counters.note(problem(f"reports cannot be written: {failure(error)}"))
         self.problem, self._unwritten = "", ()
 
     async def close(self, within: float) -> None:
@@ -159,7 +160,8 @@ class Writer:
         except StoreError as error:
             return error
         except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
-            self._counters.note(f"{'a push' if len(batch) == 1 else 'a batch'} cannot be written: {failure(error)}")
+            what = "a push" if len(batch) == 1 else "a batch"
+            self._counters.note(problem(f"{what} cannot be written: {failure(error)}"))
             return StoreError(failure(error), refused=len(batch) == 1)
         self.problem, self._unwritten = "", ()
         at = 0

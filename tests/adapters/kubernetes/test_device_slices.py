@@ -245,7 +245,7 @@ def test_a_device_that_is_withheld_is_due_by_itself_and_costs_the_rounds_of_othe
     view = DeviceView(settings, watch, 900.0, lambda name, at: None)
     view.nodes["n1"] = NodeDevices(((watch.slices.physical("n1")[0], DeviceFault(ONE, (failure(ONE),))),))
     rounds = Counted(
-        settings, view, client, ClusterLedger(client, "nhc", policy), {}, policy, lambda: True,
+        settings, view, client, ClusterLedger(client, "nhc", "nhc-ledger", policy), {}, policy, lambda: True,
         lambda name, at: due.append((name, at)), lambda: 0.0, log.append,
         lambda planned, work: [work(operation) for operation in planned],
     )  # fmt: skip

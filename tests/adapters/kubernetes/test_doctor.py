@@ -314,7 +314,7 @@ def test_a_network_policy_is_read_as_the_network_reads_it(egress: Any, open_: bo
 
 
 def test_a_loop_whose_pod_does_not_start_is_named_with_the_reason(kube: Kube, here: Installed, nhc: Any) -> None:
-    labels = {"app.kubernetes.io/name": "nhc", "app.kubernetes.io/component": "remedy"}
+    labels = {"app.kubernetes.io/part-of": "nhc", "app.kubernetes.io/component": "remedy"}
     made = kube.pod("nhc-remedy-0", labels=labels, running=False)
     body = {
         "metadata": {"name": "nhc-remedy", "labels": labels},

@@ -51,7 +51,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "patch nodes": PATCH_NODE, "patch nodes/status": PATCH_CONDITIONS, "list pods": LIST_PODS,
         "create pods/eviction": EVICT, **LEASE,
         "create configmaps": ("controller/ledger.py", 'client.post(namespaced(self.namespace, "configmaps")'),
-        "get configmaps": ("controller/loki_watch.py", 'client.find(namespaced(self.namespace, "configmaps", NAME))'),
+        "get configmaps": ("controller/loki_watch.py", 'client.find(namespaced(self.namespace, "configmaps", self.'),
         "patch configmaps": ("controller/ledger.py", 'client.patch(namespaced(self.namespace, "configmaps"'),
     },
     "nhc-devices": {
@@ -120,7 +120,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
     },
     "nhc-remedy-suite": {"get nodes": ("gates/keeper.py", "self.client.find(node_path(node))"), "list pods": LIST_PODS},
-    "nhc-remedy-repairs": {
+    "nhc-remedy-jobs": {
         "create jobs.batch": CREATE_JOB, "get jobs.batch": ("repair/cluster.py", "def job(self"),
         "list jobs.batch": ("repair/repairer.py", 'self.cluster.items(namespaced(self.place.namespace, "jobs"'),
         "get pods/log": ("repair/cluster.py", "self.client().text(path, container=container"),
@@ -155,10 +155,7 @@ def shipped() -> Dict[str, Set[str]]:
         for document in yaml.safe_load_all(path.read_text()):
             if document["kind"] in ("Role", "ClusterRole"):
                 found.setdefault(document["metadata"]["name"], set()).update(rights(document["rules"]))
-    for patch in yaml.safe_load((MANIFESTS / "remedy-repairs/kustomization.yaml").read_text())["patches"]:
-        rules = [one["value"] for one in yaml.safe_load(patch["patch"])]
-        found.setdefault("nhc-remedy-repairs", set()).update(rights(rules))
-    chart = (MANIFESTS / "chart/templates/rbac-remedy.yaml").read_text().partition("name: nhc-remedy-handoffs")[2]
+    chart = (MANIFESTS / "chart/templates/rbac-remedy.yaml").read_text().partition("-remedy-handoffs")[2]
     rules = [yaml.safe_load(line)[0] for line in chart.splitlines() if "- {apiGroups" in line]
     found["nhc-remedy-handoffs"] = set(rights(rules))
     return found

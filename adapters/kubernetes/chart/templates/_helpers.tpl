@@ -1,12 +1,91 @@
+{{/* The image, by its digest where one is named. */}}
 {{- define "nhc.image" -}}
-{{ required "image.repository: say where you pushed the image (adapters/kubernetes/Containerfile)" .Values.image.repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}
+{{- $repository := required "image.repository: say where you pushed the image (adapters/kubernetes/Containerfile)" .Values.image.repository -}}
+{{- if .Values.image.digest }}{{ $repository }}@{{ .Values.image.digest }}{{ else }}{{ $repository }}:{{ .Values.image.tag | default .Chart.AppVersion }}{{ end -}}
+{{- end -}}
+
+{{- define "nhc.name" -}}
+{{ .Values.nameOverride | default .Chart.Name | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* What every name begins with. A longer one than a StatefulSet's label has room for is cut, and stays its release's own. */}}
+{{- define "nhc.fullname" -}}
+{{- $name := .Values.nameOverride | default .Chart.Name -}}
+{{- $whole := ternary .Release.Name (printf "%s-%s" .Release.Name $name) (contains $name .Release.Name) -}}
+{{- $whole = .Values.fullnameOverride | default $whole | replace "." "-" -}}
+{{ ternary (printf "%s-%s" ($whole | trunc 36 | trimSuffix "-") ($whole | sha256sum | trunc 7)) $whole (gt (len $whole) 44) }}
 {{- end -}}
 
 {{- define "nhc.labels" -}}
-app.kubernetes.io/name: nhc
+app.kubernetes.io/name: {{ include "nhc.name" . }}
 app.kubernetes.io/part-of: nhc
 app.kubernetes.io/instance: {{ .Release.Name }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" | trunc 63 | trimSuffix "-" }}
+{{- end -}}
+
+{{/* The agents' namespace, and the privileged pods of repairs beside them. */}}
+{{- define "nhc.agentNamespace" -}}
+{{ .Values.agentNamespace.name | default .Release.Namespace }}
+{{- end -}}
+
+{{/* The ServiceAccount of a part: (list $ "controller"). */}}
+{{- define "nhc.account" -}}
+{{- $root := index . 0 -}}
+{{- $part := index . 1 -}}
+{{ (index $root.Values $part).serviceAccount.name | default (printf "%s-%s" (include "nhc.fullname" $root) $part) }}
+{{- end -}}
+
+{{/* The labels of a part's pods: (list $ "controller" dict). The chart's own stand, whatever a user says. */}}
+{{- define "nhc.podLabels" -}}
+{{- $root := index . 0 -}}
+{{- $own := merge (dict "app.kubernetes.io/component" (index . 1)) (index . 2) (fromYaml (include "nhc.labels" $root)) -}}
+{{ toYaml (mergeOverwrite (dict) $root.Values.podLabels (index $root.Values (index . 1)).podLabels $own) }}
+{{- end -}}
+
+{{/* Their annotations: (list $ "controller" dict). A user's stand in place of the chart's. */}}
+{{- define "nhc.podAnnotations" -}}
+{{- $root := index . 0 -}}
+{{ toYaml (mergeOverwrite (dict) (index . 2) $root.Values.podAnnotations (index $root.Values (index . 1)).podAnnotations) }}
+{{- end -}}
+
+{{/* More of a container's environment: (list $ "controller"). */}}
+{{- define "nhc.extraEnv" -}}
+{{- $root := index . 0 -}}
+{{- if ne $root.Values.log.level "info" }}
+- {name: NHC_LOG_LEVEL, value: {{ $root.Values.log.level }}}
+{{- end }}
+{{- if ne $root.Values.log.format "text" }}
+- {name: NHC_LOG_FORMAT, value: {{ $root.Values.log.format }}}
+{{- end }}
+{{- with concat $root.Values.extraEnv (index $root.Values (index . 1)).extraEnv }}
+{{ toYaml . }}
+{{- end -}}
+{{- end -}}
+
+{{- define "nhc.pullSecrets" -}}
+{{- with .Values.imagePullSecrets }}
+imagePullSecrets: {{- toYaml . | nindent 2 }}
+{{- end -}}
+{{- end -}}
+
+{{/* Where the pods of a part may run, and not all on one node: (list $ "server"). */}}
+{{- define "nhc.placement" -}}
+{{- $root := index . 0 -}}
+{{- $part := index $root.Values (index . 1) -}}
+{{- with $part.affinity }}
+affinity: {{- toYaml . | nindent 2 }}
+{{- else }}
+affinity: {{- include "nhc.apart" . | nindent 2 }}
+{{- end }}
+{{- with $part.nodeSelector }}
+nodeSelector: {{- toYaml . | nindent 2 }}
+{{- end }}
+tolerations: {{- include "nhc.tolerations" . | nindent 2 }}
+{{- with $part.tolerations }}
+{{ toYaml . | indent 2 }}
+{{- end -}}
 {{- end -}}
 
 {{/* What conditions are called on nodes of one kind. */}}
@@ -98,7 +177,7 @@ podAntiAffinity:
       podAffinityTerm:
         topologyKey: kubernetes.io/hostname
         labelSelector:
-          matchLabels: {app.kubernetes.io/component: {{ . }}}
+          matchLabels: {app.kubernetes.io/component: {{ index . 1 }}, app.kubernetes.io/instance: {{ (index . 0).Release.Name }}}
 {{- end -}}
 
 {{/* A volume of a pod's own. */}}

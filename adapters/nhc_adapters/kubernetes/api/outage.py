@@ -10,6 +10,7 @@ import threading
 import time
 from typing import Callable, Dict, Set
 
+from nhc.core.system.service_log import problem
 from nhc.core.units import show_seconds
 
 Log = Callable[[str], None]
@@ -36,7 +37,7 @@ class Outages:
             new = text not in self._reported
             self._reported.add(text)
         if new:
-            self._log(f"{what} fails: {text}")
+            self._log(problem(f"{what} fails: {text}"))
 
     def works(self, what: str) -> None:
         """`what` works. The end of an outage is logged when nothing fails any more."""

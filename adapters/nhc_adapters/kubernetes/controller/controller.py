@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from typing import Callable, Dict, List, Optional, Tuple
 
+from nhc.core.system.service_log import problem
 from nhc.marks.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
@@ -22,7 +23,7 @@ from nhc_adapters.kubernetes.controller.detections import Detections
 from nhc_adapters.kubernetes.controller.device_rounds import RoundResult, node_of
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
+from nhc_adapters.kubernetes.controller.loki_watch import Cursor, LokiWatch
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
 from nhc_adapters.kubernetes.controller.rounds import Fleet, Log
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
@@ -67,9 +68,9 @@ class Controller:
         self.stop = threading.Event()
         self.refused = ""
         """Why these settings do not fit this cluster; then nothing was done, and nothing will be."""
-        self.lease = lease or Lease(client, settings.namespace)
+        self.lease = lease or Lease(client, settings.namespace, settings.object_name("controller"))
         self.adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies)
-        self.ledger = ClusterLedger(client, settings.namespace, settings.policy)
+        self.ledger = ClusterLedger(client, settings.namespace, settings.object_name("ledger"), settings.policy)
         self.outages = Outages(log, "the API server")
         self.rights = RightsWatch(client, settings, self.outages, log)
         types = kept_types(settings)
@@ -103,8 +104,7 @@ class Controller:
         self.loki: Optional[LokiWatch] = None
         if settings.loki.url:
             self.loki = LokiWatch(
-                client,
-                settings.namespace,
+                Cursor(client, settings.namespace, settings.object_name("cursors"), settings.loki.query),
                 settings.loki,
                 self.lease.held,
                 self.detections.say,
@@ -183,7 +183,7 @@ class Controller:
                     import traceback
 
                     where = traceback.extract_tb(error.__traceback__)[-1]
-                    self.log(f"internal error in {name}: {error!r} ({where.filename}:{where.lineno})")
+                    self.log(problem(f"internal error in {name}: {error!r} ({where.filename}:{where.lineno})"))
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)
@@ -216,7 +216,7 @@ class Controller:
             for line in strange.unseen:
                 self.log(line)
             if self.refused:
-                self.log(f"these settings are refused: {self.refused}")
+                self.log(problem(f"these settings are refused: {self.refused}"))
                 self.stop.wait()
         loaded = False
         while not self.stop.is_set():
@@ -263,7 +263,7 @@ class Controller:
             why = because.get((applied.node, operation), "")
             self.counts[f"{operation.value}_{applied.effect.value}"] += 1
             if applied.effect is Effect.CHANGED:
-                self.log(f"{applied.node}: {operation.value}: {why}")
+                self.log(problem(f"{applied.node}: {operation.value}: {why}"))
                 kind = NORMAL if operation is Operation.CLEAR else WARNING
                 node, _slash, device = applied.node.partition("/")
                 text = f"{device}: {why}" if device else why
@@ -274,7 +274,7 @@ class Controller:
             elif self._failing.get(key) != trouble:  # tried every few seconds for as long as it fails
                 known = {key: text for key, text in self._failing.items() if node_of(key[0]) in self.nodes.objects}
                 self._failing = {**known, key: trouble}
-                self.log(f"{applied.node}: {trouble}")
+                self.log(problem(f"{applied.node}: {trouble}"))
         if self.recorder.waiting:
             self._events.set()
 

@@ -9,6 +9,7 @@ import threading
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping
 
+from nhc.core.system.service_log import problem
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
@@ -113,7 +114,7 @@ class Detections:
                 write_conditions(self.client, name, [replace(condition, since=since, seen=now)])
                 self.log(f"{name}: {condition.type}={condition.status}: {condition.message}")
             except AdapterError as error:
-                self.log(f"{name}: {condition.type} could not be set: {error}")
+                self.log(problem(f"{name}: {condition.type} could not be set: {error}"))
                 failed.append(name)
         return failed
 
@@ -135,7 +136,7 @@ class Detections:
                 try:
                     acknowledge_on(self.client, name, (JOB_ERROR,), self.clock())
                 except AdapterError as error:
-                    self.log(f"{name}: {JOB_ERROR} could not be acknowledged: {error}")
+                    self.log(problem(f"{name}: {JOB_ERROR} could not be acknowledged: {error}"))
                     continue
                 self.say({name: Condition(JOB_ERROR, FALSE, "NodeRestarted", "the node was restarted")})
 

@@ -13,6 +13,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import DeviceId, Report, Verdict
+from nhc.core.system.service_log import problem
 from nhc.marks.policy.decide import Decision, KeepsHistory, Policy, Withheld, history_needed, reconcile
 from nhc.marks.policy.devices import DeviceFault
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
@@ -320,7 +321,7 @@ class DeviceRounds:
         try:
             work()
         except ApiError as error:
-            self.log(f"{node}: {error}")
+            self.log(problem(f"{node}: {error}"))
             self.retry(node, now + AFTER_FAILURE)
 
     def _writer(self) -> RuleWriter:

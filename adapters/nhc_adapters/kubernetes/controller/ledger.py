@@ -14,7 +14,6 @@ from nhc.marks.policy.decide import SPENT_NOTHING, Past, Policy, history_needed
 from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 
-NAME = "nhc-ledger"
 KEY = "deeds"
 LIMIT = 6000
 """Operations kept: 60 bytes each stay well below the 1 MiB of a ConfigMap."""
@@ -23,8 +22,8 @@ LIMIT = 6000
 class ClusterLedger:
     """The history of operations that `policy` counts. One writer at a time: the holder of the Lease."""
 
-    def __init__(self, client: Client, namespace: str, policy: Policy) -> None:
-        self.client, self.namespace = client, namespace
+    def __init__(self, client: Client, namespace: str, name: str, policy: Policy) -> None:
+        self.client, self.namespace, self.name = client, namespace, name
         self.policy = policy
         self._past: List[Past] = []
         self._version = ""
@@ -36,7 +35,7 @@ class ClusterLedger:
 
     def load(self) -> None:
         """Read the history anew, as after a change of leader. Raises AdapterError."""
-        item = self.client.find(namespaced(self.namespace, "configmaps", NAME)) or {}
+        item = self.client.find(namespaced(self.namespace, "configmaps", self.name)) or {}
         self._past = _read((item.get("data") or {}).get(KEY, ""))
         self._version = str(item.get("metadata", {}).get("resourceVersion", ""))
 
@@ -69,12 +68,12 @@ class ClusterLedger:
     def _save(self, past: List[Past]) -> None:
         data = {"data": {KEY: "\n".join(json.dumps([p.when, p.node, p.operation.value]) for p in past)}}
         if not self._version:
-            body: Dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, **data}
+            body: Dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, **data}
             saved = self.client.post(namespaced(self.namespace, "configmaps"), body)
         else:
             # The version makes a second writer fail: two controllers must not spend one budget.
             body = {"metadata": {"resourceVersion": self._version}, **data}
-            saved = self.client.patch(namespaced(self.namespace, "configmaps", NAME), body, MERGE_PATCH)
+            saved = self.client.patch(namespaced(self.namespace, "configmaps", self.name), body, MERGE_PATCH)
         self._past, self._version = past, str(saved["metadata"]["resourceVersion"])
 
 

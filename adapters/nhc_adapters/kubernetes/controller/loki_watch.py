@@ -20,8 +20,6 @@ from nhc_adapters.kubernetes.controller.loki import SECOND, Loki
 from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import Condition
 
-NAME = "nhc-cursors"
-"""The ConfigMap that holds how far each log was read."""
 KEY = "loki"
 
 OLDEST = 7 * 86400 * SECOND
@@ -37,12 +35,12 @@ Say = Callable[[Mapping[str, Condition]], Iterable[str]]
 class Cursor:
     """A place in a log, in a ConfigMap of our own."""
 
-    def __init__(self, client: Client, namespace: str, query: str) -> None:
-        self.client, self.namespace, self.query = client, namespace, query
+    def __init__(self, client: Client, namespace: str, name: str, query: str) -> None:
+        self.client, self.namespace, self.name, self.query = client, namespace, name, query
 
     def load(self) -> int:
         """The place, 0 where none is known for this query. Raises AdapterError."""
-        item = self.client.find(namespaced(self.namespace, "configmaps", NAME)) or {}
+        item = self.client.find(namespaced(self.namespace, "configmaps", self.name)) or {}
         try:
             value = json.loads((item.get("data") or {}).get(KEY, ""))
             return int(value["since"]) if value["query"] == self.query else 0
@@ -53,11 +51,11 @@ class Cursor:
         """Raises AdapterError."""
         data = {"data": {KEY: json.dumps({"query": self.query, "since": since})}}
         try:
-            self.client.patch(namespaced(self.namespace, "configmaps", NAME), data, MERGE_PATCH)
+            self.client.patch(namespaced(self.namespace, "configmaps", self.name), data, MERGE_PATCH)
         except ApiError as error:
             if error.status != 404:
                 raise
-            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": NAME}, **data}
+            body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, **data}
             self.client.post(namespaced(self.namespace, "configmaps"), body)
 
 
@@ -69,8 +67,7 @@ class LokiWatch:
 
     def __init__(
         self,
-        client: Client,
-        namespace: str,
+        cursor: Cursor,
         asked: LokiSettings,
         held: Callable[[], bool],
         say: Say,
@@ -83,7 +80,7 @@ class LokiWatch:
         self.held, self.say, self.log, self.clock = held, say, log, clock
         self.every = asked.every
         self.loki = Loki(asked.url, asked.query, asked.node_label, asked.tenant, clock=clock, lookback=asked.lookback)
-        self.cursor = Cursor(client, namespace, asked.query)
+        self.cursor = cursor
         self.logs = KernelLogs() if logs is None else logs
         self.outages = Outages(log, "Loki")
         self._unwritten: Dict[str, Condition] = {}

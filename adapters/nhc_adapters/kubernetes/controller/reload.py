@@ -12,6 +12,7 @@ import time
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.settings.settings_file import SettingsError
+from nhc.core.system.service_log import problem
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.known_types import known_types, strangers
@@ -55,7 +56,7 @@ class WatchedSettings:
             settings = self._read()
         except ValueError as error:  # SettingsError, BadVocabulary, and what the command line says of them
             if asked or str(error) != self.refused:
-                self._log(f"settings refused, the ones in force stay: {error}")
+                self._log(problem(f"settings refused, the ones in force stay: {error}"))
             self.refused = str(error)
             return None
         self._seen = {path: signatures.get(path) or _signature(path) for path in settings.sources}

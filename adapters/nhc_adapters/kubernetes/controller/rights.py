@@ -5,12 +5,11 @@ from __future__ import annotations
 import threading
 from typing import Callable, List, Tuple
 
+from nhc.core.system.service_log import problem
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.rights import ClusterRight, denied, of_lease
-from nhc_adapters.kubernetes.controller.ledger import NAME as LEDGER
-from nhc_adapters.kubernetes.controller.loki_watch import NAME as CURSORS
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
 RESOURCE = "resource.k8s.io"
@@ -26,7 +25,7 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     own = settings.namespace
     rights = [
         *(ClusterRight(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list", "watch")),
-        *of_lease(own, "nhc-controller", "this controller"),
+        *of_lease(own, settings.object_name("controller"), "this controller"),
         ClusterRight("patch", "nodes", purpose="to mark and clear nodes", acting=True),
         ClusterRight("patch", "nodes/status", purpose="to say that a node's agent is silent", acting=True),
         ClusterRight("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
@@ -35,9 +34,9 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     if settings.devices.on:
         rights += _devices()
     policy = settings.policy
-    kept = {LEDGER: "to remember rates and repairs"} if policy.rates or policy.repairs else {}
+    kept = {settings.object_name("ledger"): "to remember rates and repairs"} if policy.rates or policy.repairs else {}
     if settings.loki.url:
-        kept[CURSORS] = "to remember how far Loki was read"
+        kept[settings.object_name("cursors")] = "to remember how far Loki was read"
     if kept:
         rights.append(ClusterRight("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
     for name, purpose in kept.items():
@@ -105,7 +104,7 @@ class RightsWatch:
         for right in missing:
             if right not in self.missing:
                 later = "" if self.apply or not right.acting else " [once apply = true]"
-                self.log(f"{right.missing()}{later}")
+                self.log(problem(f"{right.missing()}{later}"))
         for right in self.missing:
             if right not in missing:
                 self.log(f"right granted: {right}")

@@ -33,6 +33,9 @@ from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 
+NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
+"""What an object's name may begin with: with what stands behind it, it is still a DNS label (RFC 1123)."""
+
 
 @dataclass(frozen=True)
 class LokiSettings:
@@ -68,8 +71,16 @@ class ControllerSettings:
     podlogs: PodLogs = field(default_factory=PodLogs)
     loki: LokiSettings = field(default_factory=LokiSettings)
     namespace: str = "nhc-system"
+    name: str = "nhc"
+    """What the names of this installation's objects begin with, so that two of them share no Lease and no ledger."""
+    agent_namespace: str = ""
+    """Where the agents are, "" in `namespace`."""
     sources: Tuple[str, ...] = field(default=(), compare=False)
     """The files that these settings came from, in order to see when one changes."""
+
+    def object_name(self, part: str) -> str:
+        """The name of one of this installation's own objects: its Lease (controller), its ledger, its cursors ..."""
+        return f"{self.name}-{part}"
 
     @property
     def verdict(self) -> str:
@@ -137,6 +148,8 @@ def read(
         "podlogs": _podlogs(file.table("podlogs")),
         "loki": _loki(file.table("loki")),
         "namespace": file.text("namespace", "nhc-system"),
+        "name": _name(file),
+        "agent_namespace": file.text("agent-namespace"),
         "sources": tuple(sources),
     }
     details.update((key, value) for key, value in override.items() if value is not None)
@@ -151,6 +164,14 @@ def read(
         )  # fmt: skip
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
+
+
+def _name(file: Table) -> str:
+    """What objects are called, as far as Kubernetes takes it."""
+    name = file.text("name", "nhc")
+    if not NAME.fullmatch(name):
+        raise file.error("name", f"{name!r} is no name: at most 50 lower-case letters, digits and - between them")
+    return name
 
 
 def _rules(table: Table) -> DrainRules:

@@ -7,7 +7,7 @@ import tempfile
 import time
 from email.utils import parsedate_to_datetime
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, Tuple
 
 from nhc.core.limits import NO_LIMIT
 from nhc.core.settings.settings_file import SettingsError
@@ -16,6 +16,7 @@ from nhc.marks.policy.decide import without_effect
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.objects import get
 from nhc_adapters.kubernetes.api.rights import denied
 from nhc_adapters.kubernetes.controller.rights import of_agent, of_controller
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, read
@@ -35,10 +36,10 @@ from nhc_adapters.kubernetes.doctor.installation import (
 from nhc_adapters.kubernetes.nodes.known_types import strangers
 from nhc_adapters.kubernetes.nodes.view import node_state
 
+COMPONENT = "app.kubernetes.io/component"
 SKEW = 30.0
 """Seconds by which a clock may differ. Marks, rates and silences are counted in minutes."""
 
-SETTINGS = "nhc-settings"
 OLDEST = (1, 30)
 """The first version whose API server tells the admission policy which node a pod's token belongs to."""
 
@@ -71,20 +72,21 @@ def api(site: Installation) -> Iterator[DoctorFinding]:
 
 def settings(site: Installation) -> Iterator[DoctorFinding]:
     """The settings in force are those of the ConfigMap; those of the command line count where there is none."""
-    data = site.configmaps.get(SETTINGS) or _hashed(site)
+    name = _settings_map(site)
+    data = site.configmaps.get(name)
     if data is None:
         if site.readable("settings"):
             yield DoctorFinding(
                 WARN,
                 "settings",
-                f"there is no ConfigMap {SETTINGS} in {site.namespace}",
+                f"there is no ConfigMap {name} in {site.namespace}",
                 "install the base or the chart; --namespace says where it is",
             )
         return
     try:
         site.use(parsed(data))
     except SettingsError as error:
-        yield DoctorFinding(PROBLEM, "settings", str(error), f"kubectl -n {site.namespace} edit configmap {SETTINGS}")
+        yield DoctorFinding(PROBLEM, "settings", str(error), f"kubectl -n {site.namespace} edit configmap {name}")
         return
     strange = strangers(site.settings.faults, site.nodes, site.settings.vocabularies)
     for level, lines in ((PROBLEM, strange.refused), (WARN, strange.unseen)):
@@ -97,7 +99,7 @@ def settings(site: Installation) -> Iterator[DoctorFinding]:
             WARN,
             "settings",
             "a dry run: the controller only says what it would do",
-            f"kubectl -n {site.namespace} edit configmap {SETTINGS}: apply = true",
+            f"kubectl -n {site.namespace} edit configmap {name}: apply = true",
         )
     if site.settings.namespace != site.namespace:
         yield DoctorFinding(
@@ -109,14 +111,16 @@ def settings(site: Installation) -> Iterator[DoctorFinding]:
         )
 
 
-def _hashed(site: Installation) -> Optional[Mapping[str, str]]:
-    """The settings under a name of kustomize's, with a hash behind it, as older overlays have them."""
+def _settings_map(site: Installation) -> str:
+    """The ConfigMap that the controller's pods have as their settings, under whatever name it was installed."""
+    usual = site.settings.object_name("settings")
+    if usual in site.configmaps:
+        return usual
     for deployment in site.deployments:
-        for volume in pod_spec_of(deployment).get("volumes") or ():
-            name = str((volume.get("configMap") or {}).get("name", ""))
-            if name.startswith(SETTINGS):
-                return site.configmaps.get(name)
-    return None
+        volumes = pod_spec_of(deployment).get("volumes") or ()
+        if get(deployment, "metadata", "labels", COMPONENT) == "controller":
+            return next((str(get(one, "configMap", "name")) for one in volumes if one.get("name") == "settings"), usual)
+    return usual
 
 
 def parsed(data: Mapping[str, str]) -> ControllerSettings:
@@ -149,16 +153,17 @@ def policy(site: Installation) -> Iterator[DoctorFinding]:
 
 
 def rights(site: Installation) -> Iterator[DoctorFinding]:
+    ours = site.settings.object_name("controller")
+    acting = [one for one in site.deployments if get(one, "metadata", "labels", COMPONENT) == "controller"]
     accounts = [
-        (f"{site.namespace}:{_account(site.deployments, 'nhc-controller')}", of_controller(site.settings)),
-        (f"{site.namespace}:{_account(site.agents, 'nhc-agent')}", of_agent()),
+        (site.namespace, _account(acting, ours), of_controller(site.settings)),
+        (site.agents_namespace, _account(site.agents, site.settings.object_name("agent")), of_agent()),
     ]
-    for account, wanted in accounts:
-        name = account.partition(":")[2]
+    for namespace, name, wanted in accounts:
         try:
-            missing = denied(site.client, wanted, f"system:serviceaccount:{account}")
+            missing = denied(site.client, wanted, f"system:serviceaccount:{namespace}:{name}")
         except ApiError as error:
-            if error.status != 403 or site.client.access.source != IN_CLUSTER or name != "nhc-controller":
+            if error.status != 403 or site.client.access.source != IN_CLUSTER or name != ours:
                 site.unread.append(DoctorFinding(UNKNOWN, "rights", f"{name}: cannot be looked at: {error}"))
                 continue
             missing = denied(site.client, wanted)  # in the controller's own pod: that account asks for itself
@@ -197,9 +202,8 @@ def controller(site: Installation) -> Iterator[DoctorFinding]:
                 if said
                 else f"kubectl -n {site.namespace} describe pods -l app.kubernetes.io/component=controller",
             )
-    lease = site.get(
-        "controller", namespaced(site.namespace, "leases", "nhc-controller", "apis/coordination.k8s.io/v1")
-    )
+    own = site.settings.object_name("controller")
+    lease = site.get("controller", namespaced(site.namespace, "leases", own, "apis/coordination.k8s.io/v1"))
     spec = (lease or {}).get("spec") or {}
     holder, renewed = str(spec.get("holderIdentity") or ""), from_utc(spec.get("renewTime"))
     if holder and time.time() - renewed < 60.0 + SKEW:
@@ -223,7 +227,8 @@ def _why_not_running(site: Installation, deployment: Mapping[str, object]) -> st
 
 def network(site: Installation) -> Iterator[DoctorFinding]:
     """Whether the NetworkPolicy lets the controller reach the API server where its endpoints are."""
-    path = namespaced(site.namespace, "networkpolicies", "nhc-controller", "apis/networking.k8s.io/v1")
+    name = site.settings.object_name("controller")
+    path = namespaced(site.namespace, "networkpolicies", name, "apis/networking.k8s.io/v1")
     limits = site.get("network", path)
     if limits is None or "Egress" not in (spec_of(limits).get("policyTypes") or ()):
         return
@@ -238,7 +243,7 @@ def network(site: Installation) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             PROBLEM,
             "network",
-            f"the NetworkPolicy nhc-controller shuts the API server's port {shut[0]}",
+            f"the NetworkPolicy {name} shuts the API server's port {shut[0]}",
             f"add {shut[0]} to networkPolicy.egressPorts (chart) or to base/networkpolicy.yaml",
         )
     elif wanted:
@@ -261,7 +266,8 @@ def _allows(egress: Any, port: int) -> bool:
 
 def admission(site: Installation) -> Iterator[DoctorFinding]:
     group = "/apis/admissionregistration.k8s.io/v1"
-    if site.get("admission", f"{group}/validatingadmissionpolicybindings/nhc-agent") is not None:
+    binding = f"{group}/validatingadmissionpolicybindings/{site.settings.object_name('agent')}"
+    if site.get("admission", binding) is not None:
         yield DoctorFinding(OK, "admission", "each agent is bound to its own node")
     elif site.readable("admission"):
         yield DoctorFinding(

@@ -18,6 +18,10 @@ SHOWN = 5
 """Names listed; the others are counted."""
 
 
+OURS = {"labelSelector": "app.kubernetes.io/part-of=nhc"}
+"""What all objects of an installation have, whatever they are called."""
+
+
 class DoctorFinding(NamedTuple):
     """One thing found. `advice` is what to do about it."""
 
@@ -36,21 +40,33 @@ class Installation:
         self.client, self.namespace, self.settings, self.now = client, namespace, settings, now
         self.unread: List[DoctorFinding] = []
         apps = namespaced(namespace, "{}", group="apis/apps/v1")
+        self.agents: List[Dict[str, Any]] = []
+        self.configmaps: Dict[str, Mapping[str, str]] = {}
         chosen = {"labelSelector": settings.selector} if settings.selector else {}
         self.nodes = self.list("nodes", "/api/v1/nodes", **chosen)
-        own = {"labelSelector": "app.kubernetes.io/name=nhc"}
-        self.agents = self.list("agents", apps.format("daemonsets"), **own)
-        self.deployments = self.list("controller", apps.format("deployments"), **own)
-        self.statefulsets = self.list("services", apps.format("statefulsets"), **own)
-        self.pods = self.list("pods", namespaced(namespace, "pods"), **own)
-        self.configmaps = {
-            str(item["metadata"]["name"]): item.get("data") or {}
-            for item in self.list("settings", namespaced(namespace, "configmaps"))
-        }
+        self.deployments = self.list("controller", apps.format("deployments"), **OURS)
+        self.statefulsets = self.list("services", apps.format("statefulsets"), **OURS)
+        self.pods = self.list("pods", namespaced(namespace, "pods"), **OURS)
+        self._read_agents(namespace)
+        if self.agents_namespace != namespace:
+            self._read_agents(self.agents_namespace)
+
+    @property
+    def agents_namespace(self) -> str:
+        """Where the agents are."""
+        return self.settings.agent_namespace or self.namespace
+
+    def _read_agents(self, namespace: str) -> None:
+        """The agents of a namespace, and its ConfigMaps, among which are their settings."""
+        self.agents += self.list("agents", namespaced(namespace, "daemonsets", group="apis/apps/v1"), **OURS)
+        for item in self.list("settings", namespaced(namespace, "configmaps")):
+            self.configmaps[str(item["metadata"]["name"])] = item.get("data") or {}
 
     def use(self, settings: ControllerSettings) -> None:
         """The settings in force, where they are not those of the command line."""
-        self.settings = settings
+        before, self.settings = self.agents_namespace, settings
+        if self.agents_namespace not in (before, self.namespace):
+            self._read_agents(self.agents_namespace)
 
     def list(self, topic: str, path: str, **query: str) -> List[Dict[str, Any]]:
         try:
@@ -68,11 +84,13 @@ class Installation:
                 self.unread.append(DoctorFinding(UNKNOWN, topic, f"cannot be looked at: {error}"))
             return None
 
-    def refused_pods(self, topic: str, owners: str) -> str:
-        """What the server said newest to a controller of this name, or of a name that goes on behind it (a Deployment's
-        ReplicaSet), whose pods it did not take: a quota, PodSecurity, another policy; "" where it said nothing.
+    def refused_pods(self, topic: str, owners: str, namespace: str = "") -> str:
+        """What the server said newest to a controller whose pods it did not take: a quota, PodSecurity, another policy;
+        "" where it said nothing. `owners` is the controller's name or the beginning of it (a Deployment's ReplicaSet),
+        `namespace` where it is, "" in the installation's.
         """
-        events = self.list(topic, namespaced(self.namespace, "events"), fieldSelector="reason=FailedCreate")
+        path = namespaced(namespace or self.namespace, "events")
+        events = self.list(topic, path, fieldSelector="reason=FailedCreate")
         told = [
             event
             for event in events

@@ -39,7 +39,7 @@ def labels(site: Installation) -> Iterator[DoctorFinding]:
             yield DoctorFinding(
                 PROBLEM,
                 "labels",
-                f"no agent is installed in {site.namespace}",
+                f"no agent is installed in {site.agents_namespace}",
                 "apply an overlay, or install the chart; --namespace says where it is",
             )
         return
@@ -91,14 +91,14 @@ def agents(site: Installation) -> Iterator[DoctorFinding]:
             yield DoctorFinding(OK, "agents", f"{name}: all {wanted} are ready")
         elif wanted:
             made = int(status.get("currentNumberScheduled") or 0)
-            said = site.refused_pods("agents", name) if made < wanted else ""
+            said = site.refused_pods("agents", name, site.agents_namespace) if made < wanted else ""
             yield DoctorFinding(
                 PROBLEM,
                 "agents",
                 f"{name}: {ready} of {wanted} are ready{f': {said}' if said else ''}",
                 pods_refused(said)
                 if said
-                else f"kubectl -n {site.namespace} get pods -l app.kubernetes.io/component=agent -o wide",
+                else f"kubectl -n {site.agents_namespace} get pods -l app.kubernetes.io/component=agent -o wide",
             )
     verdict = site.settings.verdict
     if not verdict or not site.agents:
@@ -118,7 +118,7 @@ def agents(site: Installation) -> Iterator[DoctorFinding]:
                 PROBLEM,
                 "agents",
                 f"{what} of {len(nodes)} nodes: {names(nodes)}",
-                f"kubectl -n {site.namespace} logs of the agent there; `nhc status agent` in it",
+                f"kubectl -n {site.agents_namespace} logs of the agent there; `nhc status agent` in it",
             )
     if expected and not never and not silent:
         yield DoctorFinding(OK, "agents", f"all {len(expected)} nodes that should have an agent are heard of")
@@ -200,7 +200,8 @@ def vocabularies(site: Installation) -> Iterator[DoctorFinding]:
 
 def admission(site: Installation) -> Iterator[DoctorFinding]:
     """Whether the policy that binds agents to their nodes lists each condition that they are to write."""
-    path = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/nhc-agent"
+    policy = site.settings.object_name("agent")
+    path = f"/apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies/{policy}"
     variables = get(site.get("admission", path) or {}, "spec", "variables") or ()
     listed = next((str(entry.get("expression")) for entry in variables if entry.get("name") == "ours"), "")
     allowed = set(re.findall(r"'([^']+)'", listed))
@@ -214,7 +215,7 @@ def admission(site: Installation) -> Iterator[DoctorFinding]:
         yield DoctorFinding(
             PROBLEM,
             "admission",
-            f"the policy nhc-agent does not list {kind}, which {source} has: no agent may write it",
+            f"the policy {policy} does not list {kind}, which {source} has: no agent may write it",
             "add it to admissionPolicy.conditions (chart), or to the policy's variable `ours` by a patch",
         )
 

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 from ansible.errors import AnsibleActionFail
 from ansible.plugins.action import ActionBase
 
@@ -28,10 +30,22 @@ ARGUMENTS = {
     "context": {"type": "str", "default": ""},
     "archive": {"type": "path"},
     "engine": {"type": "str", "default": "auto", "choices": ["auto", "installed", "archive"]},
+    "templates": {"type": "bool", "default": False},
 }
+TEMPLATE = re.compile(rb"\{\{|\{%|\{#")
+"""What makes a file a template of Ansible's: what it says is known once it is rendered for a node."""
 OPTIONS = (("--check ", "nhc_checks: "), ("--tag ", "nhc_tags: "), ("--profile ", "nhc_profile: "),
            ("--context ", "nhc_context: "), ("send them with --scripts", "send them with nhc_scripts_src"))  # fmt: skip
 """Options of `nhc fleet check` that its messages name, and what the playbooks call them."""
+
+
+def is_template(path):
+    """Whether a file is to be rendered; one that cannot be read is none, and is complained of where it is used."""
+    try:
+        with open(path, "rb") as file:
+            return bool(TEMPLATE.search(file.read(1 << 20)))
+    except OSError:
+        return False
 
 
 class ActionModule(ActionBase):
@@ -43,11 +57,14 @@ class ActionModule(ActionBase):
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
         _spec, args = self.validate_argument_spec(argument_spec=ARGUMENTS)
+        result.update(changed=False)
         try:
+            config = [self._local(path) for path in args["config_src"]]
+            if args["templates"]:
+                config = [path for path in config if not is_template(path)]
             preflight, push = import_nhc("nhc.fleet.preflight"), import_nhc("nhc.fleet.bundles")
             if args["engine"] != "installed":
                 find_archive(args["archive"] and self._local(args["archive"]))
-            config = [self._local(path) for path in args["config_src"]]
             scripts = [self._local(path) for path in args["scripts_src"]]
             # Configurations and scripts that lie on the nodes are theirs: what they define is not known here.
             own = bool(args["config"] or args["scripts"])
@@ -64,7 +81,6 @@ class ActionModule(ActionBase):
             for option, variable in OPTIONS:
                 message = message.replace(option, variable)
             raise AnsibleActionFail(message) from None
-        result.update(changed=False)
         return result
 
     def _local(self, path):

@@ -60,6 +60,10 @@ options:
     type: str
     choices: [auto, installed, archive]
     default: auto
+  templates:
+    description: The configuration files may be templates of Ansible's. Those that are one are not judged here.
+    type: bool
+    default: false
 attributes:
   check_mode:
     description: Changes nothing in either mode.
@@ -100,6 +104,7 @@ def main():
             "context": {"type": "str", "default": ""},
             "archive": {"type": "path"},
             "engine": {"type": "str", "default": "auto", "choices": ["auto", "installed", "archive"]},
+            "templates": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )
