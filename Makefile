@@ -162,8 +162,8 @@ bench: $(VENV)/.dev  ## every benchmark on an idle machine; LBNL=DIR and NPD=BIN
 	@if command -v clush >/dev/null && command -v pdsh >/dev/null; then PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python bench/fleet.py; \
 	  else echo "bench/fleet.py: left out, its peers clush and pdsh are not installed"; fi
 
-fuzz: $(VENV)/.dev  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET
-	PYTHONPATH=.:adapters $(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)")
+fuzz: $(VENV)/.dev  ## generated inputs for every parser and output: MINUTES=5, SEED=N for the same again, ONLY=TARGET; CASES=N of others' answers
+	PYTHONPATH=.:adapters $(BIN)/python -m tests.fuzz.run --minutes $(or $(MINUTES),5) $(if $(SEED),--seed $(SEED)) $(if $(ONLY),--only "$(ONLY)") $(if $(CASES),--cases $(CASES))
 
 ptx: $(VENV)/.dev  ## the GPU proof's kernels anew: nhc/core/data/gpu_proof_*.ptx from gpu_proof.cu, with NVIDIA's compiler, without a GPU
 	PYTHONPATH=.:packaging $(BIN)/python -m nhc_ptx

@@ -23,11 +23,6 @@ ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from bench.common import verdict  # noqa: E402
-from nhc.fleet.ssh.config import SshConfig  # noqa: E402
-from nhc.fleet.ssh.host_keys import HostKeys  # noqa: E402
-from nhc.fleet.ssh.transport_paramiko import Paramiko  # noqa: E402
-from nhc.fleet.transport import Node  # noqa: E402
-from tests.support import ssh  # noqa: E402
 
 READY = """
 import resource, sys
@@ -59,6 +54,13 @@ def ready(config: str, kind: str) -> List[float]:
 
 def connections(rounds: int, place: Path) -> Dict[str, float]:
     """Milliseconds of this process's CPU for a connection and one command, the median of each library."""
+    # Not before: a child's largest size counts its parent's.
+    from nhc.fleet.ssh.config import SshConfig
+    from nhc.fleet.ssh.host_keys import HostKeys
+    from nhc.fleet.ssh.transport_paramiko import Paramiko
+    from nhc.fleet.transport import Node
+    from tests.support import ssh
+
     with ssh.sshd(place) as server:
         server.trust(["127.0.0.1"])
         transports = {

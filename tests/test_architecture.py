@@ -55,6 +55,7 @@ NEVER = {
 }
 #: What adapters see of nhc: the contract, the values, and small shared pieces.
 ADAPTERS_SEE = {
+    "nhc.core.json_values",
     "nhc.core.limits",
     "nhc.core.matching",
     "nhc.core.model",

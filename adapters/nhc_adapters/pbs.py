@@ -7,9 +7,9 @@ when it was set, so the time is in the text.
 
 from __future__ import annotations
 
-import json
 from typing import List, Optional, Sequence
 
+from nhc.core.json_values import object_in, parse_object
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint, understood
@@ -64,10 +64,7 @@ class Pbs(CommandMarker):
 
 def parse_json(text: str) -> List[NodeState]:
     """`pbsnodes -F json`. Raises ValueError."""
-    value: object = json.loads(text)
-    nodes = value.get("nodes") if isinstance(value, dict) else None
-    if not isinstance(nodes, dict):
-        raise ValueError("no nodes in pbsnodes' JSON")
+    nodes = object_in(parse_object(text), "nodes")
     states = []
     for name, node in nodes.items():
         if not isinstance(node, dict) or "state" not in node:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import time
 from contextlib import closing
@@ -11,6 +10,7 @@ from typing import Callable, List, NamedTuple, Sequence, Tuple
 
 from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.sockets import ask
+from nhc.core.json_values import list_in, parse_object
 from nhc.core.model import CheckResult, Verdict, describe, printable
 from nhc.core.render.json import from_result, parse
 from nhc.core.system import process
@@ -40,14 +40,21 @@ class ProofNow(NamedTuple):
 def run_checks(socket: str, timeout: float) -> ChecksNow:
     """Have the agent run all its checks now, by its control socket."""
     try:
-        answer = json.loads(ask(socket, b'{"do": "check"}', timeout))
-        if "error" in answer:
-            return ChecksNow(problem=f"the agent runs no checks now: {printable(str(answer['error']), 200)}")
-        return ChecksNow(tuple(from_result(result) for result in answer["results"]))
+        return read_answer(ask(socket, b'{"do": "check"}', timeout))
     except socket_timeout:
         return ChecksNow(problem=f"the checks did not end within {timeout:.0f} s")
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         return ChecksNow(problem=f"the agent does not answer: {printable(str(error), 200)}")
+
+
+def read_answer(data: bytes) -> ChecksNow:
+    """What the agent answered. Raises ValueError."""
+    answer = parse_object(data)
+    if "error" in answer:
+        return ChecksNow(problem=f"the agent runs no checks now: {printable(str(answer['error']), 200)}")
+    if "results" not in answer:
+        raise ValueError("results is missing")
+    return ChecksNow(tuple(map(from_result, list_in(answer, "results"))))
 
 
 def out_of_service(settings: NvhcdSettings, node: str, log: Callable[[str], None]) -> Tuple[str, ...]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import List, Mapping, NamedTuple
 from urllib.parse import urlsplit
 
 from nhc import __version__
+from nhc.core.json_values import object_from, text_of, texts_of
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError, of
 from nhc.core.system.bounded_read import cause, read_text
@@ -122,19 +122,13 @@ def _url(text: str) -> str:
 
 
 def _parsed(answer: bytes) -> PushAnswer:
-    try:
-        value = json.loads(answer)
-        lists = [value["refused"], value.get("notes", [])]
-        digest, whole = value.get("digest", ""), value.get("whole", False)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-        raise NotNow("the answer is no answer of nhc's server") from None
-    refused, notes = ([str(line) for line in some] if isinstance(some, list) else [] for some in lists)
-    return PushAnswer(refused, notes, digest if isinstance(digest, str) else "", whole is True)
+    value = object_from(answer)
+    if "refused" not in value:
+        raise NotNow("the answer is no answer of nhc's server")
+    refused, notes = texts_of(value["refused"]), texts_of(value.get("notes"))
+    return PushAnswer(refused, notes, text_of(value.get("digest")), value.get("whole") is True)
 
 
 def _error(answer: bytes) -> str:
-    try:
-        value = json.loads(answer)
-    except (ValueError, RecursionError):
-        return "no answer of nhc's server"
-    return printable(str(value.get("error", "")), 200) if isinstance(value, dict) else "no answer of nhc's server"
+    value = object_from(answer)
+    return printable(str(value.get("error", "")), 200) if value else "no answer of nhc's server"

@@ -5,7 +5,6 @@ Every list is bounded and says how much was left out. Texts are data: the page p
 
 from __future__ import annotations
 
-import json
 import math
 from bisect import bisect_left
 from collections import Counter
@@ -13,6 +12,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.fleet_nodes import LETTERS, WORST, letter_of
 from nhc.console.snapshot import SEARCHED, FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, find, fold_causes
+from nhc.core.json_values import object_from
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
@@ -407,12 +407,4 @@ def audit_page(store: Store, after: int, name: str) -> Value:
 
 
 def _entry(row: audit.Entry) -> Value:
-    return {**row._asdict(), "detail": _object(row.detail)}
-
-
-def _object(text: str) -> Value:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        return {}
-    return value if isinstance(value, dict) else {}
+    return {**row._asdict(), "detail": object_from(row.detail)}

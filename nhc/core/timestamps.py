@@ -49,7 +49,7 @@ def from_utc(text: object, default: float = 0.0) -> float:
     from calendar import timegm
 
     # strptime takes ten times as long, and the Kubernetes controller reads three of these a node.
-    stamp = str(text)
+    stamp = text if isinstance(text, str) else ""
     try:
         return float(timegm((int(stamp[:4]), int(stamp[5:7]), int(stamp[8:10]),
                              int(stamp[11:13]), int(stamp[14:16]), int(stamp[17:19]))))  # fmt: skip

@@ -9,8 +9,9 @@ import time
 from typing import Dict, Mapping, NamedTuple, Optional, Tuple
 
 from nhc import fleet
+from nhc.core.json_values import object_from
 from nhc.core.model import printable
-from nhc.core.system.bounded_read import parse_json, read_text
+from nhc.core.system.bounded_read import read_text
 from nhc.core.units import seconds as seconds_of
 from nhc.core.units import show_size
 from nhc.deep import journal
@@ -115,11 +116,7 @@ class GuardSession:
                 self._rest = b""
                 raise Trouble("BadAnswer", f"what answers is no guard: a line of more than {show_size(LINE / 1024)}")
         line, _, self._rest = self._rest.partition(b"\n")
-        try:
-            value = parse_json(line.decode(errors="replace"))
-        except ValueError:
-            return {}  # what a login script prints
-        return value if isinstance(value, dict) else {}
+        return object_from(line.decode(errors="replace"))  # an empty one: what a login script prints
 
     def tell(self, **what: object) -> None:
         """Say something to the guard. Raises Trouble."""

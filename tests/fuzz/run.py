@@ -1,19 +1,25 @@
 """`make fuzz MINUTES=N [SEED=S] [ONLY=NAME]`: generated inputs for every parser and output, for so long.
 
+`make fuzz CASES=N [SEED=S] [ONLY=NAME]` tries each reader of what other programs say (tests/fuzz/foreign.py) so many
+times, in as many processes as there are processors.
+
 What fails is shrunk, printed and kept in tests/fuzz/corpus/, which the test suite tries again for good. A seed makes
 the inputs the same again; without one each run has its own, which it prints.
 """
 
 import argparse
+import concurrent.futures
 import hashlib
 import json
 import random
 import sys
 import time
+import traceback
 from pathlib import Path
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
+from tests.fuzz import foreign
 from tests.fuzz.targets import TARGETS
 
 CORPUS = Path(__file__).with_name("corpus")
@@ -54,13 +60,42 @@ def keep(name, value):
     return path
 
 
+def try_reader(name, first, cases):
+    """How many answers of another shape a reader held, and what it failed on: the error, its place, the seed."""
+    failed = {}
+    for number in range(first, first + cases):
+        said = foreign.text(foreign.READERS[name], random.Random(number))
+        try:
+            foreign.holds(name, said)
+        except Exception as error:
+            place = traceback.extract_tb(error.__traceback__)[-1]
+            failed.setdefault(f"{type(error).__name__}: {str(error)[:100]} ({place.filename}:{place.lineno})", number)
+    return name, failed
+
+
+def try_readers(names, first, cases):
+    """Exit status: 1 where any failed."""
+    bad = 0
+    with concurrent.futures.ProcessPoolExecutor() as pool:
+        for name, failed in pool.map(try_reader, names, [first] * len(names), [cases] * len(names)):
+            bad += bool(failed)
+            print(f"{name}: {cases} cases, {len(failed)} kinds of failures", flush=True)
+            for what, seed in failed.items():
+                print(f"  {what}, seed {seed}: {foreign.text(foreign.READERS[name], random.Random(seed))[:300]!r}")
+    return 1 if bad else 0
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--minutes", type=float, default=5.0)
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1 << 32))
-    parser.add_argument("--only", choices=list(TARGETS))
+    parser.add_argument("--only", choices=[*TARGETS, *foreign.READERS])
+    parser.add_argument("--cases", type=int)
     options = parser.parse_args()
-    print(f"seed {options.seed}")
+    print(f"seed {options.seed}", flush=True)
+    if options.cases:
+        names = [name for name in foreign.READERS if options.only in (None, name)]
+        sys.exit(try_readers(names, options.seed, options.cases))
     names = [options.only] if options.only else list(TARGETS)
     end = time.monotonic() + options.minutes * 60
     tried, failed, number = dict.fromkeys(names, 0), {}, options.seed

@@ -5,7 +5,8 @@ import json
 import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 
-from tests.fuzz.run import CORPUS, attempt
+from tests.fuzz import foreign
+from tests.fuzz.run import CORPUS, attempt, try_reader
 from tests.fuzz.targets import TARGETS
 
 
@@ -33,6 +34,20 @@ def test_generated_inputs_hold(name):
         target.holds(value)
 
     holds()
+
+
+@pytest.mark.parametrize("name", foreign.READERS)
+def test_a_true_answer_is_read(name):
+    """Else every refusal below would be worth nothing."""
+    reader = foreign.READERS[name]
+    for answer in reader.answers:
+        reader.read(answer if isinstance(answer, str) else json.dumps(answer))
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("name", foreign.READERS)
+def test_an_answer_of_another_shape_raises_what_is_promised(name):
+    assert try_reader(name, 0, 500) == (name, {})
 
 
 @pytest.mark.thorough

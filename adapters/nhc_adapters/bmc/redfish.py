@@ -16,6 +16,7 @@ import time
 from contextlib import ExitStack
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.json_values import object_of, objects_of, texts_of
 from nhc.core.model import printable
 from nhc.core.system.http_client import Tls
 from nhc.marks.ports.adapter import AdapterError
@@ -161,10 +162,9 @@ class Redfish:
     def _offered(self, session: RedfishSession, system: ComputerSystem) -> Tuple[str, ...]:
         """What the controller takes; a service that does not say is assumed to take everything of the standard."""
         if system.kinds and system.kinds[0].startswith("/"):
-            for parameter in _rows(session.get(system.kinds[0]).get("Parameters")):
+            for parameter in objects_of(session.get(system.kinds[0]).get("Parameters")):
                 if parameter.get("Name") == "ResetType":
-                    allowed = parameter.get("AllowableValues")
-                    return tuple(str(value) for value in allowed) if isinstance(allowed, list) else ()
+                    return tuple(texts_of(parameter.get("AllowableValues")))
         return system.kinds or ("ForceRestart", "ForceOff", "On")
 
     # Watching.
@@ -211,7 +211,7 @@ class Redfish:
                 if text(account, "UserName") == self.access.user:
                     role = link(account, "Links", "Role")
                     assigned = session.get(role).get("AssignedPrivileges") if role else None
-                    return tuple(str(privilege) for privilege in assigned) if isinstance(assigned, list) else None
+                    return tuple(texts_of(assigned)) if isinstance(assigned, list) else None
         except AdapterError:
             pass  # a user that may reset need not be able to read accounts
         return None
@@ -225,7 +225,7 @@ class Redfish:
                 for path in session.members(log):
                     if pieces.spent():
                         return
-                    entries = _rows(session.get(f"{path}/Entries").get("Members"))
+                    entries = objects_of(session.get(f"{path}/Entries").get("Members"))
                     lines = [
                         f"{text(entry, 'Created')} {text(entry, 'Severity')} {printable(text(entry, 'Message'), 1000)}"
                         for entry in entries
@@ -235,11 +235,8 @@ class Redfish:
 
 
 def _read_system(path: str, value: Mapping[str, object]) -> ComputerSystem:
-    actions = value.get("Actions")
-    reset = actions.get("#ComputerSystem.Reset") if isinstance(actions, dict) else None
-    reset = reset if isinstance(reset, dict) else {}
-    allowed = reset.get("ResetType@Redfish.AllowableValues")
-    kinds = tuple(str(kind) for kind in allowed) if isinstance(allowed, list) else ()
+    reset = object_of(object_of(value.get("Actions")).get("#ComputerSystem.Reset"))
+    kinds = tuple(texts_of(reset.get("ResetType@Redfish.AllowableValues")))
     info = text(reset, "@Redfish.ActionInfo")
     if not kinds and info:
         kinds = (info,)
@@ -248,7 +245,3 @@ def _read_system(path: str, value: Mapping[str, object]) -> ComputerSystem:
         path, text(value, "UUID"), text(value, "PowerState"), text(value, "LastResetTime"), text(reset, "target"),
         kinds, (logs,) if logs else (),
     )  # fmt: skip
-
-
-def _rows(value: object) -> List[Mapping[str, object]]:
-    return [row for row in value if isinstance(row, dict)] if isinstance(value, list) else []

@@ -12,6 +12,7 @@ from types import TracebackType
 from typing import Dict, List, Mapping, NamedTuple, Optional, Type
 from urllib.parse import urljoin, urlsplit
 
+from nhc.core.json_values import object_from, object_of, objects_of, parse_object, text_of
 from nhc.core.model import printable
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import CertificateRefused, HttpAnswer, HttpClient, HttpError, NotSent, Tls
@@ -91,9 +92,7 @@ class RedfishSession:
 
     def members(self, path: str) -> List[str]:
         """The addresses in a collection's first page."""
-        value = self.get(path).get("Members")
-        rows = value if isinstance(value, list) else []
-        return [str(row["@odata.id"]) for row in rows if isinstance(row, dict) and "@odata.id" in row]
+        return [str(row["@odata.id"]) for row in objects_of(self.get(path).get("Members")) if "@odata.id" in row]
 
     def change(self, method: str, path: str, body: Optional[Mapping[str, object]] = None) -> RedfishReply:
         """One request that changes something, sent once."""
@@ -126,12 +125,11 @@ class RedfishSession:
         if not content.strip():
             return {}
         try:
-            value = json.loads(content)
-        except (ValueError, RecursionError):
-            value = None
-        if not isinstance(value, dict):
-            raise CallFailed(Answer.AMBIGUOUS, f"{self.base}{printable(path, 80)}: the answer is no JSON object")
-        return value
+            return parse_object(content)
+        except ValueError:
+            raise CallFailed(
+                Answer.AMBIGUOUS, f"{self.base}{printable(path, 80)}: the answer is no JSON object"
+            ) from None
 
 
 def _failed(base: str, method: str, path: str, reply: HttpAnswer) -> CallFailed:
@@ -145,23 +143,23 @@ def _failed(base: str, method: str, path: str, reply: HttpAnswer) -> CallFailed:
 
 def _error_message(content: bytes) -> str:
     """The message of an error's body (DSP0266, "Error responses"), its text where it is none."""
-    try:
-        error = json.loads(content)["error"]
-        more = error.get("@Message.ExtendedInfo") or [{}]
-        return str((more[0] if isinstance(more, list) else more).get("Message") or error.get("message") or "")
-    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+    value = object_from(content)
+    if "error" not in value:
         return content[:200].decode("utf-8", "replace")
+    error = object_of(value["error"])
+    more = error.get("@Message.ExtendedInfo")
+    first = next(iter(objects_of(more)), object_of(more))
+    return text_of(first.get("Message")) or text_of(error.get("message"))
 
 
 def link(value: Mapping[str, object], *names: str) -> str:
     """The address that stands under these names, "" for none."""
     at: object = value
     for name in names:
-        at = at.get(name) if isinstance(at, dict) else None
-    return str(at.get("@odata.id", "")) if isinstance(at, dict) else ""
+        at = object_of(at).get(name)
+    return text_of(object_of(at).get("@odata.id"))
 
 
 def text(value: Mapping[str, object], name: str) -> str:
     """A text field, "" where it is missing or of another kind."""
-    field = value.get(name)
-    return field if isinstance(field, str) else ""
+    return text_of(value.get(name))

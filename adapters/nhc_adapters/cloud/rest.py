@@ -6,6 +6,7 @@ import json
 from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc import __version__
+from nhc.core.json_values import object_from, object_of
 from nhc.core.model import printable
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.exchange import Exchange
@@ -118,10 +119,7 @@ def plain_message(answer: bytes) -> ProviderMessage:
 
 def json_at(answer: bytes, *path: str) -> Mapping[str, Any]:
     """The object at a path of an error's JSON, {} where there is none."""
-    try:
-        value: Any = parse_json(answer)
-    except ValueError:
-        return {}
+    value = object_from(answer)
     for name in path:
-        value = value.get(name) if isinstance(value, dict) else None
-    return value if isinstance(value, dict) else {}
+        value = object_of(value.get(name))
+    return value

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, List, Mapping, Optional, Tuple
 
+from nhc.core.json_values import whole_of
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.marks.ports.node_work import WorkItem
@@ -70,4 +71,4 @@ def _number(value: object) -> Optional[int]:
     """A number, which newer releases wrap with whether it is set; None where it is not."""
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set") else None
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return whole_of(value)

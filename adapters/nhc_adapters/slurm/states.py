@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Optional, Tuple
 
+from nhc.core.json_values import number_of, objects_in, objects_of, text_in, text_of, texts_of
 from nhc.core.model import Action
 from nhc.core.system.process import Completed
 from nhc.marks.ports.adapter import SCHEDULER, Mark, NodeState
@@ -223,10 +224,10 @@ def show_identities(text: str) -> Dict[str, Identity]:
 
 def json_identities(value: Mapping[str, object]) -> Dict[str, Identity]:
     """The same by Slurm's JSON."""
-    rows, identities = value.get("nodes"), {}
-    for row in rows if isinstance(rows, list) else []:
-        if isinstance(row, dict) and isinstance(row.get("name"), str):
-            name = row["name"]
+    identities = {}
+    for row in objects_of(value.get("nodes")):
+        name = text_of(row.get("name"))
+        if name:
             identities[name] = _identity(name, str(row.get("instance_id") or ""), str(row.get("address") or ""))
     return identities
 
@@ -241,20 +242,18 @@ def _identity(node: str, instance: str, address: str) -> Identity:
 
 def parse_json_nodes(value: Mapping[str, object]) -> List[NodeState]:
     """The `nodes` of a JSON answer. Raises ValueError where it is none."""
-    nodes = value.get("nodes")
-    if not isinstance(nodes, list):
+    if "nodes" not in value:
         raise ValueError("no list of nodes in Slurm's JSON")
-    return sorted((_json_node(node) for node in nodes), key=lambda state: state.name)
+    return sorted(map(_json_node, objects_in(value, "nodes")), key=lambda state: state.name)
 
 
-def _json_node(node: object) -> NodeState:
-    if not isinstance(node, dict) or not isinstance(node.get("name"), str):
-        raise ValueError("a node without a name in Slurm's JSON")
+def _json_node(node: Mapping[str, object]) -> NodeState:
+    name = text_in(node, "name")
     states = _texts(node.get("state")) + _texts(node.get("state_flags"))
     if not states:
-        raise ValueError(f"node {node['name']} has no state in Slurm's JSON")
+        raise ValueError(f"node {name} has no state in Slurm's JSON")
     return node_state(
-        node["name"],
+        name,
         states,
         str(node.get("reason") or ""),
         str(node.get("reason_set_by_user") or ""),
@@ -267,15 +266,16 @@ def _json_node(node: object) -> NodeState:
 def _texts(value: object) -> List[str]:
     if isinstance(value, str):
         return value.replace(",", "+").split("+")
-    return [str(item) for item in value] if isinstance(value, list) else []
+    return texts_of(value)
 
 
 def _number(value: Any) -> Optional[float]:
     """A time, None where there is none (0, "Unknown", an unset object)."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
-    try:
-        number = float(value)
-    except (TypeError, ValueError, OverflowError):
-        return None
-    return number if number and abs(number) < float("inf") else None
+    if isinstance(value, str):
+        try:
+            value = float(value)
+        except ValueError:
+            return None
+    return number_of(value) or None

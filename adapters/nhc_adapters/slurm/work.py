@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
 
+from nhc.core.json_values import list_in, objects_in
 from nhc.core.matching.node_ranges import expand
 from nhc.marks.ports.adapter import SCHEDULER, NodeState, Silence
 from nhc_adapters.slurm.states import KEPT
@@ -51,13 +52,12 @@ def json_jobs(value: Mapping[str, Any]) -> List[Tuple[List[str], Mapping[str, An
 
     Raises ValueError.
     """
-    jobs = value.get("jobs")
-    if not isinstance(jobs, list):
+    if "jobs" not in value:
         raise ValueError("no list of jobs in Slurm's JSON")
-    running = []
-    for job in jobs:
-        reported = job.get("job_state") or ()
-        names = [reported] if isinstance(reported, str) else [str(state) for state in reported]
+    running: List[Tuple[List[str], Mapping[str, Any]]] = []
+    for job in objects_in(value, "jobs"):
+        reported = job.get("job_state")
+        names = [reported] if isinstance(reported, str) else [str(state) for state in list_in(job, "job_state")]
         states = [name.upper() for name in names if name.upper() in ON_NODES]
         if states:
             running.append((states, job))

@@ -7,12 +7,12 @@ of the incident gets a new one.
 
 from __future__ import annotations
 
-import json
 import urllib.parse
 from typing import Dict, NamedTuple
 
 from nhc.console.notices.notice import OPEN, TEST, Notice, cut
 from nhc.console.notices.sender import Sender, SendLater, basic_auth
+from nhc.core.json_values import object_from
 from nhc.core.system.exchange import Exchange
 
 
@@ -59,10 +59,7 @@ class JiraChannel(NamedTuple):
         headers = basic_auth(self.user, self.token) if self.user else bearer
         root = self.url.rstrip("/")
         answer = self.sender.get(exchange, root + query(notice, self.project), headers, (self.token,))
-        try:
-            issues = json.loads(answer)["issues"]
-        except (ValueError, KeyError, TypeError, RecursionError):
-            issues = None
+        issues = object_from(answer).get("issues")
         if not isinstance(issues, list):
             raise SendLater("the search's answer is no list of issues")
         if not issues:

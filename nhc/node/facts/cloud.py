@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.plain_http import NoHttpResponse
 from nhc.core.timestamps import MONTHS, from_iso
 from nhc.node.facts import cloud_metadata
@@ -79,11 +80,9 @@ def _body(answers: Dict[str, List[Any]], name: str, absent: Sequence[int] = (404
 
 
 def _json(text: str, name: str) -> Any:
-    import json  # not on the path of a node that only asks where it is
-
     try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
+        return parse_json(text)
+    except ValueError:
         raise BadAnswer(f"the metadata service's answer for {name} is not JSON: {text[:60]!r}") from None
 
 

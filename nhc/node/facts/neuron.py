@@ -9,7 +9,9 @@ from __future__ import annotations
 import re
 
 from nhc.core.host import Host
+from nhc.core.json_values import objects_in, objects_of, text_of, whole_in, whole_of
 from nhc.core.light import TYPE_CHECKING
+from nhc.core.system.bounded_read import parse_json
 from nhc.node.facts.accelerator_values import (
     Device,
     DeviceProcess,
@@ -33,11 +35,12 @@ _DEVICE = re.compile(r"neuron(\d+)")
 
 def parse_neuron_ls(text: str) -> List[Dict[str, Any]]:
     """The devices in the output of `neuron-ls -j`. Raises ValueError when it is not its JSON."""
-    import json
-
-    devices = json.loads(text)
-    if not isinstance(devices, list) or not all(isinstance(each, dict) and "neuron_device" in each for each in devices):
-        raise ValueError("not the output of neuron-ls -j")
+    try:
+        devices = objects_in({"devices": parse_json(text)}, "devices")
+        for each in devices:
+            whole_in(each, "neuron_device")
+    except ValueError as error:
+        raise ValueError(f"not the output of neuron-ls -j: {error}") from None
     return devices
 
 
@@ -65,7 +68,7 @@ def device(
             sram=ErrorCount(None, read.get("sram_ecc_uncorrected")),
         ),
         links=_links(connected, texts.get("connected_devices")),
-        processes=None if processes is None else tuple(_process(each) for each in processes),
+        processes=None if processes is None else tuple(map(_process, objects_of(processes))),
         hardware_errors=hardware,
     )
 
@@ -76,14 +79,14 @@ def _links(connected: object, text: Optional[str]) -> Optional[Tuple[Link, ...]]
     From Trainium2 on the driver answers from a table (fw_io_topology_v3 in its sources).
     """
     if isinstance(connected, list):
-        peers = [int(each) for each in connected]
+        peers = [peer for peer in map(whole_of, connected) if peer is not None]
     else:
         peers = [int(number) for number in re.findall(r"\d+", text or "")]
     return tuple(Link("NeuronLink", place, None, f"neuron{peer}") for place, peer in enumerate(peers)) or None
 
 
 def _process(entry: Mapping[str, Any]) -> DeviceProcess:
-    return DeviceProcess(int(entry.get("pid", 0)), str(entry.get("command", "")).split(" ", 1)[0])
+    return DeviceProcess(whole_of(entry.get("pid")) or 0, text_of(entry.get("command")).split(" ", 1)[0])
 
 
 def neuron(host: Host) -> Source:
@@ -115,7 +118,7 @@ def _listed(host: Host) -> Tuple[Dict[int, Dict[str, Any]], str]:
     if ended.status:
         return {}, f"neuron-ls failed with status {ended.status}"
     try:
-        return {int(each["neuron_device"]): each for each in parse_neuron_ls(ended.stdout)}, ""
+        return {each["neuron_device"]: each for each in parse_neuron_ls(ended.stdout)}, ""
     except ValueError:
         return {}, "neuron-ls printed something other than its JSON"
 

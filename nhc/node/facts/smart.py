@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import json
-
 from nhc.core.host import Host
+from nhc.core.json_values import object_of, objects_of, parse_object, whole_of
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
@@ -62,41 +61,26 @@ class SmartError(Exception):
 
 def _object(text: str) -> Dict[str, Any]:
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
-        raise SmartError("its output is not JSON") from None
-    if not isinstance(value, dict):
-        raise SmartError("its output is not a JSON object")
-    return value
-
-
-def _map(value: object) -> Mapping[str, Any]:
-    return value if isinstance(value, dict) else {}
-
-
-def _list(value: object) -> List[Any]:
-    return value if isinstance(value, list) else []
-
-
-def _int(value: object) -> Optional[int]:
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+        return parse_object(text)
+    except ValueError:
+        raise SmartError("its output is not a JSON object") from None
 
 
 def _messages(answer: Mapping[str, object]) -> str:
-    messages = (_map(each).get("string") for each in _list(_map(answer.get("smartctl")).get("messages")))
+    messages = (each.get("string") for each in objects_of(object_of(answer.get("smartctl")).get("messages")))
     return "; ".join(str(message) for message in messages if message)
 
 
 def parse_scan(text: str) -> Tuple[SmartDevice, ...]:
     """The devices of `smartctl --json --scan`. Raises SmartError."""
-    devices = (_map(each) for each in _list(_object(text).get("devices")))
+    devices = objects_of(_object(text).get("devices"))
     return tuple(SmartDevice(str(d["name"]), str(d.get("type", ""))) for d in devices if d.get("name"))
 
 
 def _opened(text: str) -> Dict[str, Any]:
     """What smartctl answers of one device. Raises SmartError where it could not talk to the device."""
     answer = _object(text)
-    status = _int(_map(answer.get("smartctl")).get("exit_status"))
+    status = whole_of(object_of(answer.get("smartctl")).get("exit_status"))
     if status is None:
         raise SmartError("its output is not smartctl's")
     if status & 3:  # bit 0: command line, bit 1: the device did not open or identify (smartctl(8), EXIT STATUS)
@@ -107,25 +91,24 @@ def _opened(text: str) -> Dict[str, Any]:
 def parse_disk(text: str) -> DiskHealth:
     """`smartctl --json -H -A` of an ATA or SCSI disk. Raises SmartError."""
     answer = _opened(text)
-    passed = _map(answer.get("smart_status")).get("passed")
-    if _map(answer.get("smart_support")).get("available") is False:
+    passed = object_of(answer.get("smart_status")).get("passed")
+    if object_of(answer.get("smart_support")).get("available") is False:
         raise SmartError("the device has no SMART", unsupported=True)
     failing: List[str] = []
     counts: Dict[str, int] = {}
-    for each in _list(_map(answer.get("ata_smart_attributes")).get("table")):
-        attribute = _map(each)
-        number, raw = _int(attribute.get("id")), _int(_map(attribute.get("raw")).get("value"))
-        if attribute.get("when_failed") == "now" and _map(attribute.get("flags")).get("prefailure") is not False:
+    for attribute in objects_of(object_of(answer.get("ata_smart_attributes")).get("table")):
+        number, raw = whole_of(attribute.get("id")), whole_of(object_of(attribute.get("raw")).get("value"))
+        if attribute.get("when_failed") == "now" and object_of(attribute.get("flags")).get("prefailure") is not False:
             failing.append(str(attribute.get("name", number)))
         if number in ATTRIBUTES and raw is not None:
             # Some vendors pack several counters into the six bytes: attribute 188 of Seagate holds three.
             counts[ATTRIBUTES[number]] = raw & 0xFFFF if number == 188 else raw & 0xFFFFFFFF
-    grown = _int(answer.get("scsi_grown_defect_list"))
+    grown = whole_of(answer.get("scsi_grown_defect_list"))
     if grown is not None:
         counts["grown_defects"] = grown
     for name in ("read", "write", "verify"):
-        log = _map(_map(answer.get("scsi_error_counter_log")).get(name))
-        errors = _int(log.get("total_uncorrected_errors"))
+        log = object_of(object_of(answer.get("scsi_error_counter_log")).get(name))
+        errors = whole_of(log.get("total_uncorrected_errors"))
         if errors is not None:
             counts[f"uncorrected_{name}_errors"] = errors
     if not isinstance(passed, bool):
@@ -138,7 +121,7 @@ def parse_disk(text: str) -> DiskHealth:
 
 def parse_smartctl_nvme(text: str) -> NvmeHealth:
     """`smartctl --json -H -A` of an NVMe controller. Raises SmartError."""
-    log = _map(_opened(text).get("nvme_smart_health_information_log"))
+    log = object_of(_opened(text).get("nvme_smart_health_information_log"))
     return _nvme(log, ("percentage_used", "available_spare"), 0)
 
 
@@ -149,12 +132,12 @@ def parse_nvme_cli(text: str) -> NvmeHealth:
 
 def _nvme(log: Mapping[str, object], names: Tuple[str, str], zero: int) -> NvmeHealth:
     warning = log.get("critical_warning")
-    critical = _int(_map(warning).get("value")) if isinstance(warning, dict) else _int(warning)
-    used, media, temperature = _int(log.get(names[0])), _int(log.get("media_errors")), _int(log.get("temperature"))
+    critical = whole_of(object_of(warning).get("value")) if isinstance(warning, dict) else whole_of(warning)
+    used, media, temperature = (whole_of(log.get(name)) for name in (names[0], "media_errors", "temperature"))
     if critical is None or used is None or media is None:
         raise SmartError("its health log is not complete")
     return NvmeHealth(
-        critical, used, _int(log.get(names[1])), media, None if temperature is None else temperature - zero
+        critical, used, whole_of(log.get(names[1])), media, None if temperature is None else temperature - zero
     )
 
 

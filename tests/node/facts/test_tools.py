@@ -247,7 +247,7 @@ def test_fio_of_before_3_0_tells_kib():
 
     found = fio.parse("note: {}\n" + json.dumps({"fio version": "fio-2.9", "jobs": [job]}))
     assert (found.jobs[0].error, found.jobs[0].read.rate, found.jobs[0].write.rate) == (84, 10240, 7)
-    with pytest.raises(ValueError, match="errors"):
+    with pytest.raises(ValueError, match="error is"):
         fio.parse(json.dumps({"fio version": "x", "jobs": [{"jobname": "a"}]}))
 
 

@@ -11,6 +11,7 @@ import subprocess
 import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
+from nhc.core.json_values import object_in, parse_object
 from nhc.core.system.bounded_read import read_bytes
 from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import AdapterError
@@ -133,8 +134,6 @@ class Program(Credentials):
             last = (done.stderr.decode(errors="replace").strip().splitlines() or ["no message"])[-1]
             raise AdapterError(f"credential program {self._command!r} exited {done.returncode}: {last}")
         try:
-            status = json.loads(done.stdout)["status"]
-            assert isinstance(status, dict)
-        except (ValueError, KeyError, TypeError, AssertionError):
+            return object_in(parse_object(done.stdout), "status")
+        except ValueError:
             raise AdapterError(f"credential program {self._command!r} printed no ExecCredential") from None
-        return status

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
-from typing import Any, Mapping, Optional
+from typing import Mapping, Optional
 
 import urllib3
 
+from nhc.core.json_values import number_of, object_from, object_of, text_of
 from nhc.core.model import printable
 from nhc.core.system.http_client import network_problem
 from nhc.marks.ports.adapter import AdapterError
@@ -39,20 +39,13 @@ class Unreachable(AdapterError):
 
 def api_error(status: int, headers: Mapping[str, str], answer: bytes) -> ApiError:
     """The error of an answer with this status, in the server's own words where the answer is a Status object."""
-    reason, message = "", printable(answer[:200].decode(errors="replace"), 200)
-    details: Mapping[str, Any] = {}
-    try:
-        value = json.loads(answer)
-        reason = str(value.get("reason") or "")
-        message = printable(str(value.get("message") or ""), 400) or message
-        details = value.get("details") or {}
-    except (ValueError, AttributeError):
-        pass  # a proxy's page, not the server's Status
-    try:
-        wait = float(headers.get("Retry-After") or details.get("retryAfterSeconds") or 0)
-    except ValueError:
-        wait = 0.0
-    return ApiError(status, reason, message, wait)
+    value = object_from(answer)  # an empty one: a proxy's page, not the server's Status
+    message = printable(text_of(value.get("message")), 400) or printable(answer[:200].decode(errors="replace"), 200)
+    wait = number_of(object_of(value.get("details")).get("retryAfterSeconds")) or 0.0
+    given = headers.get("Retry-After") or ""  # seconds; a proxy may write a date there
+    if given.isdecimal() and len(given) < 10:
+        wait = float(given)
+    return ApiError(status, text_of(value.get("reason")), message, wait)
 
 
 def plain(error: Exception) -> str:

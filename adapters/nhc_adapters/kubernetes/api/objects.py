@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterable, List, Mapping, Optional
+from typing import Any, Dict, Iterable, Mapping, Optional
 
+from nhc.core.json_values import objects_of
 from nhc.core.timestamps import from_iso
 
 Object = Mapping[str, Any]
@@ -41,17 +42,13 @@ def controller_of(item: Object) -> Mapping[str, Any]:
 def conditions_of(item: Object) -> Dict[str, Mapping[str, Any]]:
     """Its conditions by type; Cluster API keeps its older ones below `status.deprecated`."""
     older, rows = get(item, "status", "deprecated", "v1beta1", "conditions"), get(item, "status", "conditions")
-    return {str(row.get("type")): row for row in (*_rows(older), *_rows(rows))}
+    return {str(row.get("type")): row for row in (*objects_of(older), *objects_of(rows))}
 
 
 def true_conditions(item: Object) -> Dict[str, Mapping[str, Any]]:
     """Its conditions that are true, by type."""
-    rows = _rows(get(item, "status", "conditions"))
+    rows = objects_of(get(item, "status", "conditions"))
     return {str(row.get("type")): row for row in rows if row.get("status") == "True"}
-
-
-def _rows(listed: object) -> List[Mapping[str, Any]]:
-    return [row for row in listed if isinstance(row, Mapping)] if isinstance(listed, list) else []
 
 
 def is_ready(node: Object) -> bool:

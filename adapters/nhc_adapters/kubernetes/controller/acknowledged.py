@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, Iterable, List, Mapping, Optional
 
+from nhc.core.json_values import number_of, object_from, object_of
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 FINDINGS = "nhc/findings"
@@ -30,13 +31,10 @@ Annotations = Dict[str, Optional[str]]
 
 def read_findings(node: Mapping[str, Any], annotation: str) -> Dict[str, Dict[str, float]]:
     """Findings by condition, place and time; nothing where the annotation is missing or makes no sense."""
-    try:
-        return {
-            str(kind): {str(place): float(when) for place, when in places.items()}
-            for kind, places in json.loads(annotations_of(node).get(annotation, "{}")).items()
-        }
-    except (ValueError, TypeError, AttributeError):
-        return {}
+    return {
+        kind: {place: number for place, when in object_of(places).items() if (number := number_of(when)) is not None}
+        for kind, places in object_from(annotations_of(node).get(annotation, "")).items()
+    }
 
 
 def acknowledged(node: Mapping[str, object], kind: str) -> Dict[str, float]:

@@ -10,6 +10,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
+from nhc.core.json_values import list_of, number_of
+from nhc.core.system.bounded_read import parse_json
 from nhc.marks.policy.decide import SPENT_NOTHING, Past, Policy, history_needed
 from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
@@ -84,7 +86,8 @@ def _read(text: str) -> List[Past]:
 
 def _line(line: str) -> Optional[Past]:
     try:
-        when, node, operation = json.loads(line)
-        return Past(float(when), str(node), Operation(operation))
-    except (ValueError, TypeError):
+        when, node, operation = list_of(parse_json(line))
+        moment = number_of(when)
+        return None if moment is None else Past(moment, str(node), Operation(operation))
+    except ValueError:
         return None

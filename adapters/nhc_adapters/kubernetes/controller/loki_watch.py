@@ -11,6 +11,7 @@ import threading
 import time
 from typing import Callable, Dict, Iterable, Mapping, Optional
 
+from nhc.core.json_values import object_from, whole_of
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -41,11 +42,8 @@ class Cursor:
     def load(self) -> int:
         """The place, 0 where none is known for this query. Raises AdapterError."""
         item = self.client.find(namespaced(self.namespace, "configmaps", self.name)) or {}
-        try:
-            value = json.loads((item.get("data") or {}).get(KEY, ""))
-            return int(value["since"]) if value["query"] == self.query else 0
-        except (ValueError, KeyError, TypeError):
-            return 0
+        value = object_from((item.get("data") or {}).get(KEY, ""))
+        return (whole_of(value.get("since")) or 0) if value.get("query") == self.query else 0
 
     def save(self, since: int) -> None:
         """Raises AdapterError."""

@@ -11,6 +11,7 @@ import json
 import re
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.core.json_values import number_of, object_from, object_of, texts_of
 from nhc.core.model import printable
 from nhc.core.timestamps import from_iso, from_utc, utc
 from nhc.marks.ports.gates import GateNews, GroupOfNodes
@@ -96,16 +97,13 @@ def read_verdict(node: Node) -> Optional[GateVerdict]:
 
 def read_known(node: Node) -> GateNotes:
     """What we wrote down; nothing where that makes no sense."""
-    try:
-        raw = json.loads(annotations_of(node).get(GATE, "{}"))
-        return GateNotes(
-            {str(key): str(value) for key, value in raw.get("seen", {}).items()},
-            float(raw.get("opened", 0)), float(raw.get("closed", 0)),
-            {str(key): str(value) for key, value in raw.get("labels", {}).items()},
-            tuple(str(taint) for taint in raw.get("taints", ())),
-        )  # fmt: skip
-    except (ValueError, TypeError, AttributeError):
-        return GateNotes()
+    raw = object_from(annotations_of(node).get(GATE, ""))
+    return GateNotes(
+        {key: str(value) for key, value in object_of(raw.get("seen")).items()},
+        number_of(raw.get("opened")) or 0.0, number_of(raw.get("closed")) or 0.0,
+        {key: str(value) for key, value in object_of(raw.get("labels")).items()},
+        tuple(texts_of(raw.get("taints"))),
+    )  # fmt: skip
 
 
 def read_order(node: Node) -> Tuple[str, float, str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.json_values import whole_of
 from nhc.marks.ports.jobs import Phase
 from nhc_adapters.kubernetes.api.objects import Object, get, moment, name_of, true_conditions
 
@@ -77,7 +78,8 @@ class JobKind(NamedTuple):
 
 def count(value: object, default: int = 0) -> int:
     """A whole number of an object, the default where it is none."""
-    return value if isinstance(value, int) and not isinstance(value, bool) else default
+    whole = whole_of(value)
+    return default if whole is None else whole
 
 
 def by_conditions(good: Sequence[str], bad: Sequence[str]) -> Callable[[Object], Optional[JobEnding]]:

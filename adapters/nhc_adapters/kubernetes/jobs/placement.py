@@ -6,6 +6,8 @@ import copy
 import json
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Sequence
 
+from nhc.core.json_values import texts_of
+from nhc.core.system.bounded_read import parse_json
 from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of
 from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JobKind
 from nhc_adapters.kubernetes.nodes.scheduling import REQUIRED, chooses, takes_pods
@@ -79,10 +81,9 @@ def avoid(kind: JobKind, job: Dict[str, Any], before: Sequence[str], order: Plac
 def avoided(job: Object) -> List[str]:
     """The nodes that we have put into its affinity."""
     try:
-        nodes = json.loads(notes_of(job).get(AVOIDS, "[]"))
+        return texts_of(parse_json(notes_of(job).get(AVOIDS, "[]")))
     except ValueError:
         return []
-    return [str(node) for node in nodes] if isinstance(nodes, list) else []
 
 
 def at(value: Any, path: Sequence[str]) -> Any:

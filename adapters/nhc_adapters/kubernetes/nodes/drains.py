@@ -12,6 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Callable, Dict, List, Mapping, Optional
 
+from nhc.core.json_values import object_from, text_of
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.adapter import AdapterError
@@ -34,17 +35,14 @@ DRAINING, DONE, FAILED, CANCELLED = "draining", "done", "failed", "cancelled"
 
 def read_drain(node: Mapping[str, object]) -> str:
     """The state of our drain by the node's annotation, "" where there is none."""
-    try:
-        return str(json.loads(annotations_of(node).get(DRAIN, "{}")).get("state", ""))
-    except (ValueError, AttributeError):
-        return ""
+    return text_of(object_from(annotations_of(node).get(DRAIN, "")).get("state"))
 
 
 def begun(node: Mapping[str, object], now: float) -> float:
     """When the drain that is under way on a node began (Unix time), `now` where none is."""
     if read_drain(node) != DRAINING:
         return now
-    return min(from_utc(json.loads(annotations_of(node)[DRAIN]).get("since"), now), now)
+    return min(from_utc(object_from(annotations_of(node)[DRAIN]).get("since"), now), now)
 
 
 def note(progress: DrainProgress, state: str, since: float) -> str:

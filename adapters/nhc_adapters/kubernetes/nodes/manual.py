@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Any, Dict, Mapping, Optional
 
+from nhc.core.json_values import object_from, text_of
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
@@ -41,8 +42,5 @@ def read_manual(node: Mapping[str, Any]) -> Optional[Manual]:
     text = annotations_of(node).get(MANUAL)
     if text is None:
         return None
-    try:
-        raw = json.loads(text)
-        return Manual(str(raw.get("by", "")), from_utc(raw.get("since")), from_utc(raw.get("until")) or None)
-    except (ValueError, TypeError, AttributeError):
-        return Manual("", 0.0)
+    raw = object_from(text)
+    return Manual(text_of(raw.get("by")), from_utc(raw.get("since")), from_utc(raw.get("until")) or None)

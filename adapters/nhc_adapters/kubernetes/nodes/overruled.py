@@ -10,8 +10,9 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass, replace
-from typing import AbstractSet, Any, Dict, FrozenSet, Mapping, NamedTuple, Optional, Tuple
+from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.core.json_values import list_in, object_in, parse_object, text_of, whole_in
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes.boots import boot_id
@@ -107,13 +108,18 @@ def _read(node: Mapping[str, Any]) -> Optional[Overruled]:
     if text is None:
         return None
     try:
-        raw = json.loads(text)
-        entries = {
-            str(kind): OverruledCondition(str(fault), int(more)) for kind, (fault, more) in raw["faults"].items()
-        }
-        return Overruled(entries, from_utc(raw.get("since")), str(raw.get("by", "")), str(raw.get("boot", "")))
-    except (ValueError, KeyError, TypeError, AttributeError):
+        raw = parse_object(text)
+        faults = object_in(raw, "faults")
+        entries = {kind: OverruledCondition(*_fault(list_in(faults, kind))) for kind in faults}
+    except ValueError:
         return None
+    return Overruled(entries, from_utc(raw.get("since")), text_of(raw.get("by")), text_of(raw.get("boot")))
+
+
+def _fault(pair: List[Any]) -> Tuple[str, int]:
+    """A condition's first fault and how many more there were. Raises ValueError."""
+    fault, more = pair
+    return str(fault), whole_in({"more": more}, "more")
 
 
 def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> Optional[Overruled]:

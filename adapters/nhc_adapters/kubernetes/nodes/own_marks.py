@@ -6,6 +6,7 @@ import json
 from dataclasses import dataclass, field
 from typing import Any, Dict, Iterable, List, Mapping, Optional, Tuple
 
+from nhc.core.json_values import object_from, object_of, text_of, texts_of
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import Mark
 from nhc.marks.ports.marks import read_mark_text
@@ -80,18 +81,15 @@ def read_own(node: Node) -> Own:
     if text is None:
         # A mark left by hand or by another tool in our name: the cordon goes with it.
         return Own(cordon=read_own_mark(node) is not None)
-    try:
-        raw = json.loads(text)
-        return Own(
-            raw.get("cordon") is True,
-            str(raw.get("note", "")),
-            str(raw.get("boot", "")),
-            [str(taint) for taint in raw.get("taints", ())],
-            {str(key): str(value) for key, value in raw.get("labels", {}).items()},
-            {str(key): str(value) for key, value in raw.get("annotations", {}).items()},
-        )
-    except (ValueError, AttributeError, TypeError):
-        return Own()
+    raw = object_from(text)
+    return Own(
+        raw.get("cordon") is True,
+        text_of(raw.get("note")),
+        text_of(raw.get("boot")),
+        texts_of(raw.get("taints")),
+        {key: str(value) for key, value in object_of(raw.get("labels")).items()},
+        {key: str(value) for key, value in object_of(raw.get("annotations")).items()},
+    )
 
 
 def read_own_mark(node: Node) -> Optional[Mark]:

@@ -9,8 +9,8 @@ from __future__ import annotations
 import json
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.json_values import parse_object
 from nhc.core.model import printable
-from nhc.core.system.bounded_read import parse_json
 from nhc.marks.ports.repair import Order
 from nhc_adapters.kubernetes.api.objects import true_conditions
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
@@ -117,10 +117,9 @@ def read_job(job: Mapping[str, Any], pods: Sequence[Mapping[str, Any]]) -> JobSe
 
 def _answer(message: str) -> Optional[Mapping[str, object]]:
     try:
-        value = parse_json(message)
+        return parse_object(message)
     except ValueError:
         return None
-    return value if isinstance(value, dict) else None
 
 
 def is_active(job: Mapping[str, Any]) -> bool:

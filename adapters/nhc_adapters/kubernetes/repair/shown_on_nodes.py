@@ -6,9 +6,9 @@ is work that is under way or has been announced for this very node. Kinds of the
 
 from __future__ import annotations
 
-import json
-from typing import Any, Dict, List, Mapping, NamedTuple, Tuple
+from typing import Any, List, Mapping, NamedTuple, Tuple
 
+from nhc.core.json_values import objects_in, parse_object, text_of
 from nhc.core.model import printable
 from nhc.marks.ports.repair import Claim
 from nhc_adapters.kubernetes.api.objects import notes_of, texts
@@ -126,9 +126,8 @@ def of_kured(daemonset: Mapping[str, Any], node: str) -> List[Claim]:
     """The lock that kured keeps on its DaemonSet: who holds it reboots next. It names one node, or several."""
     text = notes_of(daemonset).get(KURED_LOCK, "")
     try:
-        value: Dict[str, Any] = json.loads(text) if text else {}
-        holders = [value, *(value.get("locks") or ())]
-        names = {str(holder.get("nodeID")) for holder in holders}
-    except (ValueError, AttributeError, TypeError):
+        value = parse_object(text) if text else {}
+        names = {text_of(holder.get("nodeID")) for holder in (value, *objects_in(value, "locks"))}
+    except ValueError:
         return [Claim("kured", "holds a lock that cannot be read", f"annotation {KURED_LOCK}")]
     return [Claim("kured", "drains and reboots it", f"annotation {KURED_LOCK}")] if node in names else []

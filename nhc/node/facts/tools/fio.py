@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from nhc.core.json_values import object_in, object_of, objects_in, whole_in
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.tools.output import figure, json_object
 
 if TYPE_CHECKING:
-    from typing import Any, Optional, Tuple
+    from typing import Any, Dict, Optional, Tuple
 
 VERIFY, NO_SPACE, IO = 84, 28, 5
 """What `error` of a job holds: EILSEQ is a block that does not verify, ENOSPC a full file system, EIO the device."""
@@ -40,28 +41,21 @@ class Fio(NamedTuple):
 def parse(text: str) -> Fio:
     """What fio printed. Raises ValueError."""
     root = json_object(text)
-    jobs = root.get("jobs")
-    if not isinstance(jobs, list) or "fio version" not in root:
+    if "jobs" not in root or "fio version" not in root:
         raise ValueError("no jobs of fio in it")
-    return Fio(str(root["fio version"]), tuple(_job(job) for job in jobs))
+    return Fio(str(root["fio version"]), tuple(map(_job, objects_in(root, "jobs"))))
 
 
-def _job(job: object) -> FioJob:
-    if not isinstance(job, dict) or not isinstance(job.get("error"), int):
-        raise ValueError("a job that says nothing of its errors")
-    return FioJob(str(job.get("jobname", "")), job["error"], _direction(job, "read"), _direction(job, "write"))
+def _job(job: Dict[str, Any]) -> FioJob:
+    error = whole_in(job, "error")
+    return FioJob(str(job.get("jobname", "")), error, _direction(job, "read"), _direction(job, "write"))
 
 
-def _direction(job: Any, name: str) -> Direction:
-    values = job.get(name)
-    if not isinstance(values, dict):
-        raise ValueError(f"a job without {name}")
+def _direction(job: Dict[str, Any], name: str) -> Direction:
+    values = object_in(job, name)
     bandwidth = values.get("bw_bytes")
     rate = figure(bandwidth) if bandwidth is not None else figure(values.get("bw")) * 1024  # before fio 3.0: KiB/s
-    moved = values.get("io_bytes")
-    if not isinstance(moved, int):
-        raise ValueError(f"{name} without io_bytes")
-    percentiles = (values.get("clat_ns") or {}).get("percentile") or {}
-    p99 = percentiles.get("99.000000")
+    moved = whole_in(values, "io_bytes")
+    p99 = object_of(object_of(values.get("clat_ns")).get("percentile")).get("99.000000")
     runtime = figure(values.get("runtime", 0)) / 1000
     return Direction(moved, rate, None if p99 is None else figure(p99) / 1e9, runtime)

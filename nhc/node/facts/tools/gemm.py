@@ -9,11 +9,12 @@ last its end.
 
 from __future__ import annotations
 
+from nhc.core.json_values import parse_object, text_in, whole_in
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.tools.output import figure
 
 if TYPE_CHECKING:
-    from typing import Any, List, Tuple
+    from typing import Any, Dict, List, Tuple
 
 
 class Burned(NamedTuple):
@@ -48,8 +49,6 @@ class Burn(NamedTuple):
 
 def parse(text: str) -> Burn:
     """What a burn printed. Raises ValueError."""
-    import json
-
     burn = Burn("", "", 0, "", 0.0, (), False)
     devices: List[Burned] = []
     begun = False
@@ -57,10 +56,10 @@ def parse(text: str) -> Burn:
         if not line.startswith("{"):
             continue
         try:
-            value = json.loads(line)
-        except (ValueError, RecursionError):
+            value = parse_object(line)
+        except ValueError:
             raise ValueError(f"a line that is cut off or mixed with another: {line[:80]}") from None
-        kind = value.get("kind") if isinstance(value, dict) else None
+        kind = value.get("kind")
         if kind == "begin":
             begun = True
             burn = burn._replace(engine=str(value.get("engine", "")), version=str(value.get("version", "")),
@@ -79,12 +78,9 @@ def parse(text: str) -> Burn:
     return burn._replace(devices=tuple(devices))
 
 
-def _device(value: Any) -> Burned:
-    try:
-        return Burned(
-            int(value["device"]), str(value.get("name", "")), int(value["rounds"]), figure(value["seconds"]),
-            figure(value["tflops"]), figure(value.get("slowest", 0)), str(value["hash"]), int(value["changed"]),
-            int(value["wrong"]), int(value.get("nan", 0)),
-        )  # fmt: skip
-    except (KeyError, TypeError) as error:
-        raise ValueError(f"a device without {error}") from None
+def _device(value: Dict[str, Any]) -> Burned:
+    return Burned(
+        whole_in(value, "device"), str(value.get("name", "")), whole_in(value, "rounds"), figure(value.get("seconds")),
+        figure(value.get("tflops")), figure(value.get("slowest", 0)), text_in(value, "hash"),
+        whole_in(value, "changed"), whole_in(value, "wrong"), whole_in(value, "nan", 0),
+    )  # fmt: skip

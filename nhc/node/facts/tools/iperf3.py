@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from nhc.core.json_values import object_in, object_of, whole_of
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.tools.output import figure, json_object
 
@@ -26,18 +27,12 @@ class Iperf3(NamedTuple):
 def parse(text: str) -> Iperf3:
     """What the client printed. Raises ValueError."""
     root = json_object(text)
-    start = root.get("start")
-    version = str(start.get("version", "")) if isinstance(start, dict) else ""
+    version = str(object_of(root.get("start")).get("version", ""))
     if root.get("error"):
         return Iperf3(version, 0.0, 0.0, 0.0, None, str(root["error"])[:300])
-    end = root.get("end")
-    if not isinstance(end, dict) or not isinstance(end.get("sum_sent"), dict):
-        raise ValueError("no sum_sent in it")
-    sent, received = end["sum_sent"], end.get("sum_received")
-    if not isinstance(received, dict):
-        raise ValueError("no sum_received in it")
-    again = sent.get("retransmits")
+    end = object_in(root, "end")
+    sent, received = object_in(end, "sum_sent"), object_in(end, "sum_received")
     return Iperf3(
         version, figure(sent.get("bits_per_second")) / 1e9, figure(received.get("bits_per_second")) / 1e9,
-        figure(received.get("seconds")), again if isinstance(again, int) else None,
+        figure(received.get("seconds")), whole_of(sent.get("retransmits")),
     )  # fmt: skip

@@ -6,11 +6,12 @@ is appended a second time and its first entry stays at "Running".
 
 from __future__ import annotations
 
+from nhc.core.json_values import list_in, object_in, objects_in, text_in, texts_of
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.tools.output import figure, json_object, lines
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Tuple
+    from typing import Any, Dict, List, Optional, Tuple
 
 PASSED, WAIVED, FAILED = "passed", "waived", "failed"
 
@@ -46,43 +47,36 @@ class Bandwidths(NamedTuple):
 
 def parse(text: str) -> Bandwidths:
     """What `nvbandwidth -j` printed. Raises ValueError."""
-    root = json_object(text).get("nvbandwidth")
-    if not isinstance(root, dict):
-        raise ValueError("no nvbandwidth in it")
+    root = object_in(json_object(text), "nvbandwidth")
     trouble = str(root.get("error", "") or "")
-    listed = root.get("testcases")
-    if not isinstance(listed, list):
-        if not trouble:
-            raise ValueError("no testcases in it")
-        listed = []
+    if not trouble and "testcases" not in root:
+        raise ValueError("no testcases in it")
     cases: List[BandwidthCase] = []
-    for entry in listed:
+    for entry in objects_in(root, "testcases"):
         case = _case(entry)
         before = next((at for at, other in enumerate(cases) if other.name == case.name), -1)
         if before >= 0:  # the second entry of one that broke
             cases[before] = case if case.status == FAILED else cases[before]._replace(status=FAILED)
         else:
             cases.append(case)
-    devices = root.get("GPU Device list") or ()
     return Bandwidths(
         str(root.get("version", "")),
         str(root.get("Driver Version", "")),
-        tuple(str(device) for device in devices),
+        tuple(texts_of(root.get("GPU Device list"))),
         tuple(cases),
         trouble,
     )
 
 
-def _case(entry: object) -> BandwidthCase:
-    if not isinstance(entry, dict) or not isinstance(entry.get("name"), str):
-        raise ValueError("a test case without a name")
+def _case(entry: Dict[str, Any]) -> BandwidthCase:
+    name = text_in(entry, "name")
     status = {"Passed": PASSED, "Waived": WAIVED}.get(str(entry.get("status")), FAILED)
-    rows = entry.get("bandwidth_matrix") or ()
+    rows = list_in(entry, "bandwidth_matrix")
     if status == PASSED and not rows:
-        raise ValueError(f"{entry['name']} passed without figures")
-    matrix = tuple(tuple(_cell(cell) for cell in row) for row in rows)
+        raise ValueError(f"{name} passed without figures")
+    matrix = tuple(tuple(_cell(cell) for cell in list_in({name: row}, name)) for row in rows)
     total = figure(entry["sum"]) if "sum" in entry else None
-    return BandwidthCase(entry["name"], status, str(entry.get("bandwidth_description", "")), matrix, total)
+    return BandwidthCase(name, status, str(entry.get("bandwidth_description", "")), matrix, total)
 
 
 def _cell(value: object) -> Optional[float]:

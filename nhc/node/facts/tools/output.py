@@ -78,5 +78,5 @@ def number(value: object) -> float:
         raise ValueError(f"{value!r} is not a number")
     try:
         return float(value)
-    except ValueError:
+    except (ValueError, OverflowError):  # whole numbers have no end in JSON
         raise ValueError(f"{str(value)[:40]!r} is not a number") from None
