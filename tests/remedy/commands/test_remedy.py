@@ -459,7 +459,7 @@ def test_episodes_lists_what_has_ended_and_what_was_done(site):
     assert listed("--ended", "12h") == listed("--since", "12h") == [n1]
     assert listed("--since", "2d") == [n1, n2]
     assert listed("-w", "n[2-3]") == [n2]
-    assert listed("--node", "n2", "--since", "12h") == []
+    assert listed("-w", "n2", "--since", "12h") == []
     assert site.nhc("list", "episodes", "--since", "last night")[0] == 2
     status, out, _ = site.nhc("list", "episodes", "-w", "n2")
     assert (status, "reboot succeeded" in out) == (0, True)
