@@ -7,8 +7,11 @@ compare by name, so a policy keeps both.
 from __future__ import annotations
 
 import re
-from datetime import datetime, timezone, tzinfo
-from typing import List, NamedTuple, Sequence, Tuple
+import time
+from typing import TYPE_CHECKING, List, NamedTuple, Optional, Sequence, Tuple
+
+if TYPE_CHECKING:
+    from datetime import tzinfo
 
 DAYS = ("mon", "tue", "wed", "thu", "fri", "sat", "sun")
 _DAY = 24 * 60
@@ -26,10 +29,15 @@ class Hours(NamedTuple):
     text: str
     spans: Tuple[Tuple[int, int], ...]
 
-    def holds(self, at: float, zone: tzinfo = timezone.utc) -> bool:
-        """Whether a moment (Unix time) lies in it."""
-        local = datetime.fromtimestamp(at, zone)
-        minute = local.weekday() * _DAY + local.hour * 60 + local.minute
+    def holds(self, at: float, zone: Optional[tzinfo] = None) -> bool:
+        """Whether a moment (Unix time) lies in it, in this zone; None is UTC."""
+        if zone is None:
+            local = time.gmtime(at)
+        else:
+            from datetime import datetime  # a hook that marks is there before a job ends: most sites have no zone
+
+            local = datetime.fromtimestamp(at, zone).timetuple()
+        minute = local.tm_wday * _DAY + local.tm_hour * 60 + local.tm_min
         return any(begin <= minute < end for begin, end in self.spans)
 
 
@@ -54,7 +62,7 @@ def read_hours(text: str) -> Hours:
     return Hours(text, tuple(spans))
 
 
-def any_holds(hours: Sequence[Hours], at: float, zone: tzinfo) -> str:
+def any_holds(hours: Sequence[Hours], at: float, zone: Optional[tzinfo]) -> str:
     """The first of the hours that a moment lies in, as it was written; "" for none."""
     return next((span.text for span in hours if span.holds(at, zone)), "")
 
@@ -72,21 +80,21 @@ def _day(day: str, text: str) -> int:
         raise ValueError(f"{text!r}: {day!r} is no day: expected one of {', '.join(DAYS)}") from None
 
 
-def _minutes(time: str, text: str) -> int:
-    hour, _, minute = time.partition(":")
+def _minutes(moment: str, text: str) -> int:
+    hour, _, minute = moment.partition(":")
     if int(hour) > 24 or int(minute) > 59 or (int(hour) == 24 and int(minute)):
-        raise ValueError(f"{text!r}: {time!r} is no time of day")
+        raise ValueError(f"{text!r}: {moment!r} is no time of day")
     return int(hour) * 60 + int(minute)
 
 
 class Zone(NamedTuple):
-    """A zone and its name, as `Europe/Zurich`."""
+    """A zone and its name, as `Europe/Zurich`; None is UTC."""
 
     name: str
-    info: tzinfo
+    info: Optional[tzinfo]
 
 
-UTC = Zone("UTC", timezone.utc)
+UTC = Zone("UTC", None)
 
 
 def read_zone(name: str) -> Zone:
