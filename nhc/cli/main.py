@@ -118,10 +118,14 @@ def crashed(module: str, error: BaseException) -> None:
     """Say what went wrong. Never raises."""
     name = module.rpartition(".")[2]
     command = [argument for argument in sys.argv[1:3] if argument.isalpha()] if name == "main" else []
+    program = " ".join(["nhc", *command]) if name == "main" else f"nhc-{name}"
     try:
+        if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # threading's words, no class
+            print(f"{program}: no thread is left", file=sys.stderr, flush=True)
+            return
         from nhc.node.run.crash_report import tell
 
-        tell(" ".join(["nhc", *command]) if name == "main" else f"nhc-{name}", error)
+        tell(program, error)
     except BaseException:  # not even that can be loaded
         try:
             print(f"nhc: internal error: {type(error).__name__}", file=sys.stderr, flush=True)
