@@ -53,7 +53,7 @@ class Door(NamedTuple):
 
 def a_checkout(base):
     """What `nhc new check` takes for a checkout; one that cannot be made is the door's to complain of."""
-    for part in ("nhc/node/checks", "tests/node/checks", "adapters/nhc_adapters", "tests/adapters"):
+    for part in ("nhc/core", "nhc/node/checks", "tests/node/checks", "adapters/nhc_adapters", "tests/adapters"):
         with contextlib.suppress(OSError):
             (base / "checkout" / part).mkdir(parents=True, exist_ok=True)
     for file in ("pyproject.toml", "nhc/core/check.py"):
