@@ -73,7 +73,7 @@ if TYPE_CHECKING:
         Submitted,
         Wish,
     )
-    from nhc.marks.ports.marks import mark_text, may_clear, may_mark, read_mark_text
+    from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark, read_mark_text
     from nhc.marks.ports.node_work import ListsWork, WorkItem, WorkList
     from nhc.marks.ports.repair import (
         Answer,
@@ -202,6 +202,7 @@ __all__ = [
     "check",
     "crit",
     "flag",
+    "in_place_of",
     "known",
     "mark_text",
     "may_clear",

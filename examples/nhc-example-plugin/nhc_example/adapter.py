@@ -16,6 +16,7 @@ from nhc.api import (
     Effect,
     Mark,
     NodeState,
+    in_place_of,
     mark_text,
     may_clear,
     may_mark,
@@ -54,8 +55,10 @@ class OutFiles:
         applied = []
         for name in marks:
             mark = marks[name]._replace(owner=self.owner)
-            effect, why = may_mark(states.get(name), mark)
-            if effect is Effect.CHANGED:
+            state = states.get(name)
+            effect, why = may_mark(state, mark)
+            if effect is Effect.CHANGED and state is not None:
+                mark = in_place_of(state, mark)
                 effect, why = self._write(name, mark_text(mark, with_since=True), why)
             applied.append(Applied(name, effect, why))
         return applied

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import random
+import shutil
 import time
 from pathlib import Path
 from typing import Any, Iterator
@@ -74,7 +75,7 @@ def test_a_restart_leaves_the_condition_s_time_alone(kube: Kube, agent: Any, nod
     since = kube.condition(node, "NhcHealthy")["lastTransitionTime"]
     agent.stop()
     for path in agent.state.iterdir():  # it remembers nothing, as in a container that was started anew
-        path.unlink()
+        shutil.rmtree(path) if path.is_dir() else path.unlink()
     agent.start()
     until(lambda: agent.status()["sinks"]["kubernetes"]["problem"] == "")
     agent.nhc("agent", "check")

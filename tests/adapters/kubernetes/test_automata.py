@@ -74,8 +74,8 @@ def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_i
 
     loop.kubelet.rebooted = boots
     loop.sick()
-    loop.until(lambda: any("marked anew" in line and lost in line for line in waits(loop)))
-    assert (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint)
+    loop.until(lambda: any("marked anew" in line for line in waits(loop)))
+    loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint))
     assert [row.state for row, _tries in loop.rows()] == ["verifying"]
     assert "nhc/overruled" not in loop.meta()["annotations"]
     undo(loop.kube, loop.node)  # the next driver pod of the same boot
