@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
+from threading import Event
 from typing import Any, Callable
 
 import pytest
@@ -67,16 +68,19 @@ def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_i
     loop = begun(more="[drain]\nevict = true\n")
     loop.adapter.treatment = replace(loop.adapter.treatment, taint=taint)
     undo = uncordon if lost == "cordon" else untaint
+    undone = Event()
 
     def boots() -> None:
         loop.agent = False
         undo(loop.kube, loop.node)
+        undone.set()
 
     loop.kubelet.rebooted = boots
     loop.sick()
+    loop.until(undone.is_set)
     loop.until(lambda: any("marked anew" in line for line in waits(loop)))
+    loop.until(lambda: [row.state for row, _tries in loop.rows()] == ["verifying"])
     loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint))
-    assert [row.state for row, _tries in loop.rows()] == ["verifying"]
     assert "nhc/overruled" not in loop.meta()["annotations"]
     undo(loop.kube, loop.node)  # the next driver pod of the same boot
     loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint))

@@ -249,7 +249,7 @@ def test_a_drain_by_hand_ends_when_somebody_else_decides_about_the_node(
     budget(kube, 1)
     until(lambda: len(running_pods(kube)) == 1)
     with ThreadPoolExecutor(1) as pool:
-        drain = pool.submit(nhc, "drain", "--apply", "--by", "alice", "--deadline", "50s", node)
+        drain = pool.submit(nhc, "kubernetes", "drain", "--apply", "--by", "alice", "--deadline", "50s", node)
         until(lambda: cordoned(kube, node))
 
         kube.admin.patch(node_path(node), decision, MERGE_PATCH, fieldManager="kubectl")
