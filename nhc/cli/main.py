@@ -120,8 +120,9 @@ def crashed(module: str, error: BaseException) -> None:
     command = [argument for argument in sys.argv[1:3] if argument.isalpha()] if name == "main" else []
     program = " ".join(["nhc", *command]) if name == "main" else f"nhc-{name}"
     try:
-        if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # threading's words, no class
-            print(f"{program}: no thread is left", file=sys.stderr, flush=True)
+        missing = _missing(error)
+        if missing:
+            print(f"{program}: {missing}", file=sys.stderr, flush=True)
             return
         from nhc.node.run.crash_report import tell
 
@@ -131,6 +132,17 @@ def crashed(module: str, error: BaseException) -> None:
             print(f"nhc: internal error: {type(error).__name__}", file=sys.stderr, flush=True)
         except (OSError, ValueError, MemoryError):
             pass
+
+
+def _missing(error: BaseException) -> str:
+    """What this machine or user has nothing left of, where that is all that is wrong; else ""."""
+    from nhc.core.system.scarcity import NOTHING_LEFT
+
+    if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
+        return error.strerror or str(error)
+    if isinstance(error, RuntimeError) and str(error) == "can't start new thread":  # threading has no class for it
+        return "no thread is left"
+    return ""
 
 
 def standard_streams() -> None:
