@@ -34,13 +34,22 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     module = run if isinstance(run, str) else run.__module__
     once = one_shot(module, sys.argv[1:])
     if "site" not in sys.modules:  # a launcher's doing
-        sys.meta_path.append(LateSite) if once else import_site()
+        if once:
+            sys.meta_path.append(LateSite)
+        else:
+            from nhc.core.system.foreign_module import import_site
+
+            import_site()
     if once:
         gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
     mask = os.umask(0o022)
     if mask & 0o002:  # a mask that keeps others out stays as it is; with one of 0 everybody could write our files
         os.umask(mask)
     try:
+        if not once and _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:  # the launchers' doing
+            _signal.signal(_signal.SIGINT, _signal.default_int_handler)
+        # What runs once leaves SIGINT to the kernel until its checks run (`nhc.core.system.ending_signals`): Python
+        # drops what the handler raises in a callback, such as its import lock's, with a traceback: the run would go on.
         status = _status(module, run)
     except KeyboardInterrupt:
         _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second one changes nothing about how this ends
@@ -65,13 +74,6 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     os._exit(status)
 
 
-def import_site() -> None:
-    """Import `site`, which adds the directories of installed packages to the path (0.1 of a local run)."""
-    import site
-
-    site.main()
-
-
 class LateSite:
     """The last finder of modules: where nothing else finds one, `site` is imported, and they are asked once more."""
 
@@ -79,6 +81,8 @@ class LateSite:
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
         if path is not None:  # a part of a package that is found
             return None
+        from nhc.core.system.foreign_module import import_site
+
         sys.meta_path.remove(LateSite)
         import_site()
         found = (finder.find_spec(name, path, target) for finder in tuple(sys.meta_path))
@@ -87,8 +91,6 @@ class LateSite:
 
 def _status(module: str, run: Callable[[], int] | str) -> int:
     """How it ends. From its return on a SIGINT changes nothing. Raises KeyboardInterrupt."""
-    if _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:  # the launchers' doing: Python never leaves it so
-        _signal.signal(_signal.SIGINT, _signal.default_int_handler)
     try:
         standard_streams()
         clean_streams(colours=module == "nhc.cli.main" and sys.argv[1:2] in (["check"], ["fleet"]))

@@ -1,7 +1,7 @@
 """NamedTuple, Enum, TYPE_CHECKING and regular expressions for the path that runs before every job.
 
-Importing typing costs 4 ms with what it brings, enum and re half of that each, and collections 1 (docs/performance.md).
-To a type checker these are the originals.
+Importing typing costs 4 ms with what it brings, enum and re half of that each, and collections 1
+(docs/decisions/0001-start-up.md). To a type checker these are the originals.
 """
 
 from __future__ import annotations

@@ -11,7 +11,7 @@ import sys
 
 from nhc.core.exit_status import EXIT_USAGE, ExpectedError
 from nhc.core.light import TYPE_CHECKING, NamedTuple
-from nhc.core.system.foreign_module import BrokenPart, attribute_of, one_line
+from nhc.core.system.foreign_module import BrokenPart, attribute_of, import_site, one_line
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Tuple
@@ -51,10 +51,7 @@ _unreadable: Dict[str, List[str]] = {}
 
 def directories() -> Tuple[str, ...]:
     """The directories that change when a package is installed or removed."""
-    if "site" not in sys.modules:  # a local run has done without (`nhc.cli.main`)
-        import site
-
-        site.main()
+    import_site()
     return tuple(path for path in dict.fromkeys(sys.path) if os.path.isabs(path) and os.path.isdir(path))
 
 

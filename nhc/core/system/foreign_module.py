@@ -15,6 +15,17 @@ class BrokenPart(Exception):
     """A package's part cannot be imported. One line that names the module."""
 
 
+def import_site() -> None:
+    """Import `site`, which adds the directories of installed packages to the path, unless that has been done.
+
+    A local run starts without it (`nhc.core.launch`): it is a tenth of the run.
+    """
+    if "site" not in sys.modules:
+        import site
+
+        site.main()
+
+
 def attribute_of(where: str) -> Any:
     """The object that an entry point names, `module:attribute`. Raises BrokenPart, also where the module would exit."""
     module, _, attribute = where.partition(":")
