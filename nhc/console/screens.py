@@ -12,6 +12,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.console.fleet_nodes import LETTERS, WORST, letter_of
 from nhc.console.snapshot import SEARCHED, FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, find, fold_causes
+from nhc.console.sources import count_accelerators
 from nhc.core.json_values import object_from
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.model import Report
@@ -43,14 +44,17 @@ NAMES = 200
 HOUR, DAY = 3600.0, 86400.0
 HOURS = (1, 6, 24, 168, 720, 2160)
 """Hours that the history of the fleet may have."""
+PARTS = 48
+"""Parts of that history."""
+COUNTED = 2000
+"""Nodes that are in service again whose accelerators it counts, those that were out the longest; half a millisecond
+each."""
 STRIP = 48
 """Parts of a node's last day, half an hour each."""
 REPORTS = 200
 """Reports of a node that are read for how its values went."""
 SERIES = 400
 """Values of a node that are plotted at most."""
-PARTS = 48
-"""Parts of that history."""
 
 Value = Dict[str, object]
 
@@ -321,6 +325,7 @@ def offenders(store: Store, now: float) -> Value:
 def history(store: Store, now: float, hours: int, devices: Mapping[str, int], fresh: float) -> Value:
     """How the fleet was in so many hours: what stood, what was repaired, and what it cost, in PARTS parts.
 
+    `devices` are the accelerators of nodes that are out now; those of nodes that came back are counted here.
     `watched` is how many nodes had a report of the last `fresh` seconds in a part: where it is 0, nothing is known of
     the fleet's health then.
     """
@@ -328,9 +333,12 @@ def history(store: Store, now: float, hours: int, devices: Mapping[str, int], fr
     with store.read() as connection:
         parts = of_fleet(connection, began, width, PARTS)
         reported = coverage.watched(connection, began, width, PARTS, fresh)
-        out = service_time.lost(service_time.out_spans(connection, began, now), devices, began, width, PARTS)
+        out = service_time.out_spans(connection, began, now)
+        longest = sorted(out.keys() - devices.keys(), key=lambda name: (_seconds(out[name]), name), reverse=True)
+        counted = {**devices, **count_accelerators(connection, longest[:COUNTED])}
+    lost = service_time.lost(out, counted, began, width, PARTS)
     rows = [
-        {**part._asdict(), **lost._asdict(), "watched": seen} for part, lost, seen in zip(parts, out, reported)
+        {**part._asdict(), **cost._asdict(), "watched": seen} for part, cost, seen in zip(parts, lost, reported)
     ]  # fmt: skip
     return {"at": now, "hours": hours, "spans": HOURS, "width": width, "parts": rows}
 
@@ -362,9 +370,13 @@ def strips(store: Store, now: float, names: Sequence[str], gap: float) -> Value:
     return {"at": now, "began": began, "strips": {
         name: {
             "letters": "".join(mine), "out": [(span.began, span.ended) for span in out.get(name, ())],
-            "service": 1 - sum(span.ended - span.began for span in out.get(name, ())) / DAY,
+            "service": 1 - _seconds(out.get(name, ())) / DAY,
         } for name, mine in letters.items()
     }}  # fmt: skip
+
+
+def _seconds(spans: Sequence[ReportSpan]) -> float:
+    return sum(span.ended - span.began for span in spans)
 
 
 def measured(store: Store, name: str, window: ReportSpan) -> Value:

@@ -113,11 +113,7 @@ class StoreSource:
         """The accelerators of some nodes; a few at a time, since a report is large."""
         if self._whole_at == now:
             self._devices = {name: count for name, count in self._devices.items() if count and name in names}
-        new = sorted(names - self._devices.keys())[:COUNTED]
-        for name, packed in store_nodes.latest_packed(connection, new).items():
-            with contextlib.suppress(StoreError):  # a damaged report is its node's own matter
-                self._devices[name] = accelerators(store_nodes.unpack(packed))
-        self._devices.update({name: 0 for name in new if name not in self._devices})
+        self._devices.update(count_accelerators(connection, sorted(names - self._devices.keys())[:COUNTED]))
 
     def _read_nodes(self, connection: Connection, now: float) -> None:
         """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
@@ -157,6 +153,15 @@ def _jobs_by_node(connection: Connection) -> Dict[str, FrozenSet[int]]:
         for node in job.node_names:
             found.setdefault(node, set()).add(job.id)
     return {node: frozenset(jobs) for node, jobs in found.items()}
+
+
+def count_accelerators(connection: Connection, names: Sequence[str]) -> Dict[str, int]:
+    """The accelerators of nodes by their latest reports, 0 where one has none that can be read."""
+    counts = dict.fromkeys(names, 0)
+    for name, packed in store_nodes.latest_packed(connection, names).items():
+        with contextlib.suppress(StoreError):  # a damaged report is its node's own matter
+            counts[name] = accelerators(store_nodes.unpack(packed))
+    return counts
 
 
 def accelerators(report: Report) -> int:

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.console import needs, screens, standing
 from nhc.console.sources import StoreSource
-from nhc.core.model import Verdict
+from nhc.core.model import CheckResult, Metric, Outcome, Report, Verdict
 from nhc.remedy.detail import Detail
 from nhc.store import episodes, holds, trains
 from nhc.store.coverage import ReportSpan
@@ -75,6 +75,24 @@ def test_a_node_is_out_of_service_while_the_loops_mark_stands(site, state, marke
     if out:
         assert found["since"] == since
         assert f"episode {made.id}" in found["by"]
+
+
+def test_the_gpus_of_a_node_that_came_back_count_in_what_was_lost(site):
+    counted = CheckResult("check_gpu_count", Outcome(Verdict.OK, metrics=(Metric("gpu_expected", 8),)))
+    site.hear(Report("a1", "boot-a1", site.now - 5, 0.1, (counted,)))
+    with site.store.write() as connection:
+        made, _new = episodes.open_episode(
+            connection, "a1", "check_gpu_lost|GpuLost|", action="reboot", state="draining", now=site.now - 1800,
+            by="nhc", rung="reboot",
+        )  # fmt: skip
+        step = episodes.EpisodeStep("nhc", "returned", {})
+        episodes.save_step(connection, made, step, now=site.now - 900, state="returned", ended=site.now - 900,
+                           detail=Detail(marked=site.now - 1800).text())  # fmt: skip
+
+    parts = screens.history(site.store, site.now, 1, source(site).snapshot().devices, 600)["parts"]
+
+    lost = [sum(part[key] for part in parts) for key in ("node_seconds", "gpu_seconds")]
+    assert lost == [pytest.approx(900), pytest.approx(8 * 900)]
 
 
 def test_a_node_that_a_train_has_taken_out_says_so(site):
