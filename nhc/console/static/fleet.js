@@ -1,6 +1,6 @@
 // The screens of the fleet: problems by cause, one cause, lists of nodes, a history; and what a reason means.
 
-import { ask, fleet, go, page, redirect } from "/static/app.js";
+import { ask, page, redirect } from "/static/app.js";
 import { age, el, facts, howMany, link, nodeLink, sign, stamp } from "/static/dom.js";
 import { cell, said, since, table } from "/static/table.js";
 import { stacked, steps, stripCell } from "/static/time.js";
@@ -39,7 +39,7 @@ export function causeTable(caption, rows, at, empty) {
     rows.map((one) => [
       sign(one.verdict), cell(one.reason || one.check, causeLink(one), " ", explained(one), el("div", { class: "said" }, one.message)), one.affected,
       ...ofLoop(plans(one), cell(one.out, one.out === one.affected ? "all" : one.out ? `${one.out.toLocaleString("en")} of ${one.affected.toLocaleString("en")}` : "none"), cell(one.devices, [one.jobs ? howMany(one.jobs, "job") : "", one.devices ? howMany(one.devices, "GPU") : ""].filter((text) => text).join(", "))), since(one.began, at),
-      el("td", { class: "said" }, setLink(one.nodes), one.shares.map(([fact, group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${fact} `, link(`/view/nodes?${new URLSearchParams({ by: fact, group })}`, group)))),
+      el("td", { class: "said" }, setLink(one.nodes), one.shares.map(([fact, group, hit, size]) => el("div", {}, `${hit} of the ${size} nodes of ${fact} `, groupAt(fact, group)))),
       Object.assign(trend(one.trend), { value: one.trend.reduce((sum, part) => sum + part, 0) }), one.action === "none" ? "" : one.action,
     ]), unless(empty));
 }

@@ -14,9 +14,12 @@ export const causeText = (cause) => cause.split("|").filter((part) => part !== "
 const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
   `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
 
+// The node that an episode is about, or what of it.
+const nodeCell = (row) => cell(row.node, nodeLink(row.node), row.about ? ` ${row.about}` : "");
+
 export function episodeTable(caption, rows, at, empty = "There is none.") {
   return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((episode) => [
-    cell(episode.node, nodeLink(episode.node), episode.about ? ` ${episode.about}` : ""), episode.rung, episode.state, lasting((episode.ended ?? at) - episode.opened), said(causeText(episode.cause)), said(episode.waiting || episode.because), link(`/view/episode/${episode.id}`, String(episode.id))]), empty);
+    nodeCell(episode), episode.rung, episode.state, lasting((episode.ended ?? at) - episode.opened), said(causeText(episode.cause)), said(episode.waiting || episode.because), link(`/view/episode/${episode.id}`, String(episode.id))]), empty);
 }
 
 // What a repair does to a node and to what runs there, for who is asked to agree to it.
@@ -60,7 +63,7 @@ export async function needs() {
     value.trouble ? el("p", { class: "error" }, `The fleet cannot be read: ${value.trouble}`) : "",
     el("div", { class: "first" }, tiles(value.tiles, page.fleet?.counts), el("section", { class: "card", "aria-label": "The fleet" }, small.box, el("p", { class: "quiet" }, link("/view/map", "The whole map")))),
     page.me.store ? [el("h2", {}, "Repairs that wait for agreement"),
-      table("The longest-waiting first", ["Node", "Message", "Waits for", "If you agree", "For", ""], value.approvals.map((row) => [cell(row.node, nodeLink(row.node), row.about ? ` ${row.about}` : ""), wrong(row), said(row.waiting || row.because), said(effect(row)), lasting(value.at - row.opened), decide(row, "Decide")]), "None waits. What the loop may not do alone will stand here."), left(value.approvals_left_out) ?? "",
+      table("The longest-waiting first", ["Node", "Message", "Waits for", "If you agree", "For", ""], value.approvals.map((row) => [nodeCell(row), wrong(row), said(row.waiting || row.because), said(effect(row)), lasting(value.at - row.opened), decide(row, "Decide")]), "None waits. What the loop may not do alone will stand here."), left(value.approvals_left_out) ?? "",
       may("approve") ? value.alike.map(alikeForms) : "",
       el("h2", {}, "Left to a person"),
       table("nhc release remedy NODE gives a node back to the loop", ["Node", "Message", "Why", "Tried last", "For", ""], value.left.map((row) => [nodeLink(row.node), wrong(row), said(row.because || row.outcome || row.state), row.rung, lasting(value.at - row.opened), decide(row, "Open")]), "None. A node that no repair brought back will stand here."), left(value.left_left_out) ?? ""] : "",

@@ -37,8 +37,6 @@ export function stripCell(name) {
   return el("td", {}, box);
 }
 
-const LETTERS = { s: "no report", o: "OK" };
-
 // Runs of one letter are one piece; below them, when the node was out of service.
 function drawn(strip) {
   const { letters } = strip, total = letters.length, span = strip.at - strip.began, pieces = [];
@@ -51,7 +49,7 @@ function drawn(strip) {
     at = end;
   }
   for (const [began, ended] of strip.out) pieces.push(piece("away", (began - strip.began) / span, (ended - strip.began) / span));
-  const said = Object.entries(words).map(([letter, count]) => `${Math.round((count / total) * 100)} % ${LETTERS[letter] ?? WORDS[letter]}`).join(", ");
+  const said = Object.entries(words).map(([letter, count]) => `${Math.round((count / total) * 100)} % ${letter === "s" ? "no report" : WORDS[letter]}`).join(", ");
   const share = `${(Math.floor(strip.service * 1000) / 10).toLocaleString("en")} %`;
   return [el("div", { class: "day", role: "img", "aria-label": `The last 24 hours: ${said}`, title: `${stamp(strip.began)} to ${stamp(strip.at)}: ${said}` }, pieces),
     el("span", { class: "share", title: "Of the last 24 hours in service, as far as nhc took it out" }, share)];

@@ -235,7 +235,7 @@ function workOf(work) {
 // How a value went, a bar a run: its height from 0 to the highest.
 function spark(row) {
   const most = Math.max(...row.values.map(([, value]) => value)) || 1;
-  return el("td", {}, el("div", { class: "bars small", role: "img", "aria-label": `The last ${row.values.length}, from ${row.lowest.toPrecision(4)} to ${most.toPrecision(4)} ${row.unit}` }, row.values.map(([at, value]) => {
+  return el("td", {}, el("div", { class: "bars", role: "img", "aria-label": `The last ${row.values.length}, from ${row.lowest.toPrecision(4)} to ${most.toPrecision(4)} ${row.unit}` }, row.values.map(([at, value]) => {
     const bar = el("i", { class: "sign o" });
     bar.style.setProperty("height", `${(value / most) * 100}%`);
     return el("div", { title: `${stamp(at)}: ${value.toPrecision(4)} ${row.unit}` }, bar);
