@@ -7,7 +7,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from sqlalchemy.engine import Connection
 
 from nhc.console import acts
-from nhc.console.screens import DAY, NAMES, ROWS, Value, cause_row, episode_row, left_out
+from nhc.console.screens import DAY, ROWS, Value, cause_row, episode_row, left_out, silent
 from nhc.console.snapshot import Snapshot, fold_causes
 from nhc.core.matching.node_ranges import fold
 from nhc.remedy.cases import standing_cause
@@ -36,7 +36,6 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
             approvals = [episode for episode in standing if episode.state == episodes.AWAITING]
             alike = _alike(connection, approvals)
     unplanned = fold_causes(snapshot.unplanned())
-    silent = [name for name, letter in zip(snapshot.names, snapshot.letters) if letter in "sn"]
     wrong = {(row.node, f"{row.check}|{row.reason}"): row.message for row in snapshot.problems}
 
     def row_of(episode: episodes.Episode) -> Value:
@@ -49,13 +48,13 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
         "approvals": [row_of(episode) for episode in approvals[:ROWS]], "approvals_left_out": left_out(approvals),
         "left": [row_of(episode) for episode in left[:ROWS]], "left_left_out": left_out(left),
         "unplanned": [cause_row(episode) for episode in unplanned[:ROWS]], "unplanned_left_out": left_out(unplanned),
-        "silent": {"count": len(silent), "nodes": fold(silent[:NAMES])},
+        "silent": silent(snapshot),
     }  # fmt: skip
 
 
 def tiles(snapshot: Snapshot, store: Optional[Store]) -> Value:
     """The fleet in a few numbers; `returned` and `median_seconds_to_return` are those of the last day."""
-    out = [name for name, works in snapshot.standing.items() if any(work.out for work in works)]
+    out = [name for name in snapshot.standing if snapshot.out(name)]
     value: Value = {
         "needs": len(snapshot.needing()), "crit": snapshot.letters.count("c"), "out": len(out),
         "devices_out": sum(snapshot.devices.get(name, 0) for name in out),

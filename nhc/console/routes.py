@@ -23,7 +23,7 @@ from nhc.console.metrics import exposition
 from nhc.console.route_values import Answer, Console, answer_json, answer_packed, number, pack_json
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
-from nhc.core.matching.node_ranges import expand, fold
+from nhc.core.matching.node_ranges import expand
 from nhc.core.prometheus_family import page_for
 from nhc.core.render.page_parts import PARTS, part
 from nhc.node.planning.runbooks import explanation
@@ -242,8 +242,7 @@ async def _health(console: Console, _request: web.Request) -> web.StreamResponse
         "started": console.started, "version": __version__,
     }  # fmt: skip
     if hub.snapshot is not None:
-        silent = [name for name, letter in zip(hub.snapshot.names, hub.snapshot.letters) if letter in "sn"]
-        value["silent"] = {"count": len(silent), "nodes": fold(silent[: screens.NAMES])}
+        value["silent"] = screens.silent(hub.snapshot)
         value["counts"] = hub.snapshot.counts()
         value["notes"] = hub.snapshot.notes
     return answer_json(value)

@@ -10,7 +10,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.console.fleet_nodes import LETTERS, WORST, letter_of
+from nhc.console.fleet_nodes import LETTERS, NEVER, STALE, WORST, letter_of
 from nhc.console.snapshot import SEARCHED, FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, find, fold_causes
 from nhc.console.sources import count_accelerators
 from nhc.core.json_values import object_from
@@ -94,6 +94,12 @@ def counts(snapshot: Snapshot) -> Value:
     """The counts alone: what a screen that shows no map needs of the fleet."""
     return {"at": snapshot.at, "layout": snapshot.layout, "counts": snapshot.counts(), "notes": snapshot.notes,
             "needs": len(snapshot.needing())}  # fmt: skip
+
+
+def silent(snapshot: Snapshot) -> Value:
+    """The nodes without a fresh report: how many, and the first of them."""
+    names = [name for name, letter in zip(snapshot.names, snapshot.letters) if letter in STALE + NEVER]
+    return {"count": len(names), "nodes": fold(names[:NAMES])}
 
 
 def letters_of_check(snapshot: Snapshot, check: str) -> Value:
