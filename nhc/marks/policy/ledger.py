@@ -99,7 +99,7 @@ class Ledger:
             raise LedgerError(f"{self.path}: {error.strerror}") from None
 
     def history(self, since: float = 0.0) -> List[Past]:
-        """What `decide` counts: operations begun, less those that were refused or turned out to be done already."""
+        """What `reconcile` counts: operations begun, less those that were refused or turned out to be done already."""
         begun: List[Optional[Past]] = []
         standing: Dict[Tuple[str, Operation], List[int]] = {}
         for entry in self.entries(since):
@@ -109,7 +109,7 @@ class Ledger:
             if entry.effect == BEGUN:
                 standing.setdefault((entry.node, operation), []).append(len(begun))
                 begun.append(Past(entry.when, entry.node, operation))
-            elif entry.effect in [effect.value for effect in SPENT_NOTHING]:
+            elif entry.effect in SPENT_NOTHING:
                 numbers = standing.get((entry.node, operation))
                 if numbers:
                     begun[numbers.pop()] = None

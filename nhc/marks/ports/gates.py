@@ -130,7 +130,7 @@ class LifecycleHook(Protocol):
         """What the cloud has this instance as, where it waits at this hook; "" where it does not."""
 
     def heartbeat(self) -> None:
-        """MarkRequest for more time."""
+        """Ask for more time."""
 
     def complete(self, passed: bool) -> str:
         """Let the instance into service, or give it up. What was said, for the log."""

@@ -66,7 +66,7 @@ class CapacityPool(Protocol):
         """How many more nodes it may have. Raises AdapterError."""
 
     def add(self, token: str) -> str:
-        """MarkRequest for one node; its id. The same token never makes a second one. Raises AddFailed."""
+        """Ask for one node; its id. The same token never makes a second one. Raises AddFailed."""
 
     def find(self, added: str) -> AddedNode:
         """The node with this id. Raises AdapterError."""
