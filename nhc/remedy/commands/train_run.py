@@ -197,8 +197,8 @@ class TrainService:
         if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
             open_ones = [node for node in done.waiting if node.state != EpisodeState.PLANNED.value]
             if not open_ones and not done.moved:
-                order = "approve" if done.train is TrainState.PLANNED else "resume"
-                self.say(f"train {self.plan.name} is {done.train.value}: nhc train {order} {self.plan.name}")
+                order = "approve" if done.train is TrainState.PLANNED else "release"
+                self.say(f"train {self.plan.name} is {done.train.value}: nhc {order} train {self.plan.name}")
                 return True
         return False
 
