@@ -12,6 +12,12 @@ def boot_id(node: Mapping[str, Any]) -> str:
     return str(get(node, "status", "nodeInfo", "bootID") or "")
 
 
+def booted_since(node: Mapping[str, Any], boot: str) -> bool:
+    """Whether a node is in another boot than this one, as far as both are known."""
+    now = boot_id(node)
+    return bool(boot and now) and boot != now
+
+
 class _Boot(NamedTuple):
     """A boot id, and when (Unix time) the node was first seen to have it."""
 

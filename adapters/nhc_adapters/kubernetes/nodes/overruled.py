@@ -15,7 +15,7 @@ from typing import AbstractSet, Any, Dict, FrozenSet, List, Mapping, NamedTuple,
 from nhc.core.json_values import list_in, object_in, parse_object, text_of, whole_in
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.marks import TAG, read_mark_text
-from nhc_adapters.kubernetes.nodes.boots import boot_id
+from nhc_adapters.kubernetes.nodes.boots import boot_id, booted_since
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
@@ -92,15 +92,10 @@ def read_overruled(node: Mapping[str, Any], before_boot: AbstractSet[str] = froz
     `before_boot` are the condition types that nobody has said since it booted: what they say is of the boot before.
     """
     overruled = _read(node)
-    if overruled is None or not _of_another_boot(overruled, node):
+    if overruled is None or not booted_since(node, overruled.boot):
         return overruled
     left = {kind: entry for kind, entry in overruled.entries.items() if kind in before_boot}
     return replace(overruled, entries=left) if left else None
-
-
-def _of_another_boot(overruled: Overruled, node: Mapping[str, Any]) -> bool:
-    boot = boot_id(node)
-    return bool(overruled.boot and boot) and overruled.boot != boot
 
 
 def _read(node: Mapping[str, Any]) -> Optional[Overruled]:
@@ -139,7 +134,7 @@ def ended_since(
     before = _read(node)
     if before is None:
         return {}
-    if _of_another_boot(before, node):
+    if booted_since(node, before.boot):
         return {} if before.entries.keys() & heard.before_boot else {OVERRULED: None}
     conditions = heard.conditions
     entries: Dict[str, OverruledCondition] = {}

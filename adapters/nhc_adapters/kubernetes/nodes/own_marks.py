@@ -10,7 +10,7 @@ from nhc.core.json_values import object_from, object_of, text_of, texts_of
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import Mark
 from nhc.marks.ports.marks import read_mark_text
-from nhc_adapters.kubernetes.nodes.boots import boot_id
+from nhc_adapters.kubernetes.nodes.boots import booted_since
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, read_taint
 
 MARK = "nhc/mark"
@@ -151,12 +151,7 @@ def released(node: Node) -> bool:
     parts = int(own.cordon) + bool(own.taints)
     if not parts or len(gone) < parts:
         return False
-    return parts > 1 or not (in_repair(node) or _booted_since(node, own))
-
-
-def _booted_since(node: Node, own: Own) -> bool:
-    boot = boot_id(node)
-    return bool(own.boot and boot) and own.boot != boot
+    return parts > 1 or not (in_repair(node) or booted_since(node, own.boot))
 
 
 def in_repair(node: Node) -> bool:
