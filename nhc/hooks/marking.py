@@ -86,9 +86,10 @@ def take_out(
     """
     seen = [_after_reboot(_with_cause(node_state, known)) for node_state in states or adapter.nodes([node])]
     state = next((node_state for node_state in seen if node_state.name == node), None)
-    ask, bounds = MarkRequest(node, state, mark), _bounds(settings)
+    ask = MarkRequest(node, state, mark)
+    bounds = _bounds(settings) if state is not None and state.available else NO_BOUNDS
     ruling = rule(ask, NO_BOUNDS, NOTHING_OUT, time.time())
-    if ruling.may and bounds.radii and state is not None and state.available:  # only then all nodes are asked for
+    if ruling.may and bounds.radii:  # only then all nodes are asked for
         everyone = adapter.nodes()
         usage = usage_of(everyone, (other.name for other in everyone if other.name != node and out_by_nhc(other)))
         ruling = rule(ask, bounds, usage, time.time())
@@ -100,8 +101,7 @@ def take_out(
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
     applied = audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
-    within = bounds if state is not None and state.available else NO_BOUNDS
-    return _within(adapter, node, within) or applied if applied.effect is Effect.CHANGED else applied
+    return _within(adapter, node, bounds) or applied if applied.effect is Effect.CHANGED else applied
 
 
 def _bounds(settings: Mapping[str, str]) -> Bounds:
