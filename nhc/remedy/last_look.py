@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from nhc.core.model import DeviceId
 from nhc.marks.policy.bounds import Bounds, never_now
 from nhc.marks.ports.adapter import OWNER, NodeState
+from nhc.marks.ports.marks import left_alone
 from nhc.remedy import of_device
 from nhc.remedy.actuators import Actuators
 from nhc.store import episodes
@@ -75,7 +76,7 @@ def unfit(node: Optional[NodeState], needs_idle: bool) -> str:
         return "the cluster does not know the node any more"
     if node.busy and needs_idle:
         return "work runs on the node again"
-    return taken(node) or (f"left alone: {node.hold}" if node.hold else "")
+    return taken(node) or (left_alone(node) if node.hold else "")
 
 
 def held_back(

@@ -16,6 +16,7 @@ from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import MARK, Held
 from nhc.marks.policy.door import NODE, MarkRequest, rule
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Effect, Mark
+from nhc.marks.ports.marks import left_alone
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import NO_REPAIR, REQUEST, UNREPORTED, NodeFault, first_rung, missing, named, next_rung
@@ -249,7 +250,7 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
     if view.node.busy and view.rung in settings.drain.rungs and not view.detail.forced:
         return go(view, EpisodeEvent.BUSY_AGAIN, "work runs on the node again")
     if view.node.hold:
-        return wait_for(view, scene, Held("node", f"left alone: {view.node.hold}"))
+        return wait_for(view, scene, Held(NODE, left_alone(view.node)))
     impossible = cannot(view, scene)
     if impossible is not None:
         return impossible

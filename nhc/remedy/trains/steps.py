@@ -12,6 +12,7 @@ from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import Held
 from nhc.marks.policy.door import NODE, MarkRequest, Ruling, rule
 from nhc.marks.ports.adapter import Mark
+from nhc.marks.ports.marks import left_alone
 from nhc.remedy import after_repair, steps
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, held_for_all, outlasted, stay, still_not_now
@@ -177,8 +178,8 @@ def _recheck(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     impossible = steps.cannot(view, scene)
     if impossible is not None:
         return impossible if impossible.event is None else _unbegun(view, scene, impossible.because)
-    left_alone = f"left alone: {node.hold}" if node.hold else ""
-    for bound, why in (("node", left_alone), ("other-actor", view.claims), ("breaker", view.breaker)):
+    on_hold = left_alone(node) if node.hold else ""
+    for bound, why in ((NODE, on_hold), ("other-actor", view.claims), ("breaker", view.breaker)):
         if why:
             return stay(view, scene, bound, why)
     held = bounds.may_repair(scene.settings.bounds, scene.usage, view.name, work.rung, scene.now)

@@ -10,7 +10,7 @@ from typing import Any, Container, Dict, Iterable, List, Mapping, Optional, Sequ
 
 from nhc.core.model import DeviceId
 from nhc.marks.ports.adapter import Applied, DeviceState, Effect, Mark, NodeState
-from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark
+from nhc.marks.ports.marks import in_place_of, left_alone, mark_text, may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.devices.names import follow_names
@@ -92,7 +92,7 @@ class DeviceMarker:
         state, wanted = self._state(node, item, rules), mark._replace(owner=self.owner)
         if state.hold:
             # Not REFUSED: that it is to be left alone does not say that its node is to be marked instead.
-            return Applied(node, Effect.FAILED, f"left alone: {state.hold}")
+            return Applied(node, Effect.FAILED, left_alone(state))
         if rules and state.available and all(rule.reason == label_value(_reason(mark)) for rule in rules):
             by = f"a person released it from {mark.cause or mark.why} {rules[0].released}"
             return Applied(node, Effect.FAILED, f"left alone until this has ended: {by}")

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
-from nhc.marks.ports.marks import in_place_of, may_clear, may_mark
+from nhc.marks.ports.marks import in_place_of, left_alone, may_clear, may_mark
 from nhc.marks.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
@@ -224,7 +224,7 @@ class Kubernetes:
             if not by and not released(node):
                 raise _Declined(Effect.REFUSED, "nobody has put it back: the mark is a new one")
             if state.hold and read_manual(node) is None:
-                raise _Declined(Effect.REFUSED, f"left alone: {state.hold}")
+                raise _Declined(Effect.REFUSED, left_alone(state))
             patch = clear_patch(node, self.treatment)
             left = overrule(node, bad | set(map(_pair, read_sources(node))), now, by)
             patch.annotations[OVERRULED] = left.text() if left is not None else None
