@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from nhc import __version__
 from nhc.core.host import Completed, Host, System
 from nhc.core.plan import SHELL_LINE, UNDECIDED, Plan
-from nhc.core.system import whole_file
+from nhc.core.system import whole_file, wtmp
 from nhc.core.system.process import Look
 from nhc.node.hosts.redaction import redact_recording, secrets
 
@@ -72,6 +72,8 @@ class AnswerRecorder:
         """Keep a file's content below root/."""
         if path.startswith("/proc/") and path.endswith("/cmdline"):
             content = self.redacted(content.decode(errors="replace")).encode()
+        elif path in wtmp.FILES and not self.raw:
+            content = wtmp.without_logins(content)
         real = self.root + path
         os.makedirs(os.path.dirname(real), exist_ok=True)
         whole_file.write(real, content)

@@ -5,6 +5,7 @@ import json
 import os
 import pwd
 import shutil
+import struct
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from nhc.core.host import Completed, System
 from nhc.core.model import Verdict
 from nhc.core.plan import Plan
 from nhc.core.render import json as wire
+from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.commands.record import differences, judge
 from nhc.node.facts.versions import compare as compare_versions
 from nhc.node.hosts.recording import AnswerRecorder, RecordingHost, finish
@@ -236,6 +238,30 @@ def test_secrets_are_not_kept(tmp_path):
     kept = (tmp_path / "root/proc/77/cmdline").read_bytes()
     assert b"hunter2" not in kept
     assert kept.startswith(b"server\0--db-password=[redacted]\0--port\0")
+
+
+@pytest.mark.parametrize(("size", "form", "place"), [(384, "=i", 340), (400, "=q", 344)])
+def test_of_the_records_of_boots_no_login_is_kept(tmp_path, size, form, place):
+    def record(kind, user, host, at):
+        data = bytearray(size)
+        struct.pack_into("=h", data, 0, kind)
+        data[44 : 44 + len(user)], data[76 : 76 + len(host)] = user, host
+        struct.pack_into(form, data, place, at)
+        return bytes(data)
+
+    boots = [record(2, b"reboot", b"6.1.0-18-amd64", 1_700_000_000), record(1, b"shutdown", b"", 1_700_050_000)]
+    logins = [record(7, b"alice", b"home.example.org", 1_700_000_900), record(8, b"", b"", 1_700_000_990)]
+    host = FakeHost({"/var/log/wtmp": ""})
+    with open(host.path("/var/log/wtmp"), "wb") as file:
+        file.write(b"".join([boots[0], *logins, boots[1], logins[0]]))
+    for raw in (False, True):
+        kept = tmp_path / f"kept-{raw}"
+        kept.mkdir()
+        recording = RecordingHost(str(kept), host.root, host.system, raw=raw)
+        assert b"alice" in recording.read_bytes("/var/log/wtmp"), "the check sees all of it"
+        written = (kept / "root/var/log/wtmp").read_bytes()
+        assert (b"alice" in written or b"home" in written) is raw
+        assert raw or written == b"".join(boots)
 
 
 def test_differences_name_the_check_and_both_verdicts():

@@ -7,8 +7,8 @@ import pytest
 from nhc.core.host import BOOT_ID
 from nhc.core.model import Verdict
 from nhc.core.state.store import State
+from nhc.core.system.wtmp import WTMP, parse_records
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.boots import WTMP, parse_records
 from nhc.node.kernlog.lasting import agent_begins, agent_ends
 from tests.support.judge import judge_all
 
