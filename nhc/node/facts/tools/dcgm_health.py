@@ -6,6 +6,7 @@ kind of entity (GPU, Switch ...), in which each entity has "Errors" by system, w
 
 from __future__ import annotations
 
+from nhc.core.json_values import list_in, object_in, text_in
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.tools.output import json_object
 
@@ -36,40 +37,24 @@ class DcgmHealth(NamedTuple):
 
 def parse(text: str) -> DcgmHealth:
     """Read the output. Raises ValueError where it is not what dcgmi writes."""
-    body = _object(json_object(text), "body")
-    overall = _word(_object(body, OVERALL), OVERALL)
+    body = object_in(json_object(text), "body")
+    overall = text_in(object_in(body, OVERALL), "value")
     found: List[DcgmIncident] = []
-    for group, entities in body.items():
+    for group in body:
         if group == OVERALL:
             continue
-        for entity, about in _children(entities, group).items():
-            for system, said in _children(_children(about, entity).get("Errors", {}), "Errors").items():
-                lines = said.get("overflow") or [] if isinstance(said, dict) else []
-                if not isinstance(lines, list):
-                    raise ValueError(f"{system}: overflow is {type(lines).__name__}, not a list")
-                found.append(DcgmIncident(group, entity, system, _word(said, system), " ".join(map(str, lines))))
+        entities = _children(body, group)
+        for entity in entities:
+            about = _children(entities, entity)
+            errors = _children(about, "Errors") if "Errors" in about else {}
+            for system in errors:
+                said = object_in(errors, system)
+                lines = list_in(said, "overflow")
+                found.append(DcgmIncident(group, entity, system, text_in(said, "value"), " ".join(map(str, lines))))
     return DcgmHealth(overall, tuple(found))
 
 
-def _object(value: Dict[str, Any], name: str) -> Dict[str, Any]:
-    found = value.get(name)
-    if not isinstance(found, dict):
-        raise ValueError(f"no object {name}")
-    return found
-
-
-def _children(value: Any, name: str) -> Dict[str, Any]:
-    """The children of a box of dcgmi's, {} where it has none."""
-    if not isinstance(value, dict):
-        raise ValueError(f"{name} is {type(value).__name__}, not an object")
-    found = value.get("children") or {}
-    if not isinstance(found, dict):
-        raise ValueError(f"children of {name} is {type(found).__name__}, not an object")
-    return found
-
-
-def _word(value: Any, name: str) -> str:
-    found = value.get("value") if isinstance(value, dict) else None
-    if not isinstance(found, str):
-        raise ValueError(f"{name} has no value")
-    return found
+def _children(value: Dict[str, Any], name: str) -> Dict[str, Any]:
+    """The children of the box of dcgmi's under a name, {} where it has none. Raises ValueError."""
+    box = object_in(value, name)
+    return object_in(box, "children") if box.get("children") else {}
