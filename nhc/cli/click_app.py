@@ -6,7 +6,7 @@ A command's module is imported when the command is used, so that `nhc list` does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, List, NoReturn, Optional, Tuple, Union
 
 import click
 from click.shell_completion import CompletionItem
@@ -90,24 +90,6 @@ class VerbCommand(click.Command):
         super().__init__(name, help=help)
         self.table = table
         self.default = table.default if isinstance(table, Verb) else ""
-
-    @property
-    def params(self) -> List[click.Parameter]:
-        """The options of all that it may be about, each once."""
-        context = click.Context(self)
-        found: Dict[Tuple[str, ...], click.Parameter] = {}
-        for what in self.table:
-            command = self.get_command(context, what)
-            found.update({tuple(one.opts): one for one in command.params} if command else {})
-        return list(found.values())
-
-    @params.setter
-    def params(self, _given: List[click.Parameter]) -> None:
-        """It has none of its own: click sets an empty list."""
-
-    def get_params(self, ctx: click.Context) -> List[click.Parameter]:
-        option = self.get_help_option(ctx)
-        return [option] if option else []
 
     def list_commands(self, _ctx: click.Context) -> List[str]:
         return list(self.table)
