@@ -80,7 +80,7 @@ class Agent:
         self._began = host.monotonic()
         self._reloaded = host.time()
         self._pause = PauseTimer(host)
-        self._stopping = False
+        self._begun = self._stopping = False
         self._refused: List[str] = []
         self._state: Optional[bytes] = None
         self._timer: Optional[Timer] = None
@@ -106,6 +106,7 @@ class Agent:
     def start(self) -> None:
         """Begin: raises BadConfig where there is nothing to run."""
         self.adopt_plan(agent_plan.load(self.settings, self.node, self.host, self.state, strict=False))
+        self._begun = True
         lasting.agent_begins(self.state, self.boot_id)
         self._recall()
         self.sources.start(self.items, self.settings.kernel_log, self.kernel.findings_changed, self.publisher.log_event)
@@ -144,7 +145,10 @@ class Agent:
             handle.start()
 
     def stop(self) -> None:
-        """End: no new rounds, those under way are ended, what is known is kept and delivered."""
+        """End: no new rounds, those under way are ended, what is known is kept and delivered.
+
+        One that did not begin keeps nothing: what is there is of an agent before it, or of one that runs beside it.
+        """
         if self._stopping:
             return
         self._stopping = True
@@ -153,8 +157,9 @@ class Agent:
         if self.monitors:
             self.monitors.close()
         self.publisher.emit("agent.stopped", {})
-        self.save()
-        lasting.agent_ends(self.state, self.boot_id)
+        if self._begun:
+            self.save()
+            lasting.agent_ends(self.state, self.boot_id)
         self.publisher.close()
         self.loop.stop()
 

@@ -311,6 +311,24 @@ def test_only_its_owner_may_open_the_socket(agent, tmp_path):
     assert agent.status()["node"] == "n1"  # and the first one's socket is still its own
 
 
+def test_an_agent_that_cannot_begin_changes_nothing_of_what_another_keeps(agent, tmp_path):
+    agent.configure(wants(flag(tmp_path)))
+    agent.start()
+    assert agent.nhc("hold", "agent", "a disk is changed").returncode == 0
+
+    def kept():
+        return [(agent.state / name).read_text() for name in ("agent.json", "lasting/agent-life.json")]
+
+    before = kept()
+    assert (json.loads(before[0])["paused"][2], json.loads(before[1])["ended"]) == ("a disk is changed", False)
+    assert agent.nhc("serve", "agent", "-s", str(agent.settings)).returncode == 2
+    assert kept() == before
+    agent.stop(signal.SIGKILL)
+    agent.config.write_text("")
+    assert agent.nhc("serve", "agent", "-s", str(agent.settings)).returncode == 2
+    assert kept() == before, "a machine that dies now has told no agent to end"
+
+
 def test_no_agent_is_one_clear_line(agent):
     done = agent.nhc("status", "agent")
     assert (done.returncode, done.stdout) == (3, "")
