@@ -67,11 +67,6 @@ def text(key: str, default: str = "", help: str = "", *, shown: str = "") -> Any
     return _field(key, default, help, lambda table, name, value: table.text(name, value), shown=shown)
 
 
-def secret(key: str, default: str = "", help: str = "", *, shown: str = "") -> Any:
-    """A text that no message shows."""
-    return _field(key, default, help, lambda table, name, value: table.secret(name, value), shown=shown)
-
-
 def texts(key: str, default: Sequence[str] = (), help: str = "", *, one: bool = False, shown: str = "") -> Any:
     """A list of texts; with `one` a single text stands for a list of one."""
 
@@ -79,11 +74,6 @@ def texts(key: str, default: Sequence[str] = (), help: str = "", *, one: bool = 
         return table.text_or_texts(name, value) if one else table.texts(name, value)
 
     return _field(key, tuple(default), help, read, lambda value: json.dumps(list(value)), shown)
-
-
-def flag(key: str, default: bool = False, help: str = "") -> Any:
-    """`true` or `false`."""
-    return _field(key, default, help, lambda table, name, value: table.flag(name, value))
 
 
 def count(key: str, default: int, help: str = "", *, least: int = 0, most: Optional[int] = None) -> Any:
@@ -127,11 +117,11 @@ def converted(
     )  # fmt: skip
 
 
-def part(key: str, kind: type, help: str = "") -> Any:
+def part(key: str, kind: type) -> Any:
     """A table with a dataclass of its own."""
     return field(
         default_factory=kind,
-        metadata={"setting": Setting(key, help, lambda table, name, _value: read(kind, table.table(name)), str, kind)},
+        metadata={"setting": Setting(key, "", lambda table, name, _value: read(kind, table.table(name)), str, kind)},
     )
 
 
