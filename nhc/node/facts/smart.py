@@ -132,7 +132,7 @@ def parse_nvme_cli(text: str) -> NvmeHealth:
 
 def _nvme(log: Mapping[str, object], names: Tuple[str, str], zero: int) -> NvmeHealth:
     warning = log.get("critical_warning")
-    critical = whole_of(object_of(warning).get("value")) if isinstance(warning, dict) else whole_of(warning)
+    critical = whole_of(warning.get("value")) if isinstance(warning, dict) else whole_of(warning)
     used, media, temperature = (whole_of(log.get(name)) for name in (names[0], "media_errors", "temperature"))
     if critical is None or used is None or media is None:
         raise SmartError("its health log is not complete")
