@@ -75,11 +75,13 @@ def _of_episode(episode: episodes.Episode) -> NodeWork:
         by = f"the remedy loop, episode {episode.id}, which ended as {episode.state}: a person must act"
         because = detail.because or episode.outcome
         following = f"a person must act{f': {because}' if because else ''}"
-        return NodeWork(following, episode.id, cause, episode.state, True, detail.marked, by, why)
+        return NodeWork(following, episode.id, cause, episode.state, True, detail.node_marked, by, why)
     state = next((state for state in NEXT if state.value == episode.state), None)
     following = NEXT[state].format(rung=episode.rung or "repair") if state else episode.state
     waits = "" if state is EpisodeState.AWAITING_APPROVAL else detail.waiting
-    out = detail.marked if state in OUT - {EpisodeState.RETURNING} else 0.0
+    if detail.about.known:
+        following = following.replace("the node", f"{detail.about} of the node")
+    out = detail.node_marked if state in OUT - {EpisodeState.RETURNING} else 0.0
     return NodeWork(following, episode.id, cause, episode.state, state is EpisodeState.AWAITING_APPROVAL, out,
                     f"the remedy loop, episode {episode.id}", why, waits)  # fmt: skip
 

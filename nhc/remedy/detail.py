@@ -99,6 +99,11 @@ class Detail(NamedTuple):
             value["skipped"] = [[skip.rung.value, skip.device, skip.why] for skip in self.skipped]
         return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
+    @property
+    def node_marked(self) -> float:
+        """When the node itself was marked: an episode about one accelerator leaves its node at work."""
+        return 0.0 if self.about.known or self.widened.known else self.marked
+
     def marked_another(self, uid: str) -> bool:
         """Whether the registration that was marked is another than this one, as far as both are known."""
         return bool(self.uid and uid) and self.uid != uid

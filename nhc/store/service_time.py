@@ -17,6 +17,8 @@ from nhc.store.schema import LEFT, batches, episodes
 _MARKED = re.compile(r'"marked":([0-9.e+]+)')
 """The time of the mark in an episode's detail, as `nhc.remedy.detail` writes it: a whole detail of 20 faults takes ten
 times as long to read, and a quarter of a year has 90,000."""
+_OF_A_DEVICE = re.compile(r'"(about|widened)":\[')
+"""What names the one accelerator that is marked (`Detail.node_marked`): its node works on."""
 
 
 class OutPart(NamedTuple):
@@ -58,7 +60,7 @@ def out_spans(
 def _out(row: sa.Row, after: Sequence[sa.Row], now: float) -> Optional[ReportSpan]:  # type: ignore[type-arg]
     """The time that one episode had its node out. One that was left to a person lasts until the node's next."""
     marked = _MARKED.search(row.detail)
-    if marked is None:
+    if marked is None or _OF_A_DEVICE.search(row.detail):
         return None
     end = now if row.ended is None else float(row.ended)
     if row.state in ("escalated", "aborted"):

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.console import needs, screens, standing
 from nhc.console.sources import StoreSource
-from nhc.core.model import CheckResult, Metric, Outcome, Report, Verdict
+from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Verdict
 from nhc.remedy.detail import Detail
 from nhc.store import episodes, holds, trains
 from nhc.store.coverage import ReportSpan
@@ -75,6 +75,30 @@ def test_a_node_is_out_of_service_while_the_loops_mark_stands(site, state, marke
     if out:
         assert found["since"] == since
         assert f"episode {made.id}" in found["by"]
+
+
+@pytest.mark.parametrize("ended", [False, True])
+def test_a_node_of_which_one_gpu_is_out_is_in_service(site, ended):
+    gpu = DeviceId(pci="0000:3b:00.0", uuid="GPU-1")
+    for node, what in (("a1", "about"), ("a2", "widened")):
+        state = ("escalated" if ended else "draining") if what == "about" else "marking"
+        episode(site, node, state, site.now if ended else None, at=-60.0, marked=site.now - 60, **{what: gpu})
+
+    assert [service(site, node) for node in ("a1", "a2")] == [{"out": False}] * 2
+    snapshot = source(site).snapshot()
+    assert needs.tiles(snapshot, site.store)["out"] == 0
+    parts = screens.history(site.store, site.now, 1, snapshot.devices, 600)["parts"]
+    assert sum(part["node_seconds"] for part in parts) == 0
+    if not ended:
+        assert snapshot.standing["a2"][0].next == "take the node out of service"
+        assert snapshot.standing["a1"][0].next == "wait until running work has ended, then reboot"
+
+
+def test_what_follows_for_one_gpu_names_it(site):
+    episode(site, "a1", "returning", marked=site.now - 60, about=DeviceId(pci="0000:3b:00.0"))
+
+    [work] = source(site).snapshot().standing["a1"]
+    assert work.next == "put 0000:3b:00.0 of the node back in service"
 
 
 def test_the_gpus_of_a_node_that_came_back_count_in_what_was_lost(site):
