@@ -139,14 +139,16 @@ def _asked_disk(host: Host, finding: Finding) -> Optional[Finding]:
     from nhc.core.system.children import ask_child
     from nhc.node.facts.write_probe import read_block
 
-    answer = ask_child(lambda: read_block(host.path(f"/dev/{disk}")), ANSWER)
+    path = f"/dev/{disk}"
+    try:
+        answer = host.system.ask(f"read {path}", lambda: ask_child(lambda: read_block(host.path(path)), ANSWER))
+    except OSError:  # no process can be started, or nobody asked when this was recorded
+        return finding
     if not isinstance(answer, int) or answer in _CANNOT_ASK:
         return finding
-    return (
-        _convicted(finding, Action.INSPECT, f"{disk} cannot be read ({errno.errorcode.get(answer)})")
-        if answer
-        else None
-    )
+    if not answer:
+        return None
+    return _convicted(finding, Action.INSPECT, f"{disk} cannot be read ({errno.errorcode.get(answer)})")
 
 
 def _disk_behind(host: Host, device: str) -> str:

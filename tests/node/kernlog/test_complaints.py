@@ -1,14 +1,18 @@
 """Complaints that no row knows: degraded in a log, and on the node as its device answers."""
 
+import errno
+import json
+
 import pytest
 
-from nhc.core.host import BOOT_ID
+from nhc.core.host import BOOT_ID, System
 from nhc.core.model import Action, Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.commands.log_findings import LogFindings
 from nhc.node.facts.accelerator import asked
 from nhc.node.facts.accelerator_values import Device, Inventory, Modes, Source
 from nhc.node.facts.write_probe import read_block
+from nhc.node.hosts.recording import RecordingHost
 from nhc.node.kernlog.catalogue import Matcher
 from tests.support.judge import judge_all
 
@@ -49,8 +53,8 @@ def test_what_only_reads_like_trouble_is_nothing(line):
     assert [key for key, finding in log.standing() if finding["code"] == "Complaint"] == []
 
 
-def node(line, kind, config=HEADER, files=None):
-    """A node that has logged a line of a device of this class, and what check_kmsg makes of it."""
+def node(line, kind, config=HEADER, files=None, read=None):
+    """A node that has logged a line of a device of this class. `read` is how a block of its disk is read."""
     device = f"/sys/devices/pci0000:00/{ADDRESS}"
     host = FakeHost(
         {
@@ -61,6 +65,8 @@ def node(line, kind, config=HEADER, files=None):
     if config is not None:
         with open(host.path(f"{device}/config"), "wb") as file:
             file.write(config)
+    if read is not None:
+        host.system.answers["read /dev/sdq"] = read
     host.system.kernel.append(f"3,1,{int((host.system.uptime - 1) * 1e6)},-;{line}")
     return host
 
@@ -91,7 +97,7 @@ def test_a_device_that_answers_well_has_no_finding():
     assert judged(node(NIC, "0x020000", VF_HEADER, {**UP, **network})) == [], "a virtual function's vendor is ones"
     assert judged(node(NIC, "0x020700", HEADER, {
         f"/sys/devices/pci0000:00/{ADDRESS}/infiniband/mlx5_0/ports/1/state": "4: ACTIVE\n"})) == []  # fmt: skip
-    assert judged(node(HBA, "0x010700", HEADER, {**DISK, "/dev/sdq": "x" * 4096})) == []
+    assert judged(node(HBA, "0x010700", HEADER, DISK, read=0)) == []
     for kind in ("0x0c0330", "0x040300", "0x088000", "0x060400"):
         assert judged(node(f"other {ADDRESS}: engine 3 stuck", kind)) == [], "nothing that computing needs"
 
@@ -101,17 +107,32 @@ def test_a_link_that_traffic_needs_and_that_is_gone_convicts():
     assert judged(node(NIC, "0x020000", HEADER, {**DOWN, **network})) == [(*CONVICTED, Action.INSPECT)]
 
 
-def test_a_disk_that_cannot_be_read_convicts():
-    unreadable = {**DISK, "/dev/sdq/x": ""}  # a directory: reading it is an error of the file system
-    assert judged(node(HBA, "0x010700", HEADER, unreadable)) == [(*CONVICTED, Action.INSPECT)]
+def test_a_disk_that_cannot_be_read_convicts(tmp_path):
+    assert judged(node(HBA, "0x010700", HEADER, DISK, read=errno.EISDIR)) == [(*CONVICTED, Action.INSPECT)]
+    (tmp_path / "disk").write_text("x" * 4096)
+    assert read_block(str(tmp_path / "disk")) == 0
+    assert read_block(str(tmp_path)) == errno.EISDIR
     assert read_block("/proc/self/mem") == 5, "EIO, as of a disk that has gone"
+
+
+@pytest.mark.parametrize(("content", "expected"), [("x" * 4096, []), ("", [(*CONVICTED, Action.INSPECT)])])
+def test_how_a_disk_was_read_is_part_of_a_recording(tmp_path, content, expected):
+    host = node(HBA, "0x010700", HEADER, {**DISK, "/dev/sdq": content})
+    live = System(host.root)
+    live.kernel_log, live.monotonic = host.system.kernel_log, host.system.monotonic
+    recording = RecordingHost(str(tmp_path), host.root, live)
+    assert judged(recording) == expected
+    lines = [json.loads(line) for line in (tmp_path / "answers.jsonl").read_text().splitlines()]
+    assert [["ask", "read /dev/sdq"], {"value": 0 if content else errno.EIO}] in lines
+    assert not (tmp_path / "root/dev").exists(), "what the disk holds is nobody's"
 
 
 @pytest.mark.parametrize(
     ("host", "why"),
     [
         (node(HBA, "0x010700"), "no disk behind it"),
-        (node(HBA, "0x010700", HEADER, DISK), "its disk has no file"),
+        (node(HBA, "0x010700", HEADER, DISK), "its disk was not asked"),
+        (node(HBA, "0x010700", HEADER, DISK, read=errno.ENOENT), "its disk has no file"),
         (node(GPU, "0x030200"), "nobody knows the GPU"),
         (node(NIC, "0x020000", None), "no configuration space"),
         (node("mpt3sas_cm0: event 17 assert in sequencer", "0x010700"), "a name, no address"),
