@@ -115,7 +115,9 @@ def test_a_disk_that_cannot_be_read_convicts(tmp_path):
     assert read_block("/proc/self/mem") == 5, "EIO, as of a disk that has gone"
 
 
-@pytest.mark.parametrize(("content", "expected"), [("x" * 4096, []), ("", [(*CONVICTED, Action.INSPECT)])])
+@pytest.mark.parametrize(
+    ("content", "expected"), [("x" * 4096, []), ("", [(*CONVICTED, Action.INSPECT)])], ids=["read", "unreadable"]
+)
 def test_how_a_disk_was_read_is_part_of_a_recording(tmp_path, content, expected):
     host = node(HBA, "0x010700", HEADER, {**DISK, "/dev/sdq": content})
     live = System(host.root)
