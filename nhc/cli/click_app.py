@@ -6,7 +6,7 @@ A command's module is imported when the command is used, so that `nhc list` does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, List, NoReturn, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, List, NoReturn, Optional, Tuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -21,7 +21,7 @@ from nhc.core.model import printable
 from nhc.core.system.address_space import has_room
 
 if TYPE_CHECKING:
-    from nhc.cli.command_table import CommandTable, Sections
+    from nhc.cli.command_table import CommandTable, Entry, Sections
 
 LARGE = frozenset({
     "console", "drill", "episode", "episodes", "job", "notices", "remedy", "server", "spares", "store", "token",
@@ -35,8 +35,9 @@ ROOM = 64 << 20
 class LazyGroup(click.Group):
     """A group whose commands are imported on use; the table holds `module:attribute` and a summary, or a subtable."""
 
-    def __init__(self, name: str, table: CommandTable, help: str, sections: Optional[Sections] = None) -> None:
-        super().__init__(name, help=help, no_args_is_help=True)
+    def __init__(self, path: str, table: CommandTable, help: str, sections: Optional[Sections] = None) -> None:
+        super().__init__(path.rpartition(" ")[2], help=help, no_args_is_help=True)
+        self.path = path
         self.table = table
         self.sections = sections or {"Commands": tuple(table)}
 
@@ -45,7 +46,7 @@ class LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> Optional[click.Command]:
         entry = self.table.get(cmd_name)
-        return None if entry is None else command_of(cmd_name, entry)
+        return None if entry is None else command_of(f"{self.path} {cmd_name}", entry)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
         """Run a command, and end: with the exit status that it returns, or with one line on why it cannot be done."""
@@ -86,8 +87,9 @@ class VerbCommand(click.Command):
     `table` holds them. One with the verb's own name, if there is one, is meant where the first word names none.
     """
 
-    def __init__(self, name: str, table: CommandTable, help: str) -> None:
-        super().__init__(name, help=help)
+    def __init__(self, path: str, table: CommandTable, help: str) -> None:
+        super().__init__(path.rpartition(" ")[2], help=help)
+        self.path = path
         self.table = table
         self.default = table.default if isinstance(table, Verb) else ""
 
@@ -96,7 +98,7 @@ class VerbCommand(click.Command):
 
     def get_command(self, _ctx: click.Context, what: str) -> Optional[click.Command]:
         entry = self.table.get(what)
-        return None if entry is None else command_of(what, entry)
+        return None if entry is None else command_of(f"{self.path} {what}", entry)
 
     def resolve(self, ctx: click.Context, words: List[str]) -> Tuple[str, Optional[click.Command], List[str]]:
         """The command that these words are for, with the name that it is called by. Raises UsageError."""
@@ -131,26 +133,28 @@ class VerbCommand(click.Command):
         return [*named, *super().shell_complete(ctx, incomplete)]
 
 
-def command_of(name: str, entry: Tuple[str, Union[str, CommandTable]]) -> click.Command:
-    """The command of an entry of the table. Its module is imported, unless it is a group or a verb."""
-    first, second = entry
+def command_of(path: str, entry: Entry) -> click.Command:
+    """The command of an entry of the table, by this path. Its module is imported, unless it is a group or a verb."""
+    first, second = entry[:2]
+    name = path.rpartition(" ")[2]
     if name in LARGE and not has_room(ROOM):
         click.echo(f"nhc {name}: needs {ROOM >> 20} MB more of address space than it has (ulimit -v)", err=True)
         raise SystemExit(EXIT_UNKNOWN)
     if isinstance(second, Verb):
-        return VerbCommand(name, second, first)
-    if isinstance(second, dict):
-        return LazyGroup(name, second, first)
+        return VerbCommand(path, second, first)
+    if not isinstance(second, str):
+        return LazyGroup(path, second, first)
     module, _, attribute = first.partition(":")
     command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
     command.name = name
+    command.epilog = f"\b\nExample: {path} {entry[-1]}".rstrip()
     return command
 
 
-def summary_of(entry: Tuple[str, Union[str, CommandTable]]) -> str:
+def summary_of(entry: Entry) -> str:
     """An entry's line of help."""
-    first, second = entry
-    return first if isinstance(second, dict) else second
+    first, second = entry[:2]
+    return second if isinstance(second, str) else first
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

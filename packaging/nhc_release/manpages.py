@@ -79,6 +79,8 @@ def _page(one: Command, every: Sequence[Command], version: str, epoch: int) -> s
     lines += [f"\\fI{escape(piece)}\\fR" for piece in pieces]
     lines += [".SH DESCRIPTION", *_paragraphs([summary, *rest])]
     lines += _options(one)
+    if one.command.epilog:
+        lines += [".SH EXAMPLES", ".nf", _literal(one.command.epilog.partition("Example: ")[2]), ".fi"]
     inner = [other for other in every if other.words[:-1] == one.words]
     if inner:
         lines.append(".SH COMMANDS")

@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import re
+import shlex
+from contextlib import redirect_stdout
+from io import StringIO
 from typing import Iterator
 
 import click
@@ -31,7 +34,7 @@ def leaves(command: click.Command, words: str = "nhc") -> Iterator[tuple[str, cl
 
 def names(table: dict, inside: str = "") -> Iterator[str]:
     """What a person has to know: a verb counts once, whatever it is about."""
-    for name, (_first, second) in table.items():
+    for name, (_first, second, *_example) in table.items():
         yield from names(second, name) if isinstance(second, dict) and not isinstance(second, Verb) else [name]
 
 
@@ -40,6 +43,22 @@ def test_there_are_few_commands_and_each_stands_under_one_heading():
     assert sorted(name for names in SECTIONS.values() for name in names) == sorted(COMMANDS)
     shown = nhc("--help").stdout
     assert re.findall(r"^([A-Z][\w ]+):$", shown, re.MULTILINE) == ["Options", *SECTIONS]
+
+
+@pytest.mark.parametrize(("words", "command"), list(leaves(application)), ids=lambda each: str(each)[:40])
+def test_a_help_page_has_an_example_that_the_command_takes(words, command):
+    """Every word of it is read as one of the command's options, its arguments, or their values."""
+    (example,) = re.findall(r"^Example: (.+)$", command.epilog, re.MULTILINE)
+    typed = shlex.split(example)
+    assert typed[: len(words.split())] == words.split()
+    assert f"  Example: {example}\n" in nhc_help(words)
+    command.make_context(words, typed[len(words.split()) :])
+
+
+def nhc_help(words: str) -> str:
+    with redirect_stdout(StringIO()) as shown:
+        assert main([*words.split()[1:], "--help"]) == 0
+    return shown.getvalue()
 
 
 def test_a_letter_means_one_thing():

@@ -300,7 +300,7 @@ DOORS = {
 
 def commands(table=COMMANDS, before=()):
     """The names of all commands in the command table."""
-    for name, (_first, second) in table.items():
+    for name, (_first, second, *_example) in table.items():
         if isinstance(second, dict):
             yield from commands(second, (*before, name))
         else:

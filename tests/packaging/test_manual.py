@@ -26,7 +26,7 @@ def made(tmp_path_factory):
 
 
 def below(table, *words):
-    for name, (_, inner) in table.items():
+    for name, (_, inner, *_example) in table.items():
         yield (*words, name)
         if isinstance(inner, dict):
             yield from below(inner, *words, name)

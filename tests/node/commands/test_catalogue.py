@@ -77,7 +77,7 @@ def test_list_and_explain(tmp_path):
 
 
 def leaves(table, prefix=()):
-    for name, (first, second) in table.items():
+    for name, (first, second, *_example) in table.items():
         if isinstance(second, dict):
             yield from leaves(second, (*prefix, name))
         else:
