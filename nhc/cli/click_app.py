@@ -146,8 +146,7 @@ def command_of(path: str, entry: Entry) -> click.Command:
         return LazyGroup(path, second, first)
     module, _, attribute = first.partition(":")
     command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
-    command.name = name
-    command.epilog = f"\b\nExample: {path} {entry[-1]}".rstrip()
+    vars(command).update(name=name, epilog=f"\b\nExample: {path} {entry[-1]}".rstrip())  # click has no method for it
     return command
 
 
