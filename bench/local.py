@@ -4,7 +4,9 @@
 
 Both run as whole processes from their executables, in turn. The limits are those the project holds itself to:
 wall time at most 0.35 of LBNL NHC's for 12 checks and 0.30 for 60, CPU at most 0.6; with 1,300 processes on
-the node check_ps_daemon at most 0.3; the process tree's peak memory under 30 MB.
+the node check_ps_daemon at most 0.3; the process tree's peak memory under 30 MB. `--nhc` may be given several times,
+as NAME=PROGRAM: a virtual environment's, a package's, nhc.pyz, a version before. The first is held to the limits, and
+its CPU time is shown by phases.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -19,7 +22,7 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-from common import adopt_orphans, crowd, in_turn, median, tree_pss, verdict
+from common import adopt_orphans, crowd, in_turn, median, once, tree_pss, verdict
 
 # Twelve checks as LBNL NHC's own sample configuration has them.
 TWELVE = """\
@@ -65,9 +68,12 @@ def machine() -> dict[str, str]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--lbnl", required=True, type=Path, help="source tree of LBNL NHC 1.4.3")
-    parser.add_argument("--nhc", default=shutil.which("nhc") or str(Path(sys.executable).parent / "nhc"))
+    parser.add_argument("--nhc", action="append", metavar="[NAME=]PROGRAM", help="the one on PATH unless given")
     parser.add_argument("--rounds", type=int, default=15)
     options = parser.parse_args()
+    given = options.nhc or [shutil.which("nhc") or str(Path(sys.executable).parent / "nhc")]
+    programs = dict(one.split("=", 1) if "=" in one else ("nhc", one) for one in given)
+    first = next(iter(programs.values()))
     lbnl = [
         "bash", str(options.lbnl / "nhc"), "-l", "-", f"INCDIR={options.lbnl / 'scripts'}",
         f"HELPERDIR={options.lbnl / 'helpers'}", "MARK_OFFLINE=0",
@@ -81,28 +87,36 @@ def main() -> int:
             config = Path(scratch) / "nhc.conf"
             config.write_text(text)
             commands = {
-                "nhc": [options.nhc, "check", "local", "-q", "-c", str(config)],
+                **{name: [nhc, "check", "local", "-q", "-c", str(config)] for name, nhc in programs.items()},
                 "LBNL": [*lbnl[:2], "-c", str(config), *lbnl[2:]],
-                "an empty Python": [python_of(options.nhc), "-c", "pass"],
+                "an empty Python": [python_of(first), "-c", "pass"],
             }
             lines.append(compare(name, in_turn(commands, env, options.rounds), wall, cpu))
             print(lines[-1], flush=True)
 
+        def race_and_phases(name: str, text: str, wall: float, cpu: float) -> None:
+            race(name, text, wall, cpu)
+            print(f"  {name}: {phases(first, Path(scratch) / 'nhc.conf', env, options.rounds)}", flush=True)
+
         twelve = TWELVE.format(**machine())
         sixty = (twelve + MORE) * 2 + twelve
-        race("12 checks", twelve, 0.35, 0.6)
-        race("60 checks", sixty, 0.30, 0.6)
+        race_and_phases("12 checks", twelve, 0.35, 0.6)
+        race_and_phases("60 checks", sixty, 0.30, 0.6)
         with crowd(max(0, 1300 - processes())):
             race("check_ps_daemon among 1,300 processes", "* || check_ps_daemon sleep\n", 0.3, 0.6)
-        lines.append(memory(options.nhc, sixty, scratch, env))
+        lines.append(memory(first, sixty, scratch, env))
         print(lines[-1])
     return 1 if any("MISSED" in line for line in lines) else 0
 
 
 def python_of(script: str) -> str:
     """The interpreter that an installed executable names in its first line."""
-    first = Path(script).read_bytes().split(b"\n", 1)[0].decode()
-    return first[2:].split()[0] if first.startswith("#!") else sys.executable
+    for path in (Path(script).with_name("nhc-prolog"), Path(script)):  # `nhc` itself begins as a shell script
+        first = path.read_bytes().split(b"\n", 1)[0].decode(errors="replace") if path.exists() else ""
+        if first.startswith("#!") and "python" in first:
+            words = first[2:].split()
+            return words[1] if words[0].endswith("/env") else words[0]
+    return sys.executable
 
 
 def processes() -> int:
@@ -112,10 +126,56 @@ def processes() -> int:
 def compare(name: str, samples: dict, wall_limit: float, cpu_limit: float) -> str:
     told = [f"{who} {median(taken, 'wall') * 1e3:.1f} ms wall, {median(taken, 'cpu') * 1e3:.1f} ms CPU"
             for who, taken in samples.items()]  # fmt: skip
-    wall = median(samples["nhc"], "wall") / median(samples["LBNL"], "wall")
-    cpu = median(samples["nhc"], "cpu") / median(samples["LBNL"], "cpu")
-    return "\n".join([f"{name}: {'; '.join(told)}", verdict(f"  {name}: wall", wall, wall_limit),
-                      verdict(f"  {name}: CPU", cpu, cpu_limit)])  # fmt: skip
+    lines = [f"{name}: {'; '.join(told)}"]
+    ours = [who for who in samples if who not in ("LBNL", "an empty Python")]
+    for who in ours:
+        of = {field: median(samples[who], field) / median(samples["LBNL"], field) for field in ("wall", "cpu")}
+        if who == ours[0]:
+            lines += [
+                verdict(f"  {name}: wall", of["wall"], wall_limit),
+                verdict(f"  {name}: CPU", of["cpu"], cpu_limit),
+            ]
+        else:
+            lines.append(f"  {name}, {who}: wall {of['wall']:.3f}, CPU {of['cpu']:.3f} of LBNL NHC's")
+    return "\n".join(lines)
+
+
+def phases(nhc: str, config: Path, env: dict, rounds: int) -> str:
+    """The CPU time of each phase in ms, medians. "exec" is the launcher and Python's own start."""
+    python = python_of(nhc)
+    site = subprocess.run([python, "-c", "import nhc; print(nhc.__path__[0])"], env=env, cwd="/", capture_output=True,
+                          text=True, check=False).stdout.rpartition("/")[0]  # fmt: skip
+    if not site:
+        return "no phases: its Python does not find it (nhc.pyz)"
+    taken: dict[str, list[float]] = {}
+    with tempfile.NamedTemporaryFile("r") as file:
+        argv = [
+            python,
+            "-S",
+            str(Path(__file__).with_name("local_phases.py")),
+            site,
+            file.name,
+            "check",
+            "local",
+            "-q",
+            "-c",
+            str(config),
+        ]
+        for _ in range(rounds + 1):
+            begun = once(["/bin/sh", "-c", f"exec {python} -S -c pass"], env).cpu
+            once(argv, env)
+            seen = {"exec": begun}
+            for line in file:
+                name, _, took = line.rpartition(" ")
+                seen[name] = seen.get(name, 0.0) + float(took)
+            for name, took in seen.items():
+                taken.setdefault(name, []).append(took)
+    order = ("exec", "imports", "plan", "fork", "supervision", "checks' imports", "checks", "render")
+    return (
+        "CPU by phase: "
+        + ", ".join(f"{name} {statistics.median(taken[name][1:]) * 1e3:.1f}" for name in order if taken.get(name))
+        + " ms"
+    )
 
 
 def memory(nhc: str, text: str, scratch: str, env: dict) -> str:

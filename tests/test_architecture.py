@@ -79,6 +79,7 @@ DISPATCH = {
 DOORS = {
     "nhc.agent": "a resident program: its sockets, its followers, its worker and sink processes",
     "nhc.core.archive.build": "builds a file",
+    "nhc.cli.own_modules": "reads bytecode, before anything else of nhc can be imported",
     "nhc.core.archive.importer": "keeps what it compiled, before anything of nhc can be imported",
     "nhc.console.doors": "asks the kernel who is at the other end of a socket",
     "nhc.console.this_machine": "asks the kernel whose socket is at the other end",
@@ -363,6 +364,7 @@ LIBRARIES_ATTRIBUTES = {
     "nhc.core.system.web_server": {"request_handler"},  # aiohttp
     "nhc.core.archive.build": {"compress_type", "external_attr"},  # zipfile
     "nhc.console.server": {"minimum_version", "verify_mode"},  # ssl
+    "nhc.cli.own_modules": {"has_location", "cached"},  # importlib
     "nhc.core.archive.importer": {"has_location"},  # importlib
     "nhc.console.top.app": {"active", "label", "value"},  # textual
     "nhc.core.check": {"__doc__"},

@@ -13,6 +13,7 @@ import gc
 import os
 import sys
 
+import nhc.cli.own_modules  # noqa: F401 (the first: it finds the others)
 from nhc.core.command_line.clean_output import clean_streams, forgive_streams
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
