@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.agent.npd_config import load_log_monitor
-from nhc.agent.npd_logs import CHUNK, FileFollower
+from nhc.agent.npd_monitors import CHUNK, FileFollower, load_log_monitor
 from nhc.agent.settings import load as load_settings
 from nhc.core.host import BOOT_ID
 from nhc.core.language.loader import validate

@@ -22,7 +22,7 @@ import pytest
 import yaml
 
 from nhc.agent import settings as agent_settings
-from nhc.agent.npd_config import load_plugin_monitor
+from nhc.agent.npd_monitors import load_plugin_monitor
 from nhc.agent.server_push import PushSettings
 from nhc.core.archive import build
 from nhc.core.language import loader, site_scripts

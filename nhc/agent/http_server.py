@@ -7,17 +7,92 @@ answers at all, which is what a liveness probe should ask: a paused agent must n
 from __future__ import annotations
 
 import json
-from typing import Tuple
+from typing import Dict, List, Tuple
 
-from nhc.agent import latest_report, prometheus_text
+from nhc.agent import latest_report
 from nhc.agent.event_loop import Loop
+from nhc.agent.events import EVENTS
 from nhc.agent.node_view import NodeView
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_tcp
-from nhc.core.model import printable
-from nhc.core.prometheus_family import page_for
+from nhc.core.model import Verdict, printable
+from nhc.core.plan import BUILT_IN, DEEP
+from nhc.core.prometheus_family import Family, counter, gauge, page_for
+from nhc.core.render import prometheus
 from nhc.core.timestamps import utc_milliseconds
 from nhc.marks.ports.sinks import NodeCondition
+
+# /metrics: the report's own series (nhc.core.render.prometheus), the agent's, and node-problem-detector's names.
+
+
+def render_metrics(node: NodeView) -> str:
+    """The whole page."""
+    checks = [item.name for item in node.items.values() if item.kind in (BUILT_IN, DEEP)]
+    return prometheus.render(latest_report.report(node), checks) + "".join(family.render() for family in families(node))
+
+
+def families(node: NodeView) -> List[Family]:
+    now = node.host.monotonic()
+    made = [
+        gauge("nhc_agent_healthy", "1 while every check runs as often as it should.",
+              float(not latest_report.health(node))),
+        gauge("nhc_agent_paused", "1 while checks are paused.", float(node.paused is not None)),
+        gauge("nhc_agent_checks", "Checks configured for this node.", len(node.items)),
+        gauge("nhc_agent_overdue", "Checks that have not run for too long.", len(node.schedule.overdue(now))),
+        gauge("nhc_agent_oldest_result_seconds", "Age of the oldest word of a check that is to be fresh.",
+              max(0.0, node.host.time() - latest_report.report(node).started)),
+        gauge("nhc_agent_uptime_seconds", "Since when the agent runs.", now - node.began),
+        gauge("nhc_agent_round_seconds", "How long the last round of checks took.", node.round_seconds),
+        gauge("nhc_agent_config_refused", "1 while changed files are refused.", float(bool(node.refused))),
+    ]  # fmt: skip
+    rounds = Family("nhc_agent_rounds_total", "counter", "Rounds of checks, by how they came out.")
+    rounds.add(node.publisher.counts.get("rounds", 0) - node.publisher.counts.get("rounds_failed", 0), outcome="done")
+    rounds.add(node.publisher.counts.get("rounds_failed", 0), outcome="failed")
+    events = Family("nhc_agent_events_total", "counter", "Events, by kind.")
+    told = {what[6:]: number for what, number in node.publisher.counts.items() if what.startswith("event ")}
+    for kind in sorted({*EVENTS, *told}):
+        events.add(told.get(kind, 0), event=kind)
+    sinks = Family("nhc_agent_sink_up", "gauge", "1 while a sink delivers.")
+    waiting = Family("nhc_agent_sink_waiting", "gauge", "Events that wait for a sink.")
+    lost = Family("nhc_agent_sink_lost_total", "counter", "Events that a sink did not take in time.")
+    for name, handle in node.publisher.sinks.items():
+        sinks.add(float(not handle.problem), sink=name)
+        waiting.add(handle.waiting, sink=name)
+        lost.add(handle.lost, sink=name)
+    made += [rounds, events, sinks, waiting, lost]
+    follower = node.sources.follower
+    if follower:
+        made += [
+            gauge("nhc_agent_kernel_log_live", "1 while the kernel log is followed live.", float(follower.live)),
+            counter("nhc_agent_kernel_log_records_total", "Records read.", follower.records),
+            counter("nhc_agent_kernel_log_lost_total", "Records overwritten before they were read.",
+                    follower.lost),
+        ]  # fmt: skip
+    return [*made, *problems(node), *(node.monitors.families() if node.monitors else ())]
+
+
+def problems(node: NodeView) -> List[Family]:
+    """problem_counter and problem_gauge, as node-problem-detector's dashboards and alarms know them.
+
+    Beside the conditions and events of its configuration files, each of nhc's own faults is a problem: its type is
+    the check, its reason the finding's.
+    """
+    counters = Family("problem_counter", "counter", "Number of times a specific type of problem have occurred.")
+    gauges = Family("problem_gauge", "gauge", "Whether a specific type of problem is affecting the node or not.")
+    for reason, number in sorted(node.publisher.problem_counts.items()):
+        counters.add(number, reason=reason)
+    values: Dict[Tuple[str, str], float] = dict.fromkeys(node.publisher.problem_seen, 0.0)
+    for key, problem in node.board.problems():
+        if node.monitors and node.monitors.owns(key):
+            continue
+        if problem.result.verdict is Verdict.CRIT:
+            values[problem.result.check, problem.result.outcome.reason] = 1.0
+    if node.monitors:
+        values.update(node.monitors.gauges())
+    for (kind, reason), value in sorted(values.items()):
+        gauges.add(value, type=kind, reason=reason)
+    return [counters, gauges]
+
 
 LIMIT = 8192
 _REASONS = {200: "OK", 400: "Bad Request", 404: "Not Found", 405: "Method Not Allowed", 503: "Service Unavailable"}
@@ -74,7 +149,7 @@ class Http:
     def _page(self, path: str, accept: str) -> Tuple[int, str, str]:
         node = self.agent.view()
         if path == "/metrics":
-            return (200, *page_for(accept, prometheus_text.render(node)))
+            return (200, *page_for(accept, render_metrics(node)))
         if path == "/healthz":
             problem = latest_report.health(node)
             return (503, TEXT, f"{printable(problem)}\n") if problem else (200, TEXT, "ok\n")

@@ -11,20 +11,309 @@ one thread, and gRPC many. Needs the extra `nvhcd` (grpcio), imported only there
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import stat
+import threading
 import time
 from concurrent import futures
-from typing import Any, Callable, List, Optional
+from contextlib import closing
+from socket import timeout as socket_timeout
+from typing import Any, Callable, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from nhc.agent import nvhcd_looks
-from nhc.agent.nvhcd_answer import AskedFor, HealthAnswer, answer, asked_for, read_request, write_answer
 from nhc.agent.nvhcd_settings import NvhcdSettings
-from nhc.agent.shared_look import SharedLook
-from nhc.core.model import Report
+from nhc.agent.sockets import ask
+from nhc.core.json_values import list_in, parse_object
+from nhc.core.model import CheckResult, Report, Verdict, describe, printable
+from nhc.core.render.json import from_result, parse
+from nhc.core.system import process
+from nhc.core.system.own_command import own_command
+from nhc.core.system.protobuf import fields, integer, text
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.sinks import Delivery, Standing
+
+# What is costly to find out and is the same for all who ask at once: one look serves them all.
+
+
+T = TypeVar("T")
+
+
+class SharedLook(Generic[T]):
+    """The first caller starts the look, in a thread of its own; what it returns is kept for `keep` seconds.
+
+    A look that raises counts as None.
+    """
+
+    def __init__(self, look: Callable[[], T], keep: float, clock: Callable[[], float] = time.monotonic) -> None:
+        self._look, self._keep, self._clock = look, keep, clock
+        self._condition = threading.Condition()
+        self._value: Optional[T] = None
+        self._ended = float("-inf")
+        self._turns = 0
+        self._running = False
+
+    def get(self, wait: float) -> Optional[T]:
+        """What the look returned; None where it took longer than `wait` seconds. It then goes on for the next caller.
+
+        Raises RuntimeError where no thread can be started.
+        """
+        with self._condition:
+            if self._clock() - self._ended < self._keep:
+                return self._value
+            turn = self._turns
+            if not self._running:
+                threading.Thread(target=self._carry_out, daemon=True).start()
+                self._running = True
+            self._condition.wait_for(lambda: self._turns != turn, max(wait, 0.0))
+            return self._value if self._turns != turn else None
+
+    def _carry_out(self) -> None:
+        value: Optional[T] = None
+        try:
+            value = self._look()
+        finally:
+            with self._condition:
+                self._value, self._ended, self._running = value, self._clock(), False
+                self._turns += 1
+                self._condition.notify_all()
+
+
+# What the agent answers a training job's launcher that asks whether this node is healthy (NVRx, service nvhcd). Pure.
+#
+# Only what is known to be wrong fails a node: a check that is CRIT, or a node that is out of service. What is not known
+# stands in the output and counts as healthy, so that no job fails because nhc could not tell.
+
+
+CONTEXTS = ("prolog", "epilog")
+"""The groups of `--group` that are contexts of configuration lines."""
+CHECKS: Dict[str, Tuple[str, ...]] = {
+    "logs": ("check_kmsg", "check_cmd_dmesg", "check_gpu_xid", "check_mce_events", "check_oom_kills", "check_npd_log"),
+    "gpu": ("check_gpu_", "check_nvlink_", "check_fabric_manager", "check_nv_", "check_nvsmi_", "check_app_gpu_",
+            "check_vbios_version", "check_pcie_"),
+}  # fmt: skip
+"""The groups that are kinds of checks: how the checks' names begin."""
+GROUPS = (*CONTEXTS, *CHECKS)
+MOST = 50
+"""Failed checks that are listed."""
+LONGEST = 300
+"""Characters of one of them."""
+ARGUMENTS = 256
+"""Words of a request that are looked at."""
+
+
+class HealthAnswer(NamedTuple):
+    """The answer to one request: the fields of HealthCheckResponse."""
+
+    success: bool
+    exit_code: int
+    output: str
+    error: str = ""
+
+
+class AskedFor(NamedTuple):
+    """What a request's words ask for. `unknown` are words that mean nothing here; they change nothing."""
+
+    groups: Tuple[str, ...]
+    unknown: Tuple[str, ...]
+    proof: bool = False
+
+
+def asked_for(arguments: Sequence[str]) -> AskedFor:
+    """The groups that a request names, all of them where it names none. `--no-slurm` is NVRx's own default."""
+    groups: List[str] = []
+    unknown: List[str] = []
+    within = proof = False
+    for argument in arguments[:ARGUMENTS]:
+        if argument.startswith("--"):
+            option, _, value = argument.partition("=")
+            within = option == "--group"
+            if within and value:
+                groups.append(value)
+            proof = proof or option == "--proof"
+            if not within and argument not in ("--no-slurm", "--proof"):
+                unknown.append(printable(argument, 60))
+        elif within and argument in GROUPS:
+            groups.append(argument)
+        else:
+            unknown.append(printable(argument, 60))
+    known = tuple(dict.fromkeys(group for group in groups if group in GROUPS))
+    return AskedFor(known or GROUPS, tuple(unknown[:MOST]), proof)
+
+
+def answer_request(
+    asked: AskedFor,
+    report: Optional[Report],
+    *,
+    complete: bool = False,
+    age: float = 0.0,
+    contexts: Mapping[str, Sequence[str]] = {},
+    out: Sequence[str] = (),
+    failed: Sequence[str] = (),
+    unsure: Sequence[str] = (),
+    unknown_fails: bool = False,
+) -> HealthAnswer:
+    """Judge by a report that is `age` seconds old, None for none that counts.
+
+    `out` is why the node is out of service; `failed` and `unsure` are what else is wrong or not known.
+    `unknown_fails`: what is not known fails the node too.
+    """
+    wrong = [*(f"out of service: {reason}" for reason in out), *failed]
+    open_questions = list(unsure)
+    if report is not None:
+        if not complete:
+            open_questions.append("not every check has run yet")
+        for result in chosen(report, asked.groups, contexts):
+            if result.verdict is Verdict.CRIT:
+                wrong.append(describe(result))
+            elif result.verdict is Verdict.UNKNOWN:
+                open_questions.append(describe(result))
+    failures = [printable(line, LONGEST) for line in wrong + (open_questions if unknown_fails else [])]
+    output = {
+        "fail_count": len(failures), "failed_checks": failures[:MOST],
+        "unknown": [printable(line, LONGEST) for line in open_questions[:MOST]], "groups": list(asked.groups),
+        "ignored": list(asked.unknown), "node": report.host if report else "", "age": round(age, 1),
+    }  # fmt: skip
+    return HealthAnswer(True, 1 if failures else 0, json.dumps(output, ensure_ascii=False))
+
+
+def chosen(report: Report, groups: Sequence[str], contexts: Mapping[str, Sequence[str]] = {}) -> List[CheckResult]:
+    """The results of the groups; of all groups, which NVRx asks for by itself, every result.
+
+    `prolog` and `epilog` are the lines that are meant for that context, `logs` and `gpu` kinds of checks.
+    """
+    if set(groups) >= set(GROUPS):
+        return list(report.results)
+    begins = tuple(name for group in groups for name in CHECKS.get(group, ()))
+    around = {group for group in groups if group in CONTEXTS}
+    results = []
+    for result in report.results:
+        limited = contexts.get(f"{result.source} {result.line}", ())
+        meant = bool(around) and (not limited or not around.isdisjoint(limited))
+        if meant or result.check.startswith(begins):
+            results.append(result)
+    return results
+
+
+# The messages of the service: `args` is field 1, repeated, of a request.
+
+
+def read_request(data: bytes) -> List[str]:
+    """The words of a HealthCheckRequest; fields that are not known are passed over. Raises ValueError."""
+    return [value.decode() for number, value in fields(data) if number == 1 and isinstance(value, bytes)]
+
+
+def write_answer(answer: HealthAnswer) -> bytes:
+    """A HealthCheckResponse: success 1, exit_code 2, output 3, error 4; what is zero or empty is left out."""
+    numbers = b"".join(integer(number, value) for number, value in enumerate(answer[:2], 1) if value)
+    return numbers + b"".join(text(number, value) for number, value in enumerate(answer[2:], 3) if value)
+
+
+# What the service for training jobs finds out when it is asked: the checks run now, the node's state, its proof.
+
+
+LOOK_TIMEOUT = 10.0
+"""Seconds that the scheduler has for its answer."""
+PROOF_LIMIT = 240.0
+"""Seconds for one proof of all GPUs: check_gpu_proof ends by itself within 130 s, other lines in seconds."""
+
+
+class ChecksNow(NamedTuple):
+    """What a run of all checks found, or why there was none: `problem`, "" where there was."""
+
+    results: Tuple[CheckResult, ...] = ()
+    problem: str = ""
+
+
+class ProofNow(NamedTuple):
+    """What a proof found wrong, and what it could not tell."""
+
+    failed: Tuple[str, ...] = ()
+    unsure: Tuple[str, ...] = ()
+
+
+def run_checks(socket: str, timeout: float) -> ChecksNow:
+    """Have the agent run all its checks now, by its control socket."""
+    try:
+        return read_answer(ask(socket, b'{"do": "check"}', timeout))
+    except socket_timeout:
+        return ChecksNow(problem=f"the checks did not end within {timeout:.0f} s")
+    except (OSError, ValueError) as error:
+        return ChecksNow(problem=f"the agent does not answer: {printable(str(error), 200)}")
+
+
+def read_answer(data: bytes) -> ChecksNow:
+    """What the agent answered. Raises ValueError."""
+    answer = parse_object(data)
+    if "error" in answer:
+        return ChecksNow(problem=f"the agent runs no checks now: {printable(str(answer['error']), 200)}")
+    if "results" not in answer:
+        raise ValueError("results is missing")
+    return ChecksNow(tuple(map(from_result, list_in(answer, "results"))))
+
+
+def out_of_service(settings: NvhcdSettings, node: str, log: Callable[[str], None]) -> Tuple[str, ...]:
+    """Why a job should not take the node again, by its scheduler and the store; () where neither knows a reason."""
+    reasons: List[str] = []
+    if settings.scheduler:
+        reasons.append(_scheduler(settings.scheduler, node, log))
+    if settings.store:
+        reasons.append(_store(settings.store, node, log))
+    return tuple(reason for reason in reasons if reason)
+
+
+def _scheduler(name: str, node: str, log: Callable[[str], None]) -> str:
+    from nhc.core.plugins import NoAdapter
+    from nhc.marks.plugins import open_adapter
+
+    try:
+        states = open_adapter(name, {}, dict(os.environ), LOOK_TIMEOUT).nodes([node])
+    except (AdapterError, NoAdapter, OSError) as error:
+        log(f"serve.nvhcd: whether the node is in service is not known: {error}")
+        return ""
+    state = next(iter(states), None)
+    if state is None or state.available:
+        return ""
+    return f"{state.shown}: {state.mark.why}" if state.mark is not None else state.shown
+
+
+def _store(url: str, node: str, log: Callable[[str], None]) -> str:
+    """The newest run of a suite that could tell, where it found the node bad."""
+    from nhc.store import deep
+    from nhc.store.errors import StoreError
+    from nhc.store.settings import fleet_store
+
+    try:
+        with closing(fleet_store(url, create=False)) as store, store.read() as connection:
+            verdicts = deep.last_conclusive(connection, [node]).values()
+    except StoreError as error:
+        log(f"serve.nvhcd: whether the node's proof failed is not known: {error}")
+        return ""
+    bad = [run for run in verdicts if run.verdict == Verdict.CRIT.name]
+    newest = max(bad, key=lambda run: run.at, default=None)
+    return f"its newest {newest.suite} found it bad, {newest.age(time.time()) / 3600:.1f} h ago" if newest else ""
+
+
+def prove(suite: str, node: str) -> ProofNow:
+    """Run a suite of deep checks, which runs nothing while somebody holds the GPUs."""
+    argv = own_command(["deep", "run", suite, "--adapter", "none", "-n", node, "-f", "json"])
+    try:
+        done = process.run(argv, timeout=PROOF_LIMIT, env=os.environ)
+        results = parse(done.stdout).results
+    except OSError as error:
+        return ProofNow(unsure=(f"the proof was not begun: {error.strerror}",))
+    except ValueError:
+        reason = printable(done.stderr.strip().rpartition("\n")[2], 200) or f"exit status {done.status}"
+        return ProofNow(unsure=(f"the proof ended without a report: {reason}",))
+    failed, unsure = _lines(results, Verdict.CRIT), _lines(results, Verdict.UNKNOWN)
+    if not any(result.verdict in (Verdict.OK, Verdict.WARN, Verdict.CRIT) for result in results):
+        unsure = unsure or ("nothing was proved: the node has no GPU that can be",)
+    return ProofNow(failed, unsure)
+
+
+def _lines(results: Sequence[CheckResult], verdict: Verdict) -> Tuple[str, ...]:
+    return tuple(describe(result) for result in results if result.verdict is verdict)
+
 
 THREADS = 64
 """Requests that are answered at once; others wait for their turn, which takes milliseconds unless checks run."""
@@ -59,9 +348,9 @@ class NvhcdServer:
         self._control = control
         self._delivery: Optional[Delivery] = None
         self._taken = 0.0
-        self._out = SharedLook(lambda: nvhcd_looks.out_of_service(settings, node, log), LOOK_EVERY, clock)
+        self._out = SharedLook(lambda: out_of_service(settings, node, log), LOOK_EVERY, clock)
         self._checks = SharedLook(self._run_checks, RUN_KEPT, clock)
-        self._proof = SharedLook(lambda: nvhcd_looks.prove(settings.proof, node), PROOF_KEPT, clock)
+        self._proof = SharedLook(lambda: prove(settings.proof, node), PROOF_KEPT, clock)
         self._server = self._serve()
 
     def _serve(self) -> Any:
@@ -117,7 +406,9 @@ class NvhcdServer:
             return self._judge(asked, context.time_remaining())
         except Exception as error:
             self._log(f"serve.nvhcd: {type(error).__name__}: {error}")
-            return answer(asked, None, unsure=("the service failed",), unknown_fails=self._settings.unknown_fails)
+            return answer_request(
+                asked, None, unsure=("the service failed",), unknown_fails=self._settings.unknown_fails
+            )
 
     def _judge(self, asked: AskedFor, remaining: Optional[float]) -> HealthAnswer:
         """Judge for a caller that waits for `remaining` seconds, None for as long as it takes."""
@@ -126,17 +417,17 @@ class NvhcdServer:
         def left(most: float) -> float:
             return most if remaining is None else min(most, remaining - ANSWERING - (self._clock() - began))
 
-        out = self._out.get(left(nvhcd_looks.LOOK_TIMEOUT)) or ()
-        proof, unsure = nvhcd_looks.ProofNow(), []
+        out = self._out.get(left(LOOK_TIMEOUT)) or ()
+        proof, unsure = ProofNow(), []
         if asked.proof:
-            proof = self._prove(left(nvhcd_looks.PROOF_LIMIT))
+            proof = self._prove(left(PROOF_LIMIT))
         if not out and self._problem():
             ran = self._checks.get(left(self._settings.timeout))
             if ran is None or ran.problem:
                 unsure = [ran.problem if ran else "the checks that run now have not ended yet"]
         problem, delivery = self._problem(), self._delivery
         current = delivery if delivery and not self._too_old() else None
-        return answer(
+        return answer_request(
             asked, current.report if current else None, complete=bool(current and current.complete),
             age=self._clock() - self._taken if delivery else 0.0, contexts=delivery.contexts if delivery else {},
             out=out, failed=proof.failed, unknown_fails=self._settings.unknown_fails,
@@ -155,9 +446,9 @@ class NvhcdServer:
             return f"the agent's verdict is {age:.0f} s old, more than {self._settings.max_age:.0f} s"
         return "" if self._delivery.complete else "not every check has run yet"
 
-    def _run_checks(self) -> nvhcd_looks.ChecksNow:
+    def _run_checks(self) -> ChecksNow:
         """Have the checks run, and take what they find for the verdict."""
-        now = nvhcd_looks.run_checks(self._control, self._settings.timeout)
+        now = run_checks(self._control, self._settings.timeout)
         if not now.problem:
             before = self._delivery
             report = before.report if before else Report(self._node, "", time.time(), 0.0, ())
@@ -167,11 +458,11 @@ class NvhcdServer:
             self.deliver(Delivery(report._replace(results=now.results + others), True, contexts=contexts))
         return now
 
-    def _prove(self, wait: float) -> nvhcd_looks.ProofNow:
+    def _prove(self, wait: float) -> ProofNow:
         if not self._settings.proof:
-            return nvhcd_looks.ProofNow(unsure=("--proof: serve.nvhcd names no suite for it (proof)",))
+            return ProofNow(unsure=("--proof: serve.nvhcd names no suite for it (proof)",))
         now = self._proof.get(wait)
-        return now or nvhcd_looks.ProofNow(unsure=("the proof has not ended yet",))
+        return now or ProofNow(unsure=("the proof has not ended yet",))
 
     # What the agent calls.
 

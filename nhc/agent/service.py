@@ -3,35 +3,302 @@
 from __future__ import annotations
 
 import gc
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc import __version__
-from nhc.agent import agent_plan, latest_report, persistence
-from nhc.agent.agent_plan import BadConfig
-from nhc.agent.check_round import Finished, key_of
+from nhc.agent import agent_plan, latest_report, npd_monitors
+from nhc.agent.agent_plan import BadConfig, FileStamp, stamps
+from nhc.agent.check_round import CheckRound, Finished, key_of, lost
 from nhc.agent.event_loop import Loop, Timer
 from nhc.agent.events import of_change
-from nhc.agent.judging import judge_round
 from nhc.agent.kernel_findings import KernelLog, Listener
 from nhc.agent.kernel_sources import KernelSources
 from nhc.agent.node_view import NodeView
 from nhc.agent.npd_monitors import Monitors
-from nhc.agent.pause import Pause, PauseTimer, interrupted
-from nhc.agent.problems import ENDED, Board, ProblemChange
+from nhc.agent.pause import LONGEST, Pause, PauseTimer, interrupted
+from nhc.agent.problems import ENDED, Board, ProblemChange, too_early
 from nhc.agent.publisher import Publisher
-from nhc.agent.reload import ConfigFiles, Configuration, read_anew, unheeded
-from nhc.agent.rounds import Rounds
-from nhc.agent.schedule import Schedule
+from nhc.agent.schedule import CheckTimes, Schedule
 from nhc.agent.settings import AgentSettings
 from nhc.agent.sink_handle import SinkHandle
 from nhc.agent.sink_process import Make
 from nhc.core.host import Host, root_of
 from nhc.core.language.site_settings import site_settings
-from nhc.core.model import Verdict, printable
+from nhc.core.light import NamedTuple
+from nhc.core.model import CheckResult, Verdict, printable
 from nhc.core.plan import Item, Plan
+from nhc.core.render.json import to_dict
+from nhc.core.settings.settings_file import SettingsError
+from nhc.core.state.reports import kept_as
 from nhc.core.state.store import State
 from nhc.core.system.service_log import note
+from nhc.marks.ports.sinks import Standing
 from nhc.node.kernlog import lasting
+from nhc.node.planning.kept_verdict import forget
+
+# The configuration read anew while the agent runs: all of it or, with a mistake in it, nothing.
+
+
+CHECK_FILES = 10.0
+"""Seconds between two looks at the files' stamps."""
+
+
+class ConfigFiles:
+    """Whether a file or directory has changed that the plan or the settings were made of."""
+
+    def __init__(self) -> None:
+        self._stamps: Tuple[FileStamp, ...] = ()
+        self._checked = 0.0
+
+    def note(self, plan: Plan, settings: AgentSettings) -> None:
+        """Take the files as they are now for known."""
+        self._stamps = stamps(plan, settings)
+
+    def changed(self, plan: Plan, settings: AgentSettings, now: float) -> bool:
+        """Whether they are not as they were noted. Looks at most every ten seconds; `now` is monotonic."""
+        if now - self._checked < CHECK_FILES:
+            return False
+        self._checked = now
+        return stamps(plan, settings) != self._stamps
+
+
+class Configuration(NamedTuple):
+    """What the files say."""
+
+    settings: AgentSettings
+    plan: Plan
+    monitors: Optional[Monitors]
+
+
+def read_anew(read_settings: Callable[[], AgentSettings], node: str, host: Host, state: State) -> Configuration:
+    """Read settings, checks and monitors. Raises BadConfig."""
+    try:
+        settings = read_settings()
+        plan = agent_plan.load(settings, node, host, state, strict=True)
+        return Configuration(settings, plan, npd_monitors.load(settings))
+    except SettingsError as error:
+        raise BadConfig([str(error)]) from None
+
+
+def unheeded(old: AgentSettings, new: AgentSettings) -> List[str]:
+    """What has changed that only a restart of the agent brings in, one line each."""
+    lines: List[str] = []
+    if (old.sinks, old.nvhcd, old.events, old.events_format, old.history) != (
+        new.sinks, new.nvhcd, new.events, new.events_format, new.history,
+    ):  # fmt: skip
+        lines.append("sinks, services, events and history are as they were: they change when the agent is started anew")
+    if old.root != new.root:
+        lines.append("root is as it was: it changes when the agent is started anew")
+    return lines
+
+
+# What a round of checks changes on the board of problems, and when its checks run again.
+
+
+def judge_round(node: NodeView, finished: Finished) -> List[ProblemChange]:
+    """Enter the results of a round that has ended. Returns the problems that began, changed or ended.
+
+    After a round that came to nothing, a check's last result stands until the check is overdue.
+    """
+    now, wall = node.host.monotonic(), node.host.time()
+    changes: List[ProblemChange] = []
+    late = set(node.schedule.overdue(now)) if finished.problem else set()
+    for key in finished.keys:
+        item = node.items.get(key)
+        if item is None:
+            continue  # the configuration dropped it meanwhile
+        if finished.problem and key in node.board.rows and key not in late:
+            continue  # tried again in a moment
+        results = finished.results.get(key, [])
+        if finished.problem or not results:
+            results = [lost(item, finished.problem or "no result of it came back")]
+        if not finished.problem:
+            node.schedule.end(key, now, max((result.elapsed for result in results), default=0.0))
+        changes += _judge(node, key, item, results, wall, now - finished.elapsed)
+        if node.board.recovering(key) and not item.of:  # the runs of N of M are those of its cadence
+            node.schedule.hurry(key, now + node.settings.retry)
+    return changes
+
+
+def _judge(
+    node: NodeView, key: str, item: Item, results: Sequence[CheckResult], wall: float, began: float
+) -> List[ProblemChange]:
+    if key == node.kernel.key:
+        results = node.kernel.judged(item, results, began)
+    uptime = node.host.monotonic()
+    if agent_plan.waits_for_boot(item, node.settings, uptime):
+        results = [too_early(result, uptime) for result in results]
+        node.schedule.hurry(key, node.settings.boot_window)
+    return node.board.judge(key, results, wall, 1 if agent_plan.is_kernel_log(item) else None)
+
+
+# The rounds of checks that run: what is due is started, and what came to nothing is tried again.
+
+
+AT_A_TIME = 4
+"""Rounds at a time: one that waits for a hung check holds up nobody else."""
+SLOW = 2.0
+"""A check that took longer (seconds) the last time runs in a round of its own kind."""
+
+
+class Rounds:
+    """The rounds of one agent. `done` is called with each that ends; `running` are those that have not."""
+
+    def __init__(
+        self,
+        loop: Loop,
+        host: Host,
+        state: State,
+        node: str,
+        schedule: Schedule,
+        sources: KernelSources,
+        publisher: Publisher,
+        log: Callable[[str], None],
+        done: Callable[[Finished], None],
+    ) -> None:
+        self._loop, self._host, self._state, self._node = loop, host, state, node
+        self._schedule, self._sources, self._publisher = schedule, sources, publisher
+        self._log, self._done = log, done
+        self._last_problem = ""
+        self.running: List[CheckRound] = []
+        self.seconds = 0.0
+        """What the last round took."""
+
+    def start_due(self, plan: Plan, items: Mapping[str, Item], retry: float) -> None:
+        """Start rounds of what is due; one that cannot be started is due again in `retry` seconds."""
+        if len(self.running) >= AT_A_TIME:
+            return
+        now = self._host.monotonic()
+        due = self._schedule.due(now)
+        slow = [entry for entry in due if entry.elapsed >= SLOW]
+        quick = [entry for entry in due if entry.elapsed < SLOW]
+        for batch in (quick, slow):
+            if batch:
+                self._start(batch, plan, items, retry, now)
+
+    def _start(
+        self, batch: Sequence[CheckTimes], plan: Plan, items: Mapping[str, Item], retry: float, now: float
+    ) -> None:
+        wanted = {entry.key for entry in batch}
+        chosen = tuple(item for key, item in items.items() if key in wanted)
+        followed = self._sources.hand_over() if any(agent_plan.is_kernel_log(item) for item in chosen) else {}
+        self._schedule.begin(batch, now)
+        try:
+            part = plan._replace(items=chosen, notes=())
+            self.running.append(CheckRound(self._loop, part, self._host, self._state, self._node, self._done, followed))
+        except OSError as error:
+            self._publisher.count("rounds")
+            self._failed([entry.key for entry in batch], retry, f"cannot be started: {error.strerror}")
+
+    def seconds_to_next(self) -> float:
+        """How long to wait until something is to be started."""
+        now = self._host.monotonic()
+        return 1.0 if len(self.running) >= AT_A_TIME else max(0.05, min(self._schedule.next(now) - now, 60.0))
+
+    def forget_ended(self) -> None:
+        self.running = [round_ for round_ in self.running if not round_.over]
+
+    def note(self, finished: Finished, retry: float) -> None:
+        """Count a round that has ended. Where it came to nothing its checks are due again in `retry` seconds."""
+        self._publisher.count("rounds")
+        self.seconds = finished.elapsed
+        if finished.problem:
+            self._failed(finished.keys, retry, f"came to nothing: {finished.problem}")
+        else:
+            self._last_problem = ""
+        for line in filter(self._publisher.is_new, finished.notes):
+            self._log(line)
+
+    def _failed(self, keys: Sequence[str], retry: float, problem: str) -> None:
+        if problem != self._last_problem:
+            self._log(f"a round of checks {problem}")
+        self._last_problem = problem
+        self._publisher.count("rounds_failed")
+        now = self._host.monotonic()
+        for key in keys:
+            self._schedule.end(key, now, 0.0, judged=False)
+            self._schedule.hurry(key, now + retry)
+
+    def end(self, *, all_of_them: bool) -> None:
+        """End what runs; or, for a pause, all but the rounds that read the kernel log: it is not read again."""
+        for round_ in self.running:
+            if all_of_them or not any(agent_plan.is_kernel_log(item) for item in round_.plan.items):
+                round_.kill()
+
+
+# What the agent leaves to the next one after a restart, and to `nhc check local`.
+
+
+STATE = "agent"
+
+
+class Recalled(NamedTuple):
+    """What an earlier agent left; all but the pause is of this boot.
+
+    `rows` are the board's, `adopted` the sinks that reported faults from before the agent, `inherited` those faults.
+    """
+
+    pause: Optional[Pause] = None
+    rows: Mapping[str, Any] = {}
+    adopted: Tuple[str, ...] = ()
+    inherited: Tuple[Standing, ...] = ()
+    monitors: Optional[Mapping[str, Any]] = None
+
+
+def save(node: NodeView, state: State) -> None:
+    """Keep what the next agent needs."""
+    kept: Dict[str, Any] = {
+        "boot_id": node.boot_id,
+        "rows": node.board.dump(),
+        "inherited": [list(fault) for fault in node.kernel.inherited],
+        "adopted": sorted(node.kernel.adopted),
+        "paused": list(node.paused) if node.paused else None,
+        "monitors": node.monitors.dump() if node.monitors else None,
+    }
+    state.save(STATE, kept)
+
+
+def keep_report(node: NodeView, state: State) -> None:
+    """Leave the report where `nhc check local --max-age` and the prolog find it."""
+    if latest_report.complete(node) and not any(entry.judged is None for entry in node.schedule.entries.values()):
+        report = latest_report.report(node)
+        if report.verdict is not Verdict.OK:
+            forget(state)
+        asked = {"config": list(node.settings.config), "scripts": list(node.settings.scripts), "root": node.root}
+        state.save(kept_as("agent"), {**to_dict(report), **asked, "profile": node.settings.profile})
+
+
+def recall(state: State, boot_id: str, now: float) -> Recalled:
+    """What the last agent left, if it was this boot's; what does not fit is left out. `now` is the Unix time."""
+    kept = state.load(STATE)
+    recalled = Recalled()
+    pause: Any = kept.get("paused")
+    if _fits(pause, (float, str, str)) and now < pause[0] < now + LONGEST:
+        recalled = recalled._replace(pause=Pause(*pause))
+    if not boot_id or kept.get("boot_id") != boot_id:
+        return recalled
+    rows, adopted, inherited, monitors = (kept.get(name) for name in ("rows", "adopted", "inherited", "monitors"))
+    return recalled._replace(
+        rows=rows if isinstance(rows, dict) else {},
+        adopted=tuple(str(sink) for sink in (adopted if isinstance(adopted, list) else ())),
+        inherited=tuple(
+            Standing(*fault)
+            for fault in (inherited if isinstance(inherited, list) else ())
+            if _fits(fault, (str, str, str, float))
+        ),
+        monitors=monitors if isinstance(monitors, dict) else None,
+    )
+
+
+def _fits(value: object, kinds: Sequence[type]) -> bool:
+    """Whether these are the fields of a value that was kept; a number has to be a time."""
+    if not isinstance(value, list) or len(value) != len(kinds):
+        return False
+    return all(
+        isinstance(field, str) if kind is str else isinstance(field, (int, float)) and 0 <= field < 1e11
+        for field, kind in zip(value, kinds)
+    )
+
 
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
@@ -120,7 +387,7 @@ class Agent:
 
     def _recall(self) -> None:
         """Take over what the agent before this one left."""
-        kept = persistence.recall(self.state, self.boot_id, self.host.time())
+        kept = recall(self.state, self.boot_id, self.host.time())
         if kept.pause:
             self._pause.go_on(kept.pause, kept.pause.until - self.host.time())
         self.board.load({key: row for key, row in kept.rows.items() if key in self.items})
@@ -278,7 +545,7 @@ class Agent:
         self.publish_changes(judge_round(self.view(), finished))
         self.kernel.settle()
         self.changed()
-        persistence.keep_report(self.view(), self.state)
+        keep_report(self.view(), self.state)
         if self.monitors:
             self.monitors.judged(finished)
         for waiter in list(self._waiting):
@@ -323,7 +590,7 @@ class Agent:
         if self._saving:
             self._saving.cancel()
             self._saving = None
-        persistence.save(self.view(), self.state)
+        save(self.view(), self.state)
 
     def ack(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
         """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""

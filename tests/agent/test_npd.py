@@ -9,11 +9,21 @@ from hypothesis import strategies as st
 
 from nhc.agent.event_loop import Timer
 from nhc.agent.kmsg_follower import Follower
-from nhc.agent.npd_conditions import FALSE, REMOVED, TRUE, UNKNOWN, RuleConditions
-from nhc.agent.npd_config import Default, load_log_monitor, load_plugin_monitor
-from nhc.agent.npd_logs import FileFollower, JournalFollower, LogReader
-from nhc.agent.npd_monitors import Monitors
-from nhc.agent.npd_stats import Stats
+from nhc.agent.npd_monitors import (
+    FALSE,
+    REMOVED,
+    TRUE,
+    UNKNOWN,
+    Default,
+    FileFollower,
+    JournalFollower,
+    LogReader,
+    Monitors,
+    RuleConditions,
+    Stats,
+    load_log_monitor,
+    load_plugin_monitor,
+)
 from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.state.store import State

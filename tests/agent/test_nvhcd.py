@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.agent.nvhcd_answer import answer, asked_for, read_request
+from nhc.agent.nvhcd import answer_request, asked_for, read_request
 from nhc.agent.nvhcd_settings import read_settings
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.settings.settings_file import SettingsError, parse
@@ -35,7 +35,7 @@ BLIND = CheckResult("check_gpu_ecc", Outcome(Verdict.UNKNOWN, "Timeout", "NVML d
 
 def said(words, *results, **more):
     report = Report("n1", "b", 0.0, 1.0, results)
-    found = answer(asked_for(words), report, **{"complete": True, "age": 3.0, **more})
+    found = answer_request(asked_for(words), report, **{"complete": True, "age": 3.0, **more})
     assert found.success
     return found.exit_code, json.loads(found.output)
 

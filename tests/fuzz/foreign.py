@@ -10,7 +10,7 @@ import pickle
 from random import Random
 from typing import Any, Callable, NamedTuple
 
-from nhc.agent import nvhcd_answer, nvhcd_looks, otlp, server_push
+from nhc.agent import nvhcd, otel, server_push
 from nhc.core.render import json as wire
 from nhc.core.system.http_client import HttpAnswer
 from nhc.fleet.node_result import read_report
@@ -286,13 +286,13 @@ def bytes_of(said: str) -> bytes:
 
 def collector(said: str) -> None:
     answer = HttpAnswer(400, {"content-type": "application/x-protobuf"}, bytes_of(said))
-    otlp._message(answer)
-    partial = otlp._fields(otlp._fields(answer.data).get(1))
-    otlp._text(partial.get(2))
+    otel._message(answer)
+    partial = otel._fields(otel._fields(answer.data).get(1))
+    otel._text(partial.get(2))
 
 
 def scheduler(said: str) -> None:
-    nvhcd_answer.asked_for(nvhcd_answer.read_request(bytes_of(said)))
+    nvhcd.asked_for(nvhcd.read_request(bytes_of(said)))
 
 
 LOG = """[rank3]: Traceback (most recent call last):
@@ -349,7 +349,7 @@ READERS = {
         ({"refused": ["r"], "notes": ["n"], "digest": "d", "whole": True, "error": "e"},),
         lambda said: (server_push._error(encoded(said)), server_push._parsed(encoded(said))), (server_push.NotNow,),
     ),
-    "nvhcd looks": Reader(({"results": [RESULT]}, {"error": "e"}), lambda said: nvhcd_looks.read_answer(encoded(said))),
+    "nvhcd looks": Reader(({"results": [RESULT]}, {"error": "e"}), lambda said: nvhcd.read_answer(encoded(said))),
     "nvhcd": Reader((PROTOBUF,), scheduler),
     "otlp": Reader((PROTOBUF,), collector, ()),
     "job logs": Reader((LOG,), job_log, ()),

@@ -14,7 +14,7 @@ from typing import Any, Callable, NamedTuple
 from hypothesis import strategies as st
 
 from nhc.agent import settings as agent_settings
-from nhc.agent.npd_config import load_log_monitor, load_plugin_monitor
+from nhc.agent.npd_monitors import load_log_monitor, load_plugin_monitor
 from nhc.core import units
 from nhc.core.language import loader
 from nhc.core.language.loader import ConfigError
