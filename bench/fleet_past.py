@@ -19,11 +19,11 @@ from typing import Callable, Dict, Iterator, List, Sequence, Tuple
 import sqlalchemy as sa
 
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
-from nhc.store import deep_tables, maintenance_tables, schema
+from nhc.store import schema
 from nhc.store.database import Store
-from nhc.store.job_tables import job_nodes, job_restarts, jobs
 from nhc.store.nodes import pack
 from nhc.store.retention import Keep
+from nhc.store.schema import job_nodes, job_restarts, jobs
 
 DAY = 86400.0
 KEPT = Keep()
@@ -175,12 +175,12 @@ class Past:
             schema.evidence: ("episode node name kind sha256 size cut collected expires", self.evidence),
             schema.audit: ("seq at actor what node episode detail previous hash", self.audit),
             schema.coverage: ("node began ended", self.coverage),
-            deep_tables.deep_results: ("node suite test verdict at", self.deep),
+            schema.deep_results: ("node suite test verdict at", self.deep),
             schema.report_history: ("node started boot_id verdict source digest report", self.history),
             jobs: ("id controller kind namespace name uid nodes wants began seen ended", self.jobs),
             job_nodes: ("job node run why at", self.failures),
             job_restarts: ("job number run key state outcome written updated ended", self.restarts),
-            maintenance_tables.trains: ("id name state by why plan made updated ended", self.trains),
+            schema.trains: ("id name state by why plan made updated ended", self.trains),
         }  # fmt: skip
 
 

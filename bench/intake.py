@@ -36,10 +36,10 @@ sys.path[:0] = [str(ROOT)]
 
 from bench.store import MINUTE, report, wal  # noqa: E402
 from nhc.marks import push  # noqa: E402
-from nhc.store import tokens  # noqa: E402
 from nhc.store.intake import digest, findings  # noqa: E402
 from nhc.store.schema import tokens as token_table  # noqa: E402
-from nhc.store.server.dating import SOURCE  # noqa: E402
+from nhc.store.server import access  # noqa: E402
+from nhc.store.server.app import SOURCE  # noqa: E402
 from tests.support.intake import Server  # noqa: E402
 from tests.support.postgresql import Cluster, programs  # noqa: E402
 
@@ -77,7 +77,7 @@ class Pushed(NamedTuple):
 
 def token(number: int) -> str:
     """The token of an agent, the same in every run."""
-    return f"{tokens.PREFIX}{number:043d}"
+    return f"{access.PREFIX}{number:043d}"
 
 
 class Bodies:
@@ -224,7 +224,7 @@ def measure(cluster: Cluster, count: int, place: str, options: argparse.Namespac
     try:
         servers.append(Server(Path(place), url, limits, name=f"s{count}-0"))
         rows = [
-            {"node": f"node-{number:06d}.example.org", "hash": tokens.digest(token(number)), "by": "bench", "made": 1.0}
+            {"node": f"node-{number:06d}.example.org", "hash": access.digest(token(number)), "by": "bench", "made": 1.0}
             for number in range(options.agents)
         ]
         with servers[0].store() as store, store.write() as connection:

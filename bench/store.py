@@ -25,11 +25,11 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict
 from nhc.marks import push
-from nhc.store import tokens as table
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings
 from nhc.store.nodes import pack
 from nhc.store.reports import receive
+from nhc.store.server import access
 from tests.support.intake import packed
 from tests.support.postgresql import Cluster, programs
 
@@ -153,7 +153,7 @@ def pushes(url: str, scratch: str, options: argparse.Namespace) -> None:
     try:
         with servers[0].store() as store, store.write() as connection:
             names = [report(number, 0, 0).host for number in range(options.clients)]
-            tokens = [table.make(connection, name, by="bench", now=time.time()) for name in names]
+            tokens = [access.make_token(connection, name, by="bench", now=time.time()) for name in names]
         for server, token in zip(servers, tokens):  # each has read the tokens
             while server.push(b"", token)[0] == 401:
                 time.sleep(0.05)

@@ -120,7 +120,7 @@ CALLS_A_MARKER = {
     "nhc.hooks.marking": "one node, by its own report",
     "nhc.marks.policy.reconcile": "a round of the reports of many",
     "nhc.remedy.actuators": "the loop and trains, after it was stored",
-    "nhc.remedy.spares.capacity": "a spare of ours is given back, which nobody has any work on",
+    "nhc.remedy.spares.swap": "a spare of ours is given back, which nobody has any work on",
     "nhc.lab": "drills and the test kit",
     "nhc_adapters": "the controller, and what a person asks for by hand",
 }

@@ -7,8 +7,7 @@ from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.snapshot import Snapshot
 from nhc.core.matching.node_ranges import fold
-from nhc.store.deep import LastVerdict
-from nhc.store.deep_due import DAY, DeepRule, due
+from nhc.store.deep import DAY, DeepRule, LastVerdict, due
 
 AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))
 """Limits of the age groups; what is older than the last of them is one group, what was never tested another."""

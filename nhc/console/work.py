@@ -8,7 +8,7 @@ from nhc.console.screens import ROWS, Missing, Value, left_out
 from nhc.marks.ports.jobs import JobName
 from nhc.store import deep, jobs, node_work, spares
 from nhc.store.database import Store
-from nhc.store.deep_rates import rates
+from nhc.store.deep import rates
 
 MEASURED = 2000
 """Results of a node that are read for how its values went: of eight GPUs with a dozen values each, the last 20 runs."""

@@ -21,7 +21,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.node.hosts import redaction
 from nhc.remedy.cases import EpisodeCase
-from nhc.store import evidence, evidence_files
+from nhc.store import evidence
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
@@ -157,15 +157,15 @@ class Gatherer:
         holds what a node's logs hold, and is kept no longer than what has one.
         """
         now = self.clock()
-        old = list(evidence_files.strays(self.directory, now - self.keep - STRAY))
+        old = list(evidence.strays(self.directory, now - self.keep - STRAY))
         with self.store.read() as connection:
             lost = evidence.unnamed(connection, [name for name in old if "." not in name])
         half = [name for name in old if "." in name]
-        return evidence_files.delete(self.directory, [*lost, *half], now)
+        return evidence.delete(self.directory, [*lost, *half], now)
 
     def delete(self, gone: Sequence[str]) -> None:
         """Delete the files of evidence that no row names any more."""
-        evidence_files.delete(self.directory, gone, self.clock())
+        evidence.delete(self.directory, gone, self.clock())
 
 
 def _write_new(folder: str, path: str, content: bytes) -> None:

@@ -12,7 +12,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.store import audit
 from nhc.store.errors import Conflict
-from nhc.store.maintenance_tables import drills
+from nhc.store.schema import drills
 
 
 class OpenDrill(NamedTuple):

@@ -15,8 +15,7 @@ from nhc.marks.ports.jobs import JobName
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
-from nhc.store.job_tables import job_ends, job_nodes, job_restarts, jobs
-from nhc.store.schema import count, insert_into, with_end
+from nhc.store.schema import count, insert_into, job_ends, job_nodes, job_restarts, jobs, with_end
 
 HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 """The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""

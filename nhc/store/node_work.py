@@ -8,10 +8,8 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.episodes import PLANNED
-from nhc.store.job_tables import job_nodes, job_restarts, jobs
 from nhc.store.jobs import WatchedJob
-from nhc.store.maintenance_tables import trains
-from nhc.store.schema import episodes
+from nhc.store.schema import episodes, job_nodes, job_restarts, jobs, trains
 
 JOBS, TRAINS = 50, 10
 """Rows of one node that are read at most."""

@@ -13,8 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import printable
-from nhc.store.notice_tables import incidents, outbox
-from nhc.store.schema import batches
+from nhc.store.schema import batches, incidents, outbox
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
 OWNERS = "@job-owners"

@@ -20,11 +20,23 @@ from sqlalchemy.engine import Connection
 from nhc.core.system import kept_owner
 from nhc.store import audit, evidence, where
 from nhc.store.database import LONG, Store
-from nhc.store.deep_tables import deep_results, sweep_tests, sweeps
 from nhc.store.errors import StoreError
-from nhc.store.job_tables import jobs
-from nhc.store.maintenance_tables import train_approvals, trains
-from nhc.store.schema import attempts, audit_segments, count, coverage, episodes, problems, report_history, tokens
+from nhc.store.schema import (
+    attempts,
+    audit_segments,
+    count,
+    coverage,
+    deep_results,
+    episodes,
+    jobs,
+    problems,
+    report_history,
+    sweep_tests,
+    sweeps,
+    tokens,
+    train_approvals,
+    trains,
+)
 from nhc.store.schema import audit as audit_table
 from nhc.store.schema import evidence as evidence_table
 

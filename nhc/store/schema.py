@@ -369,3 +369,253 @@ tokens = sa.Table(
     sa.Index("tokens_ended", "ended"),
 )
 """The tokens that agents report with, as SHA-256."""
+
+
+# The tables of deep checks and of sweeps; part of `nhc.store.schema`'s metadata.
+
+
+sweeps = sa.Table(
+    "sweeps",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    text_column("state"),
+    text_column("by"),
+    text_column("launcher"),
+    time_column("began"),
+    time_column("updated"),
+    time_column("ended", empty=True),
+    sa.Column("plan", sa.Text, nullable=False),
+    sa.Column("findings", sa.Text, nullable=False, server_default="{}"),
+    text_column("message"),
+    sa.Index("sweeps_began", "began"),
+)
+"""A sweep of deep checks over many nodes. `plan` and `findings` are JSON that only nhc.deep reads."""
+
+sweep_tests = sa.Table(
+    "sweep_tests",
+    metadata,
+    sa.Column("sweep", Id, sa.ForeignKey("sweeps.id"), nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("turn", sa.Integer, nullable=False),
+    sa.Column("layer", sa.Text, nullable=False),
+    sa.Column("nodes", sa.Text, nullable=False),
+    sa.Column("repeat", sa.Integer, nullable=False),
+    text_column("state"),
+    sa.Column("value", sa.Double),
+    text_column("missing"),
+    text_column("rails"),
+    text_column("why"),
+    text_column("handle"),
+    time_column("began", empty=True),
+    time_column("ended", empty=True),
+    sa.PrimaryKeyConstraint("sweep", "name"),
+    sa.Index("sweep_tests_ended", "ended"),
+)
+"""One test of a sweep: planned, running, and then what was seen. `handle` is the launcher's name for it."""
+
+deep_results = sa.Table(
+    "deep_results",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("suite", sa.Text, nullable=False),
+    sa.Column("test", sa.Text, nullable=False),
+    text_column("device"),
+    sa.Column("value", sa.Double),
+    text_column("unit"),
+    text_column("verdict"),
+    text_column("message"),
+    time_column("at"),
+    text_column("boot_id"),
+    sa.Column("versions", sa.Text, nullable=False, server_default="{}"),
+    sa.Column("sweep", Id, sa.ForeignKey("sweeps.id")),
+    text_column("serial"),
+    sa.Index("deep_results_serial", "serial", "at"),
+    sa.Index("deep_results_node", "node", "suite", "at"),
+    sa.Index("deep_results_at", "at"),
+)
+"""What deep checks have found, one row a measured value or a verdict. A node that was not tested gets none."""
+
+
+# The tables of jobs that are restarted after infrastructure faults; part of `nhc.store.schema`'s metadata.
+
+
+jobs = sa.Table(
+    "jobs",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("controller", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("namespace", sa.Text, nullable=False),
+    sa.Column("name", sa.Text, nullable=False),
+    sa.Column("uid", sa.Text, nullable=False),
+    text_column("user"),
+    text_column("phase"),
+    text_column("run"),
+    text_column("nodes"),
+    sa.Column("wants", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("max_restarts", sa.Integer, nullable=False, server_default="0"),
+    text_column("checkpoint"),
+    text_column("logged"),
+    time_column("began"),
+    time_column("seen"),
+    time_column("ended", empty=True),
+    text_column("left"),
+    sa.UniqueConstraint("controller", "kind", "namespace", "name", "uid"),
+    sa.Index("jobs_ended", "ended"),
+)
+"""The jobs that nhc restarts after infrastructure faults. `run` and `nodes` are those of the newest run seen; `logged`
+is the last line that was logged about it, so that it is logged once; `left` why its newest run is left alone."""
+
+job_restarts = sa.Table(
+    "job_restarts",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("job", Id, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("number", sa.Integer, nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    sa.Column("key", sa.Text, nullable=False, unique=True),
+    text_column("state"),
+    text_column("outcome"),
+    text_column("why"),
+    text_column("nodes"),
+    text_column("exclude"),
+    text_column("manifest"),
+    text_column("message"),
+    time_column("written"),
+    time_column("sent", empty=True),
+    time_column("updated"),
+    time_column("ended", empty=True),
+    sa.UniqueConstraint("job", "run"),
+    sa.UniqueConstraint("job", "number"),
+    sa.Index("job_restarts_written", "written"),
+    sa.Index("job_restarts_ended", "ended"),
+)
+"""One restart of a job. A run that failed is restarted once: `job` and `run` are unique together."""
+
+job_ends = sa.Table(
+    "job_ends",
+    metadata,
+    sa.Column("job", Id, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    text_column("cause"),
+    text_column("sure"),
+    text_column("why"),
+    text_column("node"),
+    text_column("restart"),
+    text_column("own_fault"),
+    sa.Column("gpus", sa.Integer, nullable=False, server_default="0"),
+    time_column("began", empty=True),
+    time_column("ended"),
+    sa.PrimaryKeyConstraint("job", "run"),
+    sa.Index("job_ends_ended", "ended"),
+)
+"""Why a run of a job failed, as `nhc job why` says it; `own_fault` why no other node helps, "" where one may."""
+
+job_nodes = sa.Table(
+    "job_nodes",
+    metadata,
+    sa.Column("job", Id, sa.ForeignKey("jobs.id", ondelete="CASCADE"), nullable=False),
+    sa.Column("node", sa.Text, nullable=False),
+    sa.Column("run", sa.Text, nullable=False),
+    text_column("why"),
+    time_column("at"),
+    sa.PrimaryKeyConstraint("job", "node", "run"),
+    sa.Index("job_nodes_node", "node", "at"),
+)
+"""Which node failed which job, in which of its runs: the job is kept off that node."""
+
+
+# The tables of maintenance trains, of spare nodes and of drills; part of `nhc.store.schema`'s metadata.
+
+
+trains = sa.Table(
+    "trains",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("name", sa.Text, nullable=False, unique=True),
+    text_column("state"),
+    text_column("by"),
+    text_column("why"),
+    text_column("digest"),
+    sa.Column("plan", sa.Text, nullable=False),
+    time_column("made"),
+    time_column("updated"),
+    time_column("ended", empty=True),
+    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+)
+"""A maintenance train: the same work on many nodes, in waves. `plan` is the text of its file, `digest` its SHA-256.
+
+A name is used once: what was done to a node under it is never done again. Its nodes are episodes.
+"""
+
+train_approvals = sa.Table(
+    "train_approvals",
+    metadata,
+    sa.Column("train", Id, sa.ForeignKey("trains.id"), nullable=False),
+    sa.Column("by", sa.Text, nullable=False),
+    time_column("at"),
+    text_column("why"),
+    sa.PrimaryKeyConstraint("train", "by"),
+)
+"""Who has agreed to a train; two persons are two rows."""
+
+spares = sa.Table(
+    "spares",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    sa.Column("pool", sa.Text, nullable=False),
+    text_column("state"),
+    text_column("stands_for"),
+    sa.Column("episode", Id),
+    text_column("token"),
+    time_column("since"),
+    time_column("updated"),
+    text_column("why"),
+    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
+)
+"""A spare node: waiting, on its way in, in service for another node, on its way back."""
+sa.Index("spares_stands_for", spares.c.stands_for, unique=True, sqlite_where=spares.c.stands_for != "",
+         postgresql_where=spares.c.stands_for != "")  # fmt: skip
+
+drills = sa.Table(
+    "drills",
+    metadata,
+    sa.Column("node", sa.Text, primary_key=True),
+    text_column("scenario"),
+    sa.Column("injected", sa.Text, nullable=False, server_default="{}"),
+    text_column("by"),
+    time_column("began"),
+)
+"""A drill on a real node that has not been undone yet. `injected` is JSON that only nhc.lab.drills reads."""
+
+
+# The tables of notices to people and their systems; part of `nhc.store.schema`'s metadata.
+
+
+incidents = sa.Table(
+    "incidents",
+    metadata,
+    sa.Column("key", sa.Text, primary_key=True),
+    sa.Column("content", sa.Text, nullable=False),
+    time_column("seen"),
+)
+"""One cause in one group that notices are sent about: `content` is JSON of `nhc.console.notices.incidents.Incident`."""
+
+outbox = sa.Table(
+    "outbox",
+    metadata,
+    sa.Column("id", Id, primary_key=True),
+    sa.Column("key", sa.Text, nullable=False),
+    sa.Column("channel", sa.Text, nullable=False),
+    sa.Column("kind", sa.Text, nullable=False),
+    sa.Column("content", sa.Text, nullable=False),
+    time_column("made"),
+    time_column("due"),
+    sa.Column("tries", sa.Integer, nullable=False, server_default="0"),
+    time_column("ended", empty=True),
+    text_column("outcome"),
+    text_column("error"),
+)
+"""Messages to people and their systems; one that has not `ended` is still to be sent."""
+sa.Index("outbox_ended", outbox.c.ended, outbox.c.channel)

@@ -14,7 +14,7 @@ from nhc.core.model import printable
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
-from nhc.store.maintenance_tables import spares
+from nhc.store.schema import spares
 
 ENTERING, IN_SERVICE, LEAVING = "entering", "in-service", "leaving"
 ADDED, LOST = "spare.added", "spare.lost"

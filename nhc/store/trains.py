@@ -16,8 +16,7 @@ from nhc.store import audit
 from nhc.store.attempts import Attempt, by_episode
 from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.errors import Conflict
-from nhc.store.maintenance_tables import train_approvals, trains
-from nhc.store.schema import attempts, episodes
+from nhc.store.schema import attempts, episodes, train_approvals, trains
 
 
 class Train(NamedTuple):

@@ -5,7 +5,7 @@ import pytest
 from nhc.store import deep, jobs, trains
 from nhc.store.deep import DeepResult
 from nhc.store.jobs import WatchedJob
-from nhc.store.maintenance_tables import spares
+from nhc.store.schema import spares
 
 pytestmark = pytest.mark.thorough
 

@@ -16,8 +16,8 @@ from nhc.deep.sweep_plan import SweepPlan
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store import deep
 from nhc.store.deep import DeepResult, LastVerdict
-from nhc.store.deep_tables import sweeps
 from nhc.store.rounds.leader import Leader
+from nhc.store.schema import sweeps
 from tests.deep.test_sweep import ASKED, World
 from tests.support.new_store import new_store
 

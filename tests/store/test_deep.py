@@ -4,8 +4,7 @@ import pytest
 
 from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict
 from nhc.store import deep
-from nhc.store.deep import DeepResult, SweepTest
-from nhc.store.deep_rates import rates
+from nhc.store.deep import DeepResult, SweepTest, rates
 from nhc.store.errors import Conflict
 from nhc.store.schema import BATCH
 

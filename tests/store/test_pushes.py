@@ -12,7 +12,7 @@ from nhc.remedy import health
 from nhc.store import nodes, problems
 from nhc.store.intake import IntakeSettings
 from nhc.store.reports import receive
-from nhc.store.server.dating import dated
+from nhc.store.server.app import dated
 
 NOW = 1_700_000_000.0
 OK = CheckResult("check_gpu", Outcome(Verdict.OK))

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nhc.core.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
-from nhc.store import coverage, deep_tables, nodes, problems, report_bounds, schema
+from nhc.store import coverage, nodes, problems, report_bounds, schema
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings, Receipt
 from nhc.store.reports import receive
@@ -295,9 +295,7 @@ def test_results_of_deep_checks_are_bounded_too(store):
     one = Incoming(report(NOW, *many), "agent", NOW, suite="burn-in")
     with store.write() as connection:
         receive(connection, [one])
-        assert (
-            connection.scalar(sa.select(sa.func.count()).select_from(deep_tables.deep_results)) <= report_bounds.RESULTS
-        )
+        assert connection.scalar(sa.select(sa.func.count()).select_from(schema.deep_results)) <= report_bounds.RESULTS
 
 
 def test_a_described_node_without_a_report_is_counted(store):

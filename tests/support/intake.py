@@ -12,8 +12,8 @@ import urllib3
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.marks import push
-from nhc.store import tokens
 from nhc.store.connect import open_store
+from nhc.store.server import access
 from tests.support.new_store import new_store
 
 OK = CheckResult("check_mem", Outcome(Verdict.OK))
@@ -45,7 +45,7 @@ class Server:
         if path and not os.path.exists(path):
             new_store(os.path.dirname(path), f"{directory}/anchor").close()
         with self.store() as store, store.write() as connection:
-            self.tokens = {node: tokens.make(connection, node, by="test", now=time.time()) for node in nodes}
+            self.tokens = {node: access.make_token(connection, node, by="test", now=time.time()) for node in nodes}
         self.start()
 
     def start(self):
@@ -90,7 +90,7 @@ class Server:
         if node in self.tokens:
             return self.tokens[node]
         with self.store() as store, store.write() as connection:
-            made = tokens.make(connection, node, by="test", now=time.time())
+            made = access.make_token(connection, node, by="test", now=time.time())
         until = time.monotonic() + 60  # a server that runs already sees it within seconds
         while self.push(b"", made)[0] == 401 and time.monotonic() < until:
             time.sleep(0.05)

@@ -18,8 +18,7 @@ from nhc.core.model import printable
 from nhc.store import deep
 from nhc.store.commands.store_options import SETTINGS, URL, opened
 from nhc.store.database import Store
-from nhc.store.deep import StoredSweep, SweepTest
-from nhc.store.deep_rates import MeasuredRate, rates
+from nhc.store.deep import MeasuredRate, StoredSweep, SweepTest, rates
 
 SHOWN = 20
 

@@ -96,14 +96,14 @@ def token(nodes: str, path: str, url: str, only: bool) -> None:
     long = [name for name in names if len(name) > 253]
     if long or not names:
         raise click.UsageError(f"{printable((long or [nodes])[0], 60)!r} is no node's name")
-    from nhc.store import tokens as table
+    from nhc.store.server import access
 
     made: Dict[str, str] = {}
     with opened(path, url, create=True) as store, store.write() as connection:
         for node in names:
-            made[node] = table.make(connection, node, by=person(), now=time.time())
+            made[node] = access.make_token(connection, node, by=person(), now=time.time())
             if only:
-                table.revoke(connection, node, by=person(), now=time.time(), keep=made[node])
+                access.revoke(connection, node, by=person(), now=time.time(), keep=made[node])
     for node, text in made.items():
         print(text if names == [nodes] else f"{node} {text}")
 
@@ -117,10 +117,10 @@ def revoke(node: str, path: str, url: str) -> int:
 
     Exit status: 0 ended, 1 the node had none, 2 wrong settings, 3 the store cannot be used.
     """
-    from nhc.store import tokens as table
+    from nhc.store.server import access
 
     with opened(path, url) as store, store.write() as connection:
-        count = table.revoke(connection, node, by=person(), now=time.time())
+        count = access.revoke(connection, node, by=person(), now=time.time())
     print(f"{node}: {count} tokens revoked")
     return EXIT_HEALTHY if count else EXIT_UNHEALTHY
 
@@ -135,10 +135,10 @@ def tokens(node: str, path: str, url: str, form: str) -> None:
 
     Exit status: 0, 2 wrong settings, 3 the store cannot be used.
     """
-    from nhc.store import tokens as table
+    from nhc.store.server import access
 
     with opened(path, url) as store, store.read() as connection:
-        rows = table.list_tokens(connection, node)
+        rows = access.list_tokens(connection, node)
     if form == "json":
         print(json.dumps([row._asdict() for row in rows]))
         return

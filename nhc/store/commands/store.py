@@ -151,7 +151,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
     Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
     2 wrong settings, 3 the store or a file could not be written.
     """
-    from nhc.store import evidence_files
+    from nhc.store import evidence as store_evidence
     from nhc.store import settings as store_settings
     from nhc.store.retention import due
     from nhc.store.retention import prune as delete
@@ -172,7 +172,7 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
         )
         print("gone: " + _counted(done.rows.items()))
         if with_files and done.files:
-            print(f"evidence: {evidence_files.delete(directory, done.files, now)} files deleted in {directory}")
+            print(f"evidence: {store_evidence.delete(directory, done.files, now)} files deleted in {directory}")
         if done.segment:
             print(f"audit: archived in {done.segment}")
 

@@ -3,7 +3,7 @@
 import pytest
 import sqlalchemy as sa
 
-from nhc.store import audit, deep, deep_tables, retention, schema, trains
+from nhc.store import audit, deep, retention, schema, trains
 from nhc.store.retention import Keep, PruneSettings
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.pruner import Pruner
@@ -27,7 +27,7 @@ def pruner(store, tmp_path, clock, said=None, **more):
 
 
 def counts(store):
-    tables = (schema.report_history, schema.coverage, schema.problems, deep_tables.deep_results, schema.audit)
+    tables = (schema.report_history, schema.coverage, schema.problems, schema.deep_results, schema.audit)
     with store.read() as connection:
         return {
             table.name: connection.scalar(sa.select(sa.func.count()).select_from(table)) for table in tables

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nhc.core.system.addresses import is_loopback
 from nhc.store import problems
+from nhc.store.server.app import BucketRate, Buckets
 from nhc.store.server.counters import ServerCounters
-from nhc.store.server.limits import BucketRate, Buckets
 from nhc.store.server.settings import load
 from tests.support.intake import OK, XID, Server, packed, report
 

@@ -12,8 +12,8 @@ import pytest
 
 from nhc.marks import push
 from nhc.store import nodes
-from nhc.store import tokens as token_table
 from nhc.store.intake import Receipt
+from nhc.store.server import access
 from nhc.store.server.app import INLINE
 from tests.support.intake import OK, XID, Server, packed, report
 from tests.support.waiting import until
@@ -278,7 +278,7 @@ def test_a_revoked_token_is_no_token(intake):
     mine = intake.token("n7")
     assert intake.push(packed(report("n7"), node="n7"), mine)[0] == 200
     with intake.store() as store, store.write() as connection:
-        token_table.revoke(connection, "n7", by="t", now=time.time())
+        access.revoke(connection, "n7", by="t", now=time.time())
     until = time.monotonic() + 60
     while intake.push(packed(report("n7"), node="n7"), mine)[0] == 200 and time.monotonic() < until:
         time.sleep(0.1)
@@ -287,7 +287,7 @@ def test_a_revoked_token_is_no_token(intake):
 
 def test_the_store_keeps_hashes_alone(intake, token):
     assert token.encode() not in (intake.directory / "store.db").read_bytes()
-    assert token_table.digest(token).encode() in (
+    assert access.digest(token).encode() in (
         (intake.directory / "store.db").read_bytes() + (intake.directory / "store.db-wal").read_bytes()
     )
 

@@ -8,7 +8,8 @@ import pytest
 from nhc.agent.server_push import PushSettings
 from nhc.agent.server_sink import ServerSink
 from nhc.marks.ports.sinks import Delivery
-from nhc.store import nodes, tokens
+from nhc.store import nodes
+from nhc.store.server import access
 from tests.support.balancer import Balancer
 from tests.support.intake import OK, XID, Server, packed, report
 from tests.support.waiting import until
@@ -103,7 +104,7 @@ def test_one_of_three_servers_is_killed_and_nothing_is_lost(site):
 
     # Tokens: revoked at one place, refused by all.
     with site.servers[1].store() as store, store.write() as connection:
-        tokens.revoke(connection, "n3", by="test", now=time.time())
+        access.revoke(connection, "n3", by="test", now=time.time())
     for server in site.servers:
         until(lambda server=server: server.push(packed(report("n3"), node="n3"), site.tokens["n3"])[0] == 401)
         assert server.push(packed(report("n4"), node="n4"), site.tokens["n4"])[0] == 200

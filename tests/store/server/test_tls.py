@@ -9,7 +9,6 @@ import pytest
 import urllib3
 
 from nhc.agent.server_push import Pusher, PushSettings
-from nhc.store import tokens
 from nhc.store.server import access
 from tests.support.intake import Server, packed, report
 from tests.support.require import need
@@ -85,7 +84,7 @@ def test_a_strangers_certificate_is_refused(secure):
 
 def test_a_client_without_certificate_shows_a_token(secure):
     with secure.store() as store, store.write() as connection:
-        token = tokens.make(connection, "n2", by="t", now=1.0)
+        token = access.make_token(connection, "n2", by="t", now=1.0)
     assert secure.push(packed(report()), **secure.own)[0] == 401
     body = packed(report("n2"), node="n2")
     until = time.monotonic() + 60
