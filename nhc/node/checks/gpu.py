@@ -17,9 +17,12 @@ from nhc.node.facts import accelerator_values as model
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.accelerator_values import Device, Inventory, Source
 from nhc.node.facts.pci import normal_address
+from nhc.node.facts.pci_index import VENDORS
 
 if TYPE_CHECKING:
     from typing import Callable, Iterable, List, Optional, Sequence, Tuple, Union
+
+    from nhc.node.facts.pci import PciFunction
 
 
 DEVICES = opt(
@@ -99,6 +102,7 @@ def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
     sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
     if not sources:
         what = f"no {vendor} device" if vendor else "no accelerator"
+        what += " that nhc can ask" if inventory.others and not vendor else ""
         return Picked((), (skip("NoAccelerator", f"{what} on this node's PCI bus"),), inventory)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
     names = _selection(host, devices)
@@ -172,11 +176,17 @@ def partly_unread(device: Device, area: str, what: str) -> List[Outcome]:
 
 
 def checked_vendor(value: str) -> str:
-    """The second argument of Azure's check_gpu_count: `rocm` for AMD, or a vendor's name."""
-    vendor = {"rocm": "amd", "cuda": "nvidia", "": ""}.get(value.lower(), value.lower())
-    if vendor not in ("", "nvidia", "amd", "neuron", "gaudi"):
-        raise ValueError(f"{value!r} is not a vendor (nvidia, amd, neuron, gaudi or rocm)")
-    return vendor
+    """The second argument of Azure's check_gpu_count: `rocm` for AMD, a vendor's name, or its id on the PCI bus."""
+    vendor = {"rocm": "amd", "cuda": "nvidia"}.get(value.lower(), value.lower())
+    if vendor in ("", *VENDORS.values()):
+        return vendor
+    try:
+        number = int(vendor, 16) if len(vendor) == 4 else -1
+    except ValueError:
+        number = -1
+    if number < 0:
+        raise ValueError(f"{value!r} is not a vendor (nvidia, amd, neuron, gaudi, rocm, or a PCI id as in 8086)")
+    return VENDORS.get(number, vendor)
 
 
 COMING_UP = ("GpuMissing", "GpuDriverNotLoaded")
@@ -187,7 +197,12 @@ COMING_UP = ("GpuMissing", "GpuDriverNotLoaded")
     "check_gpu_count",
     DEVICES,
     arg("count", whole, "how many accelerators the node has (default: as many as the PCI bus shows)"),
-    arg("vendor", checked_vendor, "count only those of one vendor: nvidia, amd (or rocm), neuron, gaudi", ""),
+    arg(
+        "vendor",
+        checked_vendor,
+        "count only nvidia, amd (or rocm), neuron, gaudi, or a vendor by PCI id, as in 8086",
+        "",
+    ),
     timeout=30,
     source=SOURCE,
     parts=(),
@@ -205,7 +220,9 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     what was on it at the last look: a device that has gone since then is CRIT, and WARN once the node has restarted,
     until a line with COUNT says how many are right. With a subset of devices (-d, NHC_DEVICES) only their presence is
     judged, as a job sees it. UNKNOWN where the driver cannot be asked; CRIT where it was asked and does not answer in
-    time at two looks in a row, as a driver hangs when a GPU is dying.
+    time at two looks in a row, as a driver hangs when a GPU is dying. Of a vendor whose driver nhc cannot ask (a
+    processing accelerator, a 3D controller, a display controller that maps more than 256 MB), VENDOR is its PCI id:
+    such devices are counted on the bus, those alone that have a driver. Without it they are UNKNOWN.
 
     Example: * || check_gpu_count 8
     """
@@ -219,11 +236,7 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
     on_bus = [f for f in inventory.on_bus if not vendor or f.vendor_name == vendor]
     if not sources:
-        if count:
-            kind = vendor or "accelerator"
-            message = f"Expected to see {count} but found 0: no {kind} device is on the PCI bus"
-            return crit("GpuCountMismatch", message, metrics=(Metric("gpu_count", 0), Metric("gpu_expected", count)))
-        return skip("NoAccelerator", "no accelerator on this node's PCI bus")
+        return _count_others(inventory.others, count, vendor)
     if _selection(host, devices):
         return _subset(host, devices, vendor)
     outcomes = [silent(source, inventory) for source in sources if source.reason]
@@ -245,6 +258,31 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
             message = f"the driver does not show {addresses}, which the PCI bus does"
             outcomes.append(crit("GpuMissing", message, metrics=metrics, action=Action.REBOOT, evidence=evidence))
     return outcomes or ok(show_number(there, "accelerator"), metrics=metrics)
+
+
+def _count_others(others: Sequence[PciFunction], count: Optional[int], vendor: str) -> Judged:
+    """No vendor whose driver nhc can ask is on the bus: the bus alone tells how many of other vendors there are."""
+    there = [f for f in others if f"{f.vendor:04x}" == vendor] if vendor else list(others)
+    if not there and not count:
+        return skip("NoAccelerator", "no accelerator on this node's PCI bus")
+    served = [f for f in there if f.driver] if vendor else there
+    expected = len(there) if count is None else count
+    metrics = (Metric("gpu_count", len(served)), Metric("gpu_expected", expected), Metric("gpu_on_bus", len(there)))
+    if (len(served) != expected) if vendor else len(there) < expected:
+        where = ", ".join(f.address for f in there if f not in served)
+        kind = f"no {vendor or 'accelerator'} device is on the PCI bus" if not there else ""
+        why = kind or (f"no driver serves {where}" if where else "")
+        message = f"Expected to see {expected} but found {len(served)}" + (f": {why}" if why else "")
+        return crit("GpuCountMismatch", message, metrics=metrics)
+    return ok(show_number(len(served), "accelerator"), metrics=metrics) if vendor else [_not_asked(f) for f in there]
+
+
+def _not_asked(function: PciFunction) -> Outcome:
+    """An accelerator of a vendor whose driver nhc cannot ask: whether it is well, nobody has said."""
+    by = f"driver {function.driver}" if function.driver else "no driver"
+    message = (f"{function.address} ({function.ids}, class {function.class_code:04x}, {by}) is an accelerator whose "
+               "driver nhc cannot ask")  # fmt: skip
+    return unknown("AcceleratorUnknown", message, target=function.address)
 
 
 def _subset(host: Host, devices: str, vendor: str) -> Judged:
@@ -276,6 +314,7 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
     errors of its cores. CRIT for a lost device (reboot), for one that needs a reset or a reboot, for a device on the
     PCI bus that its driver does not show, and for a driver that does not answer in time at two looks in a row. WARN
     where the driver asks for less: peer-to-peer traffic drained, the IMEX domain recovered, or what nobody knows yet.
+    UNKNOWN for an accelerator of a vendor whose driver nhc cannot ask.
 
     Example: * || check_gpu_lost
     """
@@ -305,6 +344,8 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
         for function in inventory.lost_from_driver():
             message = f"{function.address} is on the PCI bus, but its driver does not show it"
             outcomes.append(crit("GpuMissing", message, target=function.address, action=Action.REBOOT))
+        unasked = [_not_asked(function) for function in inventory.others]
+        outcomes = [*unasked, *(one for one in outcomes if not unasked or one.verdict is not Verdict.SKIP)]
     return outcomes
 
 

@@ -27,7 +27,8 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
 
     Whoever judges without a number knows only this. The memory is the machine's: a disk that has moved tells nothing.
     """
-    here = sorted(f.address for f in inventory.on_bus if not host.exists(f"/sys/bus/pci/devices/{f.address}/physfn"))
+    on_bus = (*inventory.on_bus, *inventory.others)
+    here = sorted(f.address for f in on_bus if not host.exists(f"/sys/bus/pci/devices/{f.address}/physfn"))
     held = memory.recall(host.memory, HAD)
     if not here and not held:
         return []

@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.node.facts import acs
-from nhc.node.facts.pci import accelerator_functions, bridges
+from nhc.node.facts.pci import accelerator_functions, bridges, other_accelerators
 from nhc.node.facts.virtualization import virtual
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def check_pcie_acs(host: Host, critical: bool = False, roots: bool = False) -> J
 
     Example: * |every 1h| check_pcie_acs
     """
-    devices = [function.address for function in accelerator_functions(host)]
+    devices = [f.address for f in (*host.fact(accelerator_functions), *host.fact(other_accelerators))]
     if not devices:
         return skip("NoAccelerator", "no accelerator on the PCI bus")
     if virtual(host):

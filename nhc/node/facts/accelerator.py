@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from nhc.core.host import Host
 from nhc.node.facts.accelerator_values import Inventory, Source
-from nhc.node.facts.pci import accelerator_functions, switch_functions
+from nhc.node.facts.pci import accelerator_functions, other_accelerators, switch_functions
 
 ANSWER = 4.0
 """Seconds that drivers have to answer one who can go on without them. NVML of eight GPUs answers within one or two."""
@@ -51,12 +51,12 @@ def _lacks(host: Host, known: Inventory) -> bool:
 
 def asked(host: Host) -> Inventory:
     """What the vendors on the bus answered: the fact that `accelerators` reads, and that a caller may know already."""
-    functions = host.fact(accelerator_functions)
+    functions, others = host.fact(accelerator_functions), host.fact(other_accelerators)
     if not functions:
-        return Inventory()
+        return Inventory(others=others)
     present = {function.vendor_name for function in functions}
     sources = tuple(_source(vendor, host) for vendor in VENDORS if vendor in present)
-    return Inventory(functions, sources, host.fact(switch_functions), host.parts)
+    return Inventory(functions, sources, host.fact(switch_functions), host.parts, others)
 
 
 def answering(host: Host) -> Inventory:

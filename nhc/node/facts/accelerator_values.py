@@ -234,13 +234,15 @@ class Source(NamedTuple):
 class Inventory(NamedTuple):
     """Every accelerator of a node: as the PCI bus shows them, and as their drivers do.
 
-    `parts` are those that the drivers were asked for besides what is always asked, None for all.
+    `others` are accelerators on the bus of vendors whose drivers nhc cannot ask. `parts` are those that the drivers
+    were asked for besides what is always asked, None for all.
     """
 
     on_bus: Tuple[PciFunction, ...] = ()
     sources: Tuple[Source, ...] = ()
     switches: Tuple[PciFunction, ...] = ()
     parts: Optional[FrozenSet[str]] = None
+    others: Tuple[PciFunction, ...] = ()
 
     @property
     def devices(self) -> Tuple[Device, ...]:

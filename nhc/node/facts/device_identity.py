@@ -10,7 +10,14 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, regex
 from nhc.core.model import DeviceId
 from nhc.node.facts.accelerator import asked
-from nhc.node.facts.pci import ADDRESS, DEVICES, accelerator_functions, normal_address, switch_functions
+from nhc.node.facts.pci import (
+    ADDRESS,
+    DEVICES,
+    accelerator_functions,
+    normal_address,
+    other_accelerators,
+    switch_functions,
+)
 
 if TYPE_CHECKING:
     from typing import Dict
@@ -28,7 +35,8 @@ def device_of(host: Host, target: str) -> DeviceId:
     """
     if ADDRESS.fullmatch(target):
         address = normal_address(target)
-        functions = (*host.fact(accelerator_functions), *host.fact(switch_functions))
+        kinds = (accelerator_functions, other_accelerators, switch_functions)
+        functions = [function for kind in kinds for function in host.fact(kind)]
         there = any(function.address == address for function in functions)
         return by_address(host, address) if there else _NONE_KNOWN
     label = _LABEL.fullmatch(target)

@@ -47,10 +47,13 @@ def unread_counters(host: Host, port: Port, read: Mapping[str, int]) -> Dict[str
 
 
 def functions(host: Host) -> int:
-    """How many adapters are on the PCI bus, whether or not the driver shows them (Amazon's efa0 to efa3)."""
-    from nhc.node.facts.pci import INDEX, parse_index
+    """How many adapters are on the PCI bus, whether or not the driver shows them: Amazon's efa0 to efa3, and newer
+    ones that the driver knows.
+    """
+    from nhc.node.facts.pci_index import INDEX, parse_index
 
-    return sum(kind in IDS for kind in parse_index(host.read_or(INDEX)))
+    listed = parse_index(host.read_or(INDEX))
+    return sum((vendor, device) in IDS or driver == "efa" for _place, vendor, device, _memory, driver in listed)
 
 
 IDS = tuple((0x1D0F, 0xEFA0 + number) for number in range(4))

@@ -10,25 +10,26 @@ import re
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.node.facts.pci_index import AMAZON, INDEX, VENDORS, may_accelerate, of_neuron, parse_index
 
 if TYPE_CHECKING:
-    from typing import Dict, FrozenSet, List, Optional, Tuple
+    from typing import Optional, Tuple
 
 DEVICES = "/sys/bus/pci/devices"
-INDEX = "/proc/bus/pci/devices"
-"""Every function in one read, vendor and device but not class or domain: enough to see that none is ours."""
-
-NEURON_IDS = frozenset({0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364, 0x7564, 0x7565})
-"""Inferentia, Trainium, Inferentia2, Trainium2 and 3 (neuron_device.h of the Neuron driver).
-
-Amazon's other functions are network adapters and disks.
-"""
-
-_VENDORS: Dict[int, str] = {0x10DE: "nvidia", 0x1002: "amd", 0x1DA3: "gaudi", 0x1D0F: "neuron"}
 # PCI class codes (PCI Code and ID Assignment Specification): VGA, 3D and other display controllers,
 # and processing accelerators. NVIDIA's data-centre GPUs are 0302, AMD's MI200 0380 and MI300 1200.
 _GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
+_COMPUTES = frozenset({0x0302, 0x1200})
+"""Classes without a screen: what has one of them computes, whoever made it."""
+_DISPLAYS = frozenset({0x0300, 0x0380})
+OWN_MEMORY = 256 << 20
+"""A display controller that maps more memory than this has its own to compute in (Intel's Max maps 128 GB). The
+screens of management controllers and virtual machines, and graphics inside a processor, map up to 256 MB.
+"""
 _NVSWITCH_CLASS = 0x0680
+
+_FOR_GUESTS = frozenset(["pci-stub", "vfio-pci"])
+"""Drivers that hold a device for a virtual machine: it is not this node's to judge."""
 
 ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
 """A function's address, with or without its domain."""
@@ -48,20 +49,17 @@ class PciFunction(NamedTuple):
 
     @property
     def vendor_name(self) -> str:
-        return _VENDORS.get(self.vendor, "")
+        """The vendor whose driver can be asked, "" for any other."""
+        return VENDORS.get(self.vendor, "")
 
+    @property
+    def of_neuron(self) -> bool:
+        return of_neuron(self.vendor, self.device, self.driver)
 
-def parse_index(text: str) -> List[Tuple[int, int]]:
-    """(vendor, device) of each function listed in /proc/bus/pci/devices; lines of another form are left out."""
-    kinds = []
-    for line in text.splitlines():
-        fields = line.split("\t", 2)
-        if len(fields) == 3 and len(fields[1]) == 8:
-            try:
-                kinds.append((int(fields[1][:4], 16), int(fields[1][4:], 16)))
-            except ValueError:
-                continue
-    return kinds
+    @property
+    def ids(self) -> str:
+        """Vendor and device as lspci -n writes them."""
+        return f"{self.vendor:04x}:{self.device:04x}"
 
 
 def normal_address(text: str) -> str:
@@ -95,25 +93,18 @@ def bridges(host: Host, address: str) -> Tuple[str, ...]:
     return tuple(part for part in above if ADDRESS.fullmatch(part))
 
 
-def _wanted(vendor: int, device: int) -> bool:
-    return vendor in _VENDORS and (vendor != 0x1D0F or device in NEURON_IDS)
-
-
 def _functions(host: Host) -> Tuple[PciFunction, ...]:
-    """Every function of a vendor that makes accelerators."""
-    listed = set(parse_index(host.read_or(INDEX)))  # no such file in some containers: the directory tells
-    if listed and not any(_wanted(*each) for each in listed):
+    """Every function that may be an accelerator or a switch between accelerators."""
+    listed = parse_index(host.read_or(INDEX))  # no such file in some containers: the directory tells
+    places = {function[0] for function in listed if may_accelerate(function)}
+    if listed and not places:
         return ()
-    vendors: FrozenSet[int] = frozenset(v for v, d in listed if _wanted(v, d)) or frozenset(_VENDORS)
     functions = []
     for address in host.names(DEVICES):
+        if listed and address.partition(":")[2] not in places:
+            continue
         base = f"{DEVICES}/{address}"
-        vendor = hexadecimal(host.read_or(f"{base}/vendor"))
-        if vendor not in vendors:
-            continue
-        device = hexadecimal(host.read_or(f"{base}/device"))
-        if not _wanted(vendor, device):
-            continue
+        vendor, device = (hexadecimal(host.read_or(f"{base}/{name}")) for name in ("vendor", "device"))
         class_code = hexadecimal(host.read_or(f"{base}/class")) >> 8
         driver = host.link_name(f"{base}/driver")
         numa = host.number(f"{base}/numa_node")  # -1, and so no number, where the firmware says nothing
@@ -141,12 +132,33 @@ def hexadecimal(text: str) -> int:
 
 
 def accelerator_functions(host: Host) -> Tuple[PciFunction, ...]:
-    """The accelerators on the bus, in the order of their addresses."""
+    """The accelerators on the bus whose drivers nhc can ask, in the order of their addresses."""
     return tuple(
         f
         for f in host.fact(_functions)
-        if f.class_code in _GPU_CLASSES or (f.vendor == 0x1D0F and f.device in NEURON_IDS)
+        if f.of_neuron or (f.vendor in VENDORS and f.vendor != AMAZON and f.class_code in _GPU_CLASSES)
     )
+
+
+def other_accelerators(host: Host) -> Tuple[PciFunction, ...]:
+    """Accelerators of vendors whose drivers nhc cannot ask: by their class, and a display controller by its memory."""
+    return tuple(
+        f
+        for f in host.fact(_functions)
+        if (f.vendor not in VENDORS or f.vendor == AMAZON)
+        and not f.of_neuron
+        and f.driver not in _FOR_GUESTS
+        and (f.class_code in _COMPUTES or (f.class_code in _DISPLAYS and _mapped(host, f.address) > OWN_MEMORY))
+    )
+
+
+def _mapped(host: Host, address: str) -> int:
+    """The size of a function's largest region: lines of `start end flags` in hexadecimal."""
+    sizes = [0]
+    for line in host.read_or(f"{DEVICES}/{address}/resource").splitlines()[:6]:
+        start, _, rest = line.partition(" ")
+        sizes.append(hexadecimal(rest.partition(" ")[0]) - hexadecimal(start) + 1)
+    return max(sizes)
 
 
 def shows(host: Host, vendor: str) -> bool:

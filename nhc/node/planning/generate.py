@@ -221,6 +221,8 @@ def _accelerators(host: Host) -> LineGroup:
 
     inventory = accelerators(host)
     lines = [f"check_gpu_count {len(source.devices)} {source.vendor}" for source in inventory.sources]
+    others = [f"{function.vendor:04x}" for function in inventory.others if function.driver]
+    lines += [f"check_gpu_count {others.count(vendor)} {vendor}" for vendor in sorted(set(others))]
     versions = {device.driver for device in inventory.devices if device.driver}
     if inventory.on_bus:
         lines += ["check_gpu_lost", "check_gpu_ecc", "check_gpu_row_remap", "check_gpu_retired_pages",

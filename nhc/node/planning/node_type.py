@@ -11,7 +11,7 @@ import re
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.machine_identity import DMI, cloud_of
-from nhc.node.facts.pci import accelerator_functions, switch_functions
+from nhc.node.facts.pci import accelerator_functions, other_accelerators, switch_functions
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Tuple
@@ -55,7 +55,7 @@ class NodeType(NamedTuple):
 def worth_a_look(host: Host) -> bool:
     """Whether the node has an accelerator or an RDMA device: only for such nodes there are profiles."""
     try:
-        if host.fact(accelerator_functions):
+        if host.fact(accelerator_functions) or host.fact(other_accelerators):
             return True
     except OSError:
         pass

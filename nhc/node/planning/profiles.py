@@ -90,7 +90,7 @@ def _automatic(host: Host, ask: bool) -> Optional[Profile]:
 
 
 def _worth_a_look(host: Host) -> bool:
-    """Whether the node may have an accelerator or an RDMA device; one read and no import where it has none."""
+    """Whether the node may have an accelerator or an RDMA device; one read where it has none."""
     try:
         if host.listdir("/sys/class/infiniband"):
             return True
@@ -100,11 +100,9 @@ def _worth_a_look(host: Host) -> bool:
         text = host.read("/proc/bus/pci/devices")
     except OSError:
         return True  # no such file in some containers: nhc.node.planning.node_type looks closer
-    return any(line[5:9] in _VENDORS for line in text.split("\n"))
+    from nhc.node.facts.pci_index import may_accelerate, parse_index
 
-
-_VENDORS = ("10de", "1002", "1da3", "1d0f")
-"""Who makes accelerators: NVIDIA, AMD, Habana, Amazon, as that file writes it (the second column's first half)."""
+    return any(map(may_accelerate, parse_index(text)))
 
 
 def _unknown(node: Any, instead: str) -> str:

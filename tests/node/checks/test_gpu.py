@@ -5,13 +5,14 @@ import pytest
 from nhc.core.check import BadArguments, find
 from nhc.core.model import Action, Verdict
 from nhc.core.state.store import State
-from nhc.lab.testing.fake_host import FakeHost
+from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.checks.gpu import check_gpu_count, check_gpu_lost
 from nhc.node.facts.accelerator import asked
 from nhc.node.facts.accelerator_values import Inventory
 from nhc.node.facts.pci import PciFunction
+from nhc.node.facts.pci_index import INDEX
 from nhc.node.kernlog.xid import read_xid
-from tests.support.nvml.fake import ADDRESSES, functions_tree, pci_tree
+from tests.support.nvml.fake import ADDRESSES, functions_tree, index_line, pci_tree
 
 EVERY = [
     "check_gpu_count 8", "check_gpu_lost", "check_gpu_ecc 20000000 10000", "check_gpu_row_remap",
@@ -220,9 +221,65 @@ def test_an_integrated_or_other_vendors_display_is_no_accelerator():
     assert check_gpu_count(audio).verdict is Verdict.SKIP
 
 
+def of_nobody(*drivers):
+    """A node with accelerators of a vendor that nhc cannot ask, each with its driver, "" for none."""
+    functions = [(f"0000:{16 + place:02x}:00.0", 0x19E5, 0xD802, 0x120000) for place in range(len(drivers))]
+    files = functions_tree(functions)
+    for (address, *_), driver in zip(functions, drivers):
+        if driver:
+            files[f"/sys/bus/pci/devices/{address}/driver"] = Symlink(f"../../../bus/pci/drivers/{driver}")
+    return FakeHost(files)
+
+
+def test_an_accelerator_of_a_vendor_that_nobody_listed_is_no_silence():
+    node = of_nobody("npu", "npu")
+    unknown = [(Verdict.UNKNOWN, "AcceleratorUnknown", f"0000:1{place}:00.0") for place in (0, 1)]
+    for found in (check_gpu_lost(node), check_gpu_count(node), check_gpu_count(node, 2)):
+        assert [(o.verdict, o.reason, o.target) for o in found] == unknown
+    assert check_gpu_count(node, 3).reason == "GpuCountMismatch", "the bus shows fewer than the site bought"
+
+
+@pytest.mark.parametrize(
+    ("drivers", "count", "verdict"),
+    [
+        (("npu", "npu"), 2, Verdict.OK),
+        (("npu", "npu"), None, Verdict.OK),
+        (("npu",), 2, Verdict.CRIT),
+        (("npu", ""), 2, Verdict.CRIT),  # on the bus, and nobody serves it
+        (("npu", ""), None, Verdict.CRIT),
+        ((), 2, Verdict.CRIT),
+        ((), None, Verdict.SKIP),
+    ],
+)
+def test_accelerators_of_such_a_vendor_are_counted_by_its_id(drivers, count, verdict):
+    assert check_gpu_count(of_nobody(*drivers), count, "19e5").verdict is verdict
+    assert check_gpu_count(of_nobody(*drivers), vendor="8086").verdict is Verdict.SKIP
+
+
+def test_another_vendors_accelerator_beside_known_ones_changes_no_count(nvml):
+    address = "0000:3a:00.0"
+    other = functions_tree([(address, 0x10EE, 0x5004, 0x120000)])
+    files = {**pci_tree(), **other, INDEX: pci_tree()[INDEX] + other[INDEX]}
+    [[count], lost] = nvml.judge("h100", ["check_gpu_count 8", "check_gpu_lost"], files=files)
+    assert count.verdict is Verdict.OK
+    assert [(o.verdict, o.target) for o in lost] == [(Verdict.UNKNOWN, address), (Verdict.OK, "")]
+
+
+def test_one_of_such_a_vendor_that_is_gone_is_missed(tmp_path):
+    node = of_nobody("npu", "npu")
+    node.memory = State(str(tmp_path / "run"))
+    check_gpu_count(node)
+    node.write(INDEX, index_line("0000:10:00.0", 0x19E5, 0xD802, "npu"))
+    node.forget()
+    assert [(o.verdict, o.reason, o.target) for o in check_gpu_count(node)] == [
+        (Verdict.CRIT, "GpuGone", "0000:11:00.0")
+    ]
+
+
 def test_arguments_are_checked():
     check = find("check_gpu_count")
     assert check.parse(["8", "rocm"])["vendor"] == "amd"
+    assert [check.parse(["8", name])["vendor"] for name in ("10DE", "8086")] == ["nvidia", "8086"]
     with pytest.raises(BadArguments, match="not a whole number"):
         check.parse(["eight"])
     with pytest.raises(BadArguments, match="not a vendor"):

@@ -205,7 +205,7 @@ def test_a_kept_line_is_prepared_as_a_fresh_one(node):
 def test_with_a_kept_plan_the_supervisor_imports_no_check(tmp_path):
     """The workers import them, so that a library that hangs when it is imported hangs under a deadline.
 
-    Which machine this is stands in every report, and is asked by the supervisor.
+    Which machine this is stands in every report, and is asked by the supervisor; so is whether it may need a profile.
     """
     path = tmp_path / "nhc.conf"
     path.write_text("* || check_fs_mount /\n* || check_fs_mount_rw -f /proc\n* || check_file_test -e /\n")
@@ -215,8 +215,8 @@ def test_with_a_kept_plan_the_supervisor_imports_no_check(tmp_path):
         "from nhc.cli.main import main\n"
         f"status = main(['check', 'local', '-c', {str(path)!r}])\n"
         "late = ('nhc.node.checks.', 'nhc.node.facts.', 'nhc.core.language.loader')\n"
-        "asked = 'nhc.node.facts.machine_identity'\n"
-        "print([n for n in sys.modules if (n.startswith(late) or n == 're') and n != asked])\n"
+        "asked = ('nhc.node.facts.machine_identity', 'nhc.node.facts.pci_index')\n"
+        "print([n for n in sys.modules if (n.startswith(late) or n == 're') and n not in asked])\n"
         "sys.exit(status)\n"
     )
     env = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT), "NHC_STATE_DIR": str(tmp_path / "state")}

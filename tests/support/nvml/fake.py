@@ -34,14 +34,23 @@ def pci_tree(
 def functions_tree(functions: Sequence[Any], driver: str = "") -> Dict[str, Any]:
     files: Dict[str, Any] = {"/proc/bus/pci/devices": ""}
     for place, (address, vendor, device, class_code) in enumerate(functions):
-        bus = address.split(":")[-2]
-        files["/proc/bus/pci/devices"] += f"{bus}00\t{vendor:04x}{device:04x}\t{16 + place:x}\t0\t{driver}\n"
+        files["/proc/bus/pci/devices"] += index_line(
+            address, vendor, device, "mlx5_core" if vendor == 0x15B3 else driver
+        )
         base = f"/sys/bus/pci/devices/{address}"
         files[f"{base}/vendor"] = f"{vendor:#06x}\n"
         files[f"{base}/device"] = f"{device:#06x}\n"
         files[f"{base}/class"] = f"{class_code:#08x}\n"
         files[f"{base}/numa_node"] = f"{0 if place < 4 else 1}\n"
     return files
+
+
+def index_line(address: str, vendor: int, device: int, driver: str = "", memory: int = 1 << 24) -> str:
+    """A line of /proc/bus/pci/devices (show_device in the kernel's drivers/pci/proc.c)."""
+    bus, slot = address.split(":")[-2:]
+    at = int(bus, 16) << 8 | int(slot[:2], 16) << 3 | int(slot[3:])
+    regions = [f"{0xF0000000:16x}", *[f"{0:16x}"] * 6, f"{memory:16x}", *[f"{0:16x}"] * 6]
+    return "\t".join([f"{at:04x}", f"{vendor:04x}{device:04x}", "10", *regions, driver]) + "\n"
 
 
 class Nvml:
