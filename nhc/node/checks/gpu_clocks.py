@@ -9,7 +9,7 @@ from nhc.core.model import Action, Outcome, crit, known, ok, warn
 from nhc.core.units import number, whole
 from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread
 from nhc.node.facts.accelerator import accelerators
-from nhc.node.facts.accelerator_values import HARDWARE_REASONS, Device
+from nhc.node.facts.accelerator_values import HARDWARE_REASONS, UNNAMED, Device
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Tuple
@@ -39,6 +39,10 @@ def _throttling(device: Device) -> Iterable[Outcome]:
     elif "sw-thermal" in reasons:
         message = f"{target}: {_WORDS['sw-thermal']}"
         yield warn("GpuSwThermalSlowdown", message, target=target, metrics=metrics, evidence=evidence)
+    elif any(reason.startswith(UNNAMED) for reason in reasons):
+        unnamed = ", ".join(reason[len(UNNAMED) :] for reason in reasons if reason.startswith(UNNAMED))
+        message = f"{target}: held down for a reason that this version does not know: {unnamed}"
+        yield warn("GpuSlowdownUnknown", message, target=target, metrics=metrics, evidence=evidence)
     else:
         state = _WORDS["sw-power-cap"] if "sw-power-cap" in reasons else "clocks free"
         yield ok(f"{target}: {state}", target=target, metrics=metrics)
@@ -57,9 +61,9 @@ def check_gpu_clock_throttling(host: Host, devices: str = "") -> Judged:
     """No accelerator is slowed down by heat, by its power supply or by its board.
 
     Asks NVML why clocks are held down. Hardware slowdown, hardware thermal slowdown and power brake are
-    CRIT, thermal slowdown by the driver is WARN; idle, application clocks, sync boost and the power limit
-    are what a healthy GPU shows. It is the state of this moment, and is CRIT when two looks in a row find it, or as
-    many as the line's `strikes` says.
+    CRIT, thermal slowdown by the driver and a reason that nhc does not know are WARN; idle, application clocks, sync
+    boost and the power limit are what a healthy GPU shows. It is the state of this moment, and is CRIT when two looks
+    in a row find it, or as many as the line's `strikes` says.
 
     Example: * |every 60s, strikes 3| check_gpu_clock_throttling
     """

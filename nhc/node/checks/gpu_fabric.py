@@ -33,6 +33,9 @@ def _registered(device: Device) -> Iterable[Outcome]:
         yield crit("FabricUnhealthy", message, target=target, action=Action.INSPECT)
     elif fabric.summary == "limited-capacity":
         yield warn("FabricLimited", f"{target}: the NVLink fabric runs with limited capacity", target=target)
+    elif fabric.summary not in ("", "healthy"):
+        message = f"{target}: the NVLink fabric is in a state that this version does not know: {fabric.summary}"
+        yield warn("FabricLimited", message, target=target)
     else:
         yield ok(f"{target}: in the NVLink fabric", target=target)
 

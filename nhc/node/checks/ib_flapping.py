@@ -15,14 +15,13 @@ from nhc.node.facts.history import amount, growth
 from nhc.node.facts.ib_counters import EFA_LAYER, read_counters
 from nhc.node.facts.infiniband import Port, ports
 from nhc.node.facts.kmsg import boot_time
+from nhc.node.kernlog.source import SYSLOG_FILES
 
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Tuple
 
     from nhc.node.facts.carrier import CarrierChange
     from nhc.node.facts.outages import Outage
-
-SYSLOG_FILES = ("/var/log/syslog", "/var/log/messages")
 
 
 def positive(value: str) -> int:
@@ -50,7 +49,7 @@ def positive(value: str) -> int:
     ),
     arg("hours", decimal, "the time over which losses of a link count", 24.0),
     arg("flaps", positive, "losses of one link within that time from which on it is flapping", 5),
-    rest("logs", text, "log files to read (.gz too); where none is given /var/log/syslog or /var/log/messages"),
+    rest("logs", text, "log files to read (.gz too); where none is given /var/log/syslog, messages or kern.log"),
     timeout=15,
 )
 def check_ib_link_flapping(

@@ -24,6 +24,8 @@ FAILED = "failed"
 UNREADABLE = "unreadable"
 """`Device.fault`: nothing is known, as we may not ask; `Device.problem` says why."""
 
+UNNAMED = "reason-"
+"""Begins a reason for lower clocks that has no name here: its bits follow."""
 HARDWARE_REASONS = ("hw-slowdown", "hw-thermal", "hw-power-brake")
 """Throttle reasons that point at the machine: heat, power supply, board."""
 

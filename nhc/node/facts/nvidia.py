@@ -172,7 +172,7 @@ def _clocks(a: NvmlAnswers) -> model.Clocks:
     if bits is not None:
         known = tuple(name for bit, name in REASONS.items() if bits & bit)
         other = bits & ~sum(REASONS)
-        reasons = known + ((f"reason-{other:#x}",) if other else ())
+        reasons = known + ((f"{model.UNNAMED}{other:#x}",) if other else ())
     return model.Clocks(
         reasons,
         *(
@@ -238,12 +238,13 @@ def _fabric(a: NvmlAnswers) -> Optional[model.Fabric]:
         meanings[mask >> shift & width] for shift, width, meanings in FABRIC_FIELDS if mask >> shift & width in meanings
     )
     cluster = info.wholes("clusterUuid", "fabric", 16) or []
+    summary = info.whole("healthSummary", "fabric") or 0
     return model.Fabric(
         state=FABRIC_STATE.get(state, f"state-{state}"),
         # "Must be checked only if Probe state returns complete" (NVML reference).
         status=error_text(status) if state == 3 and status else "",
         problems=problems,
-        summary=FABRIC_SUMMARY.get(info.whole("healthSummary", "fabric") or 0, ""),
+        summary=FABRIC_SUMMARY.get(summary, f"summary-{summary}" if summary else ""),
         cluster="".join(f"{byte:02x}" for byte in cluster) if any(cluster) else "",
         clique=info.whole("cliqueId", "fabric"),
     )

@@ -21,8 +21,8 @@ from nhc.node.facts.pci import ADDRESS, DEVICES, bridges, normal_address
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
 
-_WANTED_CLASSES = ("0x0300", "0x0302", "0x0380", "0x1200", "0x0207", "0x0200", "0x0108")
-"""GPUs, InfiniBand and Ethernet adapters, NVMe: bridges in an NCCL file are often made up."""
+_BRIDGE = "0x06"
+"""The class of what is no device: bridges in an NCCL file are often made up."""
 
 
 class Description(NamedTuple):
@@ -79,7 +79,7 @@ def _parse_nccl(text: str, name: str) -> Description:
             inner = walk(child, node)
             if len(inner) > 1:
                 near.append(tuple(inner))
-            if kind[:6] in _WANTED_CLASSES and ADDRESS.fullmatch(address):
+            if kind and not kind.startswith(_BRIDGE) and ADDRESS.fullmatch(address):
                 numa.append((normal_address(address), node))
                 below.append(normal_address(address))
             else:

@@ -284,9 +284,12 @@ def test_a_real_api_server_knows_the_selectors(kube):
     assert sorted(item["metadata"]["name"] for item in found) == ["e1", "e3"]
 
 
-def test_gpus_are_those_of_the_jobs_members_and_one_made_anew_counts_once(api):
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu", "aws.amazon.com/neuron", "google.com/tpu", "vendor.example/npu"]
+)
+def test_gpus_are_those_of_the_jobs_members_and_one_made_anew_counts_once(api, resource):
     server, client = api
-    limits = {"nvidia.com/gpu": "8", "cpu": "64"}
+    limits = {resource: "8", "cpu": "64", "nvidia.com/gpumem": "4000", "nvidia.com/mig-1g.10gb": "3", "rdma/hca": "8"}
     server.pods = [labelled(pod(name, "n1", code=1), **JOB, **{"batch.kubernetes.io/job-completion-index": index})
                    for name, index in (("a", "0"), ("b", "1"), ("b-anew", "1"))]  # fmt: skip
     for one in server.pods:

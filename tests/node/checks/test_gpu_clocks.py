@@ -23,6 +23,7 @@ def only(outcomes):
         ("0x88", Verdict.CRIT, "GpuPowerBrake"),
         ("0x40", Verdict.CRIT, "GpuHwThermalSlowdown"),
         ("0x24", Verdict.WARN, "GpuSwThermalSlowdown"),
+        ("0x10001", Verdict.WARN, "GpuSlowdownUnknown"),  # of a driver newer than this list
     ],
 )
 def test_slowdowns_that_mean_hardware_are_critical(nvml, bits, verdict, reason):

@@ -37,8 +37,9 @@ def test_a_gpu_outside_the_fabric_or_an_unhealthy_fabric(nvml, fabric, reason, w
     assert words in outcome.message
 
 
-def test_limited_capacity_warns(nvml):
-    outcome = only(nvml.one("h100", "check_gpu_fabric", "3.fabric 3 0 0 0x1aa 3"))
+@pytest.mark.parametrize("summary", [3, 7])
+def test_limited_capacity_and_a_summary_newer_than_this_list_warn(nvml, summary):
+    outcome = only(nvml.one("h100", "check_gpu_fabric", f"3.fabric 3 0 0 0x1aa {summary}"))
 
     assert (outcome.verdict, outcome.reason) == (Verdict.WARN, "FabricLimited")
 

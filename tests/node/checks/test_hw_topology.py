@@ -70,6 +70,14 @@ def judge(made, file="/etc/nhc/topology"):
     return found if isinstance(found, list) else [found]
 
 
+def test_devices_of_any_class_but_a_bridge_are_read_out_of_an_nccl_file():
+    """A Neuron device (0880), a SATA controller, a card that moves data: whatever has a bus and a processor."""
+    for code in ("0x088000", "0x010601", "0x120000", "0x0b4000"):
+        text = NCCL.replace('"0000:89:00.0" class="0x030200"', f'"0000:89:00.0" class="{code}"')
+        assert ("0000:89:00.0", 1) in parse_description(text).numa
+    assert "ffff:ff:01.0" not in dict(parse_description(NCCL).numa)
+
+
 def test_everything_in_its_place():
     [outcome] = judge(host())
 

@@ -6,6 +6,7 @@ and Events in his own namespace. The API server keeps Events for an hour (--even
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
@@ -23,8 +24,10 @@ from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of
 RANKS = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
 MEMBER = (JOB.label, "training.kubeflow.org/replica-type", *RANKS)
 """The labels that tell the pods of one job apart, where they have a number."""
-GPUS = ("nvidia.com/gpu", "amd.com/gpu", "habana.ai/gaudi", "gpu.intel.com/xe", "gpu.intel.com/i915")
-"""The resources that are GPUs, by the vendors' device plugins."""
+ACCELERATORS = re.compile(r".+/(?:[gntx]pu|dcu|gaudi|neuron\w*|qaic|mlu\w*|ascend\w*|i915|xe)", re.IGNORECASE)
+"""Resources that are whole accelerators, by the device plugins of any vendor: `nvidia.com/gpu`, `google.com/tpu`.
+Shares of one (`nvidia.com/mig-1g.10gb`, `nvidia.com/gpumem`) are none.
+"""
 PODS_READ = 64
 """Pods whose logs are read: those that failed first."""
 LOG_BYTES, LOG_LINES = str(4 << 20), "20000"
@@ -125,7 +128,8 @@ def _gpus(pods: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _count(limits: Mapping[str, Any]) -> int:
-    return sum(int(str(limits.get(name, 0))) for name in GPUS if str(limits.get(name, 0)).isdigit())
+    counts = (str(count) for name, count in limits.items() if ACCELERATORS.fullmatch(name))
+    return sum(int(count) for count in counts if count.isdigit())
 
 
 def _rank(pod: Mapping[str, Any]) -> int:
