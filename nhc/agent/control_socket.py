@@ -19,9 +19,9 @@ from nhc.agent.node_view import NodeView
 from nhc.agent.pause import LONGEST as LONGEST_PAUSE
 from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_unix
+from nhc.core.json_values import list_in, number_of, parse_object, text_in, texts_of
 from nhc.core.model import Verdict, describe, printable
 from nhc.core.state.store import default_directory
-from nhc.core.system.bounded_read import parse_json
 
 LIMIT = 65536
 LONGEST = 600.0
@@ -61,9 +61,9 @@ class Control:
             _send(peer, {"error": "only the agent's own user may ask"})
             return
         try:
-            asked = parse_json(line)
-            do = getattr(self, f"_do_{asked['do']}", None)
-        except (ValueError, KeyError, TypeError):
+            asked = parse_object(line)
+            do = getattr(self, f"_do_{text_in(asked, 'do')}", None)
+        except ValueError:
             _send(peer, {"error": "not understood"})
             return
         if do is None:
@@ -71,7 +71,7 @@ class Control:
             return
         try:
             do(peer, asked)
-        except (TypeError, ValueError, OverflowError) as error:
+        except ValueError as error:
             _send(peer, {"error": f"not understood: {error}"})
 
     def _do_status(self, peer: Connection, _asked: Question) -> None:
@@ -94,7 +94,7 @@ class Control:
         _send(peer, {"problems": self.agent.reload(), "checks": len(self.agent.items)})
 
     def _do_ack(self, peer: Connection, asked: Question) -> None:
-        keys = _texts(asked, "keys")
+        keys = texts_of(list_in(asked, "keys"))
         ended = self.agent.ack(keys, str(asked.get("device", "")), bool(asked.get("all")), str(asked.get("by", "")),
                                str(asked.get("note", "")))  # fmt: skip
         _send(peer, {"ended": ended, "missing": [key for key in keys if key not in ended]})
@@ -104,7 +104,7 @@ class Control:
         if self.agent.paused:
             _send(peer, {"error": str(self.agent.paused)})
             return
-        chosen = self.agent.run_now(_texts(asked, "names"))
+        chosen = self.agent.run_now(texts_of(list_in(asked, "names")))
         if not chosen:
             _send(peer, {"error": "no configured check has such a name"})
             return
@@ -209,18 +209,10 @@ def status(node: NodeView) -> AgentStatus:
 
 def _number(asked: Question, name: str, default: float) -> float:
     """Raises ValueError."""
-    value = asked.get(name, default)
-    if isinstance(value, bool) or not isinstance(value, (int, float)):
+    value = number_of(asked.get(name, default))
+    if value is None:
         raise ValueError(f"{name}: not a number")
-    return float(value)
-
-
-def _texts(asked: Question, name: str) -> List[str]:
-    """Raises ValueError."""
-    value = asked.get(name, [])
-    if not isinstance(value, list):
-        raise ValueError(f"{name}: not a list")
-    return [str(item) for item in value]
+    return value
 
 
 def _send(peer: Connection, answer: Answer) -> None:

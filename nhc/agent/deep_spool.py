@@ -84,7 +84,7 @@ def take_suite(into: Spool, state: State, node: str, last: bytes, now: float) ->
     if kept and kept != last:
         try:
             report = parse(kept.decode())
-        except (ValueError, RecursionError):
+        except ValueError:
             return kept  # it was cut off: the next suite replaces it
         suite = kept_suite.suite_name(report.labels.get("suite", ""))
         if suite:  # the scheduler may call the node otherwise

@@ -35,6 +35,7 @@ from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.bounded_read import parse_json, read_text
 from nhc.core.system.kernel_ring import KMSG
 from nhc.core.timestamps import utc_milliseconds
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.sinks import EventDetails, NodeCondition
 from nhc.node.facts.journal import FIELDS, NO_JOURNAL, is_kept, same_entry
 from nhc.node.facts.kernel_lines import Record, parse_journal, parse_line
@@ -113,7 +114,7 @@ def read_json(path: str) -> Dict[str, Any]:
         value = parse_config(read_text(path))
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         raise SettingsError(f"{path}: not JSON: {error}") from None
     if not isinstance(value, dict):
         raise SettingsError(f"{path}: expected an object")
@@ -624,8 +625,7 @@ class Stats:
         parameters = dict(parameter.partition("=")[::2] for parameter in host.read(f"{self.proc}/cmdline").split())
 
         def number(key: str) -> float:
-            text = parameters.get(key, "")
-            return float(text) if text.isdigit() else 0.0
+            return float(whole_of_digits(parameters.get(key)) or 0)
 
         signed = number("module.sig_enforce") == 1 and number("loadpin.enabled") == 1
         features: List[Tuple[str, float, Labels]] = [

@@ -13,6 +13,7 @@ from typing import List, NamedTuple, Tuple
 from nhc.core.system import whole_file
 from nhc.core.system.bounded_read import read_bytes, read_text
 from nhc.core.system.scarcity import NOTHING_LEFT
+from nhc.core.units import whole_of_digits
 
 SUFFIX = ".report"
 LARGEST = 64 << 20
@@ -125,7 +126,7 @@ class Spool:
             text = read_text(f"{self.directory}/lost", 20, "replace").strip()
         except OSError:
             return 0
-        return int(text) if text.isascii() and text.isdigit() else 0
+        return whole_of_digits(text) or 0
 
     def _write(self, name: str, data: bytes) -> None:
         whole_file.write(f"{self.directory}/{name}", data, 0o600)

@@ -16,6 +16,7 @@ from nhc.console.settings import ConsoleSettings
 from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource
 from nhc.console.wrong_logins import WrongLogins
+from nhc.core.json_values import parse_object
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused
 
@@ -62,11 +63,11 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
     if request.content_type != "application/json":
         raise RequestRefused("the body is JSON")
     try:
-        value = json.loads(await request.text())
+        value = parse_object(await request.text())
         json.dumps(value, ensure_ascii=False).encode()  # half a character (a lone surrogate) is no text
-    except (ValueError, LookupError, RecursionError):  # LookupError: a charset that Python does not know
+    except (ValueError, LookupError):  # LookupError: a charset that Python does not know
         raise RequestRefused("the body is no JSON") from None
-    if not isinstance(value, dict) or not all(isinstance(text, str) for text in value.values()):
+    if not all(isinstance(text, str) for text in value.values()):
         raise RequestRefused("the body is an object of texts")
     return value
 

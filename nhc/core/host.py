@@ -14,6 +14,7 @@ from nhc.core.memory import Memory, RunMemory
 from nhc.core.system import process
 from nhc.core.system.machine import Filesystem, Stat, System
 from nhc.core.system.process import Completed
+from nhc.core.units import whole_of_digits
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, TypeVar
@@ -141,8 +142,7 @@ class Host:
 
     def number(self, path: str) -> Optional[int]:
         """The whole number that a small file holds, None where it cannot be read or holds something else."""
-        text = self.read_or(path)
-        return int(text) if text.isascii() and text.isdigit() and len(text) <= 20 else None  # 2**64 has 20 digits
+        return whole_of_digits(self.read_or(path))
 
     def numbers(self, directory: str, names: Sequence[str]) -> Dict[str, int]:
         """Those of the named files in a directory that hold a whole number, by name."""

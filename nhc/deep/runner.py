@@ -313,7 +313,7 @@ def kept(where: str, suite: str, node: str, since: float) -> Optional[Report]:
     for name in names:
         try:
             report = parse(read_text(f"{folder}/{name}", KEPT_SIZE))
-        except (OSError, ValueError, RecursionError):
+        except (OSError, ValueError):
             continue
         judged = report.verdict not in (Verdict.UNKNOWN, Verdict.SKIP)
         if judged and report.host == node and report.labels.get("suite") == suite and report.started > since:

@@ -7,12 +7,12 @@ is too long, a number that is none, is for `nhc.fleet.node_result.read_report`, 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from typing import Any, Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.core.model import SCHEMA, Action, Verdict, reason_key
+from nhc.core.system.bounded_read import parse_json
 from nhc.core.timestamps import utc_milliseconds
 
 RESULTS = 5000
@@ -68,8 +68,8 @@ def clean_report(text: str, host: str, now: float) -> Optional[CleanReport]:
     if not text.replace("\n", "").isprintable() or not _PLAIN_ESCAPES.issuperset(_ESCAPES.findall(text)):
         return None
     try:
-        value = json.loads(text)
-    except (ValueError, RecursionError):
+        value = parse_json(text)
+    except ValueError:
         return None
     if type(value) is not dict or tuple(value) != _REPORT or tuple(map(type, value.values())) != _REPORT_TYPES:
         return None

@@ -246,7 +246,7 @@ class SweepHistory:
                 report = safe(from_dict(record), time.time())
                 if not isinstance(extra, dict):
                     raise ValueError("`fleet` is not an object")
-            except (ValueError, OverflowError, RecursionError, TypeError) as error:
+            except (ValueError, OverflowError, TypeError) as error:
                 raise self._damaged(sweep, str(record.get("host", "?")), error) from None
             yield report, extra
 

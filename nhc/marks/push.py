@@ -23,6 +23,7 @@ from __future__ import annotations
 import json
 import zlib
 
+from nhc.core.json_values import list_in, number_of, whole_of
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Report
 from nhc.core.render.json import from_dict, from_result, loads, to_dict, to_result
@@ -126,8 +127,6 @@ def parse(body: bytes) -> Push:
         raise TooLarge(f"more than {VALUES} values")
     try:
         value = loads(body.decode())
-    except RecursionError:
-        raise ValueError("nested too deep") from None
     except UnicodeDecodeError:
         raise ValueError("not UTF-8") from None
     except ValueError as error:
@@ -149,9 +148,10 @@ def parse(body: bytes) -> Push:
 
 
 def _count(value: object, name: str) -> int:
-    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value < 1 << 53:
+    whole = whole_of(value)
+    if whole is None or not 0 <= whole < 1 << 53:
         raise ValueError(f"{name} is no count")
-    return value
+    return whole
 
 
 def _pushed(entry: object, node: str, boot: str) -> Pushed:
@@ -160,15 +160,10 @@ def _pushed(entry: object, node: str, boot: str) -> Pushed:
     at, suite = _time(entry, "at"), entry.get("suite", "")
     if not isinstance(suite, str) or len(suite) > SUITE_LIMIT or not suite.isprintable():
         raise ValueError("suite is no name")
-    try:
-        seq = _count(entry.get("seq", 0), "seq")
-        if "unchanged" in entry:
-            return Pushed(_unchanged(entry, node, boot), entry["complete"], at, "", seq, _digest(entry, boot, seq))
-        return Pushed(from_dict(entry.get("report")), entry["complete"], at, suite, seq)
-    except RecursionError:
-        raise ValueError("nested too deep") from None
-    except OverflowError:
-        raise ValueError("not a report: a number is beyond all measure") from None
+    seq = _count(entry.get("seq", 0), "seq")
+    if "unchanged" in entry:
+        return Pushed(_unchanged(entry, node, boot), entry["complete"], at, "", seq, _digest(entry, boot, seq))
+    return Pushed(from_dict(entry.get("report")), entry["complete"], at, suite, seq)
 
 
 def _digest(entry: Mapping[str, object], boot: str, seq: int) -> str:
@@ -181,15 +176,12 @@ def _digest(entry: Mapping[str, object], boot: str, seq: int) -> str:
 
 
 def _unchanged(entry: Mapping[str, object], node: str, boot: str) -> Report:
-    results = entry.get("results", [])
-    if not isinstance(results, list):
-        raise ValueError("results is no list")
     started, elapsed = _time(entry, "started"), _time(entry, "elapsed")
-    return Report(node, boot, started, elapsed, tuple(from_result(result) for result in results))
+    return Report(node, boot, started, elapsed, tuple(map(from_result, list_in(entry, "results"))))
 
 
 def _time(entry: Mapping[str, object], name: str) -> float:
-    value = entry.get(name)
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < 1e12:
+    time = number_of(entry.get(name))
+    if time is None or not 0 <= time < 1e12:
         raise ValueError(f"{name} is no time")
-    return float(value)
+    return time

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
+from nhc.core.json_values import parse_object
 from nhc.core.model import Action, DeviceId, printable
 from nhc.marks.ports.repair import Rung
 from nhc.remedy.ladder import NodeFault, Skipped
@@ -124,7 +125,7 @@ class BadDetail(ValueError):
 def read(text: str) -> Detail:
     """The detail in a row. Raises BadDetail: a state that makes no sense stops, it does not begin anew."""
     try:
-        value = json.loads(text)
+        value = parse_object(text)
         faults = tuple(_fault(item) for item in value.pop("faults", ()))
         skipped = tuple(Skipped(Rung(rung), str(device), str(why)) for rung, device, why in value.pop("skipped", ()))
         again, unsent = (tuple(map(int, value.pop(name, ()))) for name in ("again", "unsent"))
@@ -133,7 +134,7 @@ def read(text: str) -> Detail:
         return Detail(**plain)._replace(
             faults=faults, skipped=skipped, again=again, unsent=unsent, about=about, widened=widened
         )
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
+    except (ValueError, TypeError, KeyError, AttributeError, OverflowError) as error:
         raise BadDetail(f"its detail cannot be read: {printable(str(error), 200)}") from None
 
 

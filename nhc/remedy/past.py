@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import json
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
 
+from nhc.core.json_values import parse_object
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict, ok
 from nhc.core.system.bounded_read import read_text
 from nhc.core.timestamps import from_utc
@@ -88,7 +88,7 @@ def of_events(lines: Iterable[str], path: str) -> List[Report]:
         if not line.strip():
             continue
         try:
-            value = json.loads(line)
+            value = parse_object(line)
             kind, host, at = str(value["event"]), str(value["host"]), from_utc(value["time"], -1.0)
             if not kind.startswith("problem."):
                 continue
@@ -96,7 +96,7 @@ def of_events(lines: Iterable[str], path: str) -> List[Report]:
             outcome = Outcome(
                 Verdict[value["verdict"]], key[1], str(value["message"]), key[2], action=Action(value["action"])
             )
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        except (ValueError, KeyError, TypeError):
             raise BadHistory(f"{path}:{number}: is no event of nhc's agent (docs/event.schema.json)") from None
         if at < 0:
             raise BadHistory(f"{path}:{number}: its time is none: {value['time']!r}")

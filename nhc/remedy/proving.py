@@ -177,7 +177,7 @@ def _read(text: str, node: str, wanted: str, subject: Callable[[Report], str]) -
     """What a report says of a node whose `subject` is the wanted one."""
     try:
         report = parse(text)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return ReportRead(None, printable(f"{node}: the report of {wanted} cannot be read: {error}", 400))
     if report.host != node or subject(report) != wanted:
         named = f"{subject(report)} of {report.host}"

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import json
 import os
 import zlib
 from typing import Dict, Iterator, List, NamedTuple, Sequence, Set, Tuple
@@ -17,7 +16,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import printable
-from nhc.core.system.bounded_read import open_file
+from nhc.core.system.bounded_read import open_file, parse_json
 from nhc.store import audit
 from nhc.store.anchor import Anchor
 from nhc.store.audit import Entry
@@ -122,9 +121,7 @@ def lines(path: str) -> Iterator[Entry]:
                 line = file.readline(LINE_LIMIT)
                 if not line:
                     return
-                yield Entry._make(_fields(json.loads(line)))
-    except RecursionError:
-        raise ValueError("damaged: a line is nested too deep") from None
+                yield Entry._make(_fields(parse_json(line)))
     except (zlib.error, EOFError, TypeError) as error:
         raise ValueError(f"damaged: {error}") from None
 

@@ -52,6 +52,13 @@ def test_sizes(text, kb, size):
     assert units.size_bytes(text) == size
 
 
+def test_what_others_wrote_is_a_whole_number_or_none():
+    for said, whole in (("0", 0), (7, 7), (str(2**64), 2**64)):
+        assert units.whole_of_digits(said) == whole
+    for said in ("9" * 21, "9" * 5000, "\u00b2", "\u0663", "-1", "1.5", "", None, True, ["1"]):
+        assert units.whole_of_digits(said) is None
+
+
 @pytest.mark.parametrize(
     ("text", "seconds"), [("90", 90), ("500ms", 0.5), ("2m", 120), ("1.5 h", 5400), ("1D", 86400), ("1w", 604800)]
 )

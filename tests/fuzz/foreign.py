@@ -12,34 +12,43 @@ from typing import Any, Callable, NamedTuple
 
 from nhc.agent import nvhcd, otel, server_push
 from nhc.core.render import json as wire
+from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.http_client import HttpAnswer
 from nhc.fleet.node_result import read_report
 from nhc.fleet.transport import Node, Trouble
 from nhc.jobs import flight_record
 from nhc.jobs.why_logs import JobLogs
 from nhc.marks import push
+from nhc.node.commands.log import LineFolder, Matcher
 from nhc.node.facts import cloud, neuron, smart
+from nhc.node.facts.kernel_lines import message, parse_line
 from nhc.node.facts.tools import dcgm_diag, fio, gemm, iperf3, nvbandwidth
 from nhc_adapters import pbs
 from nhc_adapters.bmc import redfish, redfish_session
 from nhc_adapters.cloud.rest import json_at
 from nhc_adapters.kubernetes.api.errors import api_error
 from nhc_adapters.kubernetes.controller import acknowledged, ledger
+from nhc_adapters.kubernetes.controller.judge import Accelerators, judge, parse_fault
+from nhc_adapters.kubernetes.controller.loki import LokiError, read_answer
 from nhc_adapters.kubernetes.gates.plan import read_known
+from nhc_adapters.kubernetes.jobs import job_end
 from nhc_adapters.kubernetes.jobs.kinds import AVOIDS
 from nhc_adapters.kubernetes.jobs.placement import avoided
 from nhc_adapters.kubernetes.nodes import drains, manual, overruled, own_marks
-from nhc_adapters.kubernetes.nodes.view import GATE
+from nhc_adapters.kubernetes.nodes.view import GATE, node_state
+from nhc_adapters.kubernetes.repair.evidence_job import pieces_in
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 from nhc_adapters.slurm.states import json_identities, parse_json_nodes
 from nhc_adapters.slurm.work import parse_json_jobs
 
 DEEP = "[" * 3000
+DIGITS = "9" * 5000
+"""More than `int` takes."""
 ODD: list[Any] = [
     None, True, False, 0, -1, 1, 4, 2**31, 2**63, 10**30, 10**400, 1.5, -0.0, 1e308, float("nan"), float("inf"), "",
-    "x", "0", "1e999", "-1", "NaN", "\ud800", "\x1b[2J\n", "a" * 300, [], {}, [[]], [None], {"a": None}, {"": []},
-    [1, 2, 3], [[1, 2], {"b": {}}],
+    "x", "0", DIGITS, "²", "1e999", "-1", "NaN", "\ud800", "\x1b[2J\n", "a" * 300, [], {}, [[]], [None], {"a": None},
+    {"": []}, [1, 2, 3], [[1, 2], {"b": {}}],
 ]  # fmt: skip
 """What nobody expects in a field."""
 
@@ -80,7 +89,9 @@ def text(reader: Reader, random: Random) -> str:
     if act < 0.08 or isinstance(answer, str):
         at, size = random.randrange(len(said) + 1), random.randrange(1, 12)
         return (
-            said[:at] + random.choice(["", '"', "{", "]", "\0", "9" * 40, "\ud83d", "..", " NaN "]) + said[at + size :]
+            said[:at]
+            + random.choice(("", '"', "{", "]", "\0", "9" * 40, DIGITS, "²", "\ud83d", "..", " NaN "))
+            + said[at + size :]
         )
     return said
 
@@ -311,6 +322,96 @@ def job_log(said: str) -> None:
     logs.clues()
 
 
+NODE = {
+    "metadata": {"name": "n1", "uid": "u", "labels": {"node.kubernetes.io/instance-type": "p5.48xlarge"},
+                 "annotations": {"nvidia.com/gpu.count": "8"}, "creationTimestamp": "2026-01-01T00:00:00Z"},
+    "spec": {"unschedulable": True, "taints": [{"key": "nhc/health", "value": "faulty", "effect": "NoSchedule",
+                                                "timeAdded": "2026-01-01T00:00:00Z"}]},
+    "status": {
+        "capacity": {"nvidia.com/gpu": "8", "cpu": "4"}, "allocatable": {"nvidia.com/gpu": "7"},
+        "nodeInfo": {"bootID": "b", "kubeletVersion": "v1.37.0"},
+        "conditions": [
+            {"type": "Ready", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+             "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "KubeletReady", "message": "m"},
+            {"type": "GpuXid", "status": "True", "lastHeartbeatTime": "2026-01-01T00:00:00Z",
+             "lastTransitionTime": "2026-01-01T00:00:00Z", "reason": "Xid79",
+             "message": "[reboot] check_kmsg: 0000:3b:00.0: fell off, and 3 more"},
+        ],
+    },
+}  # fmt: skip
+FAULTS = [parse_fault("GpuXid"), parse_fault("Ready=False,5m")]
+
+
+def of_type(said: str, kinds: Any) -> Any:
+    """What is said with each value that is of another type than the true answer's taken away: the API server's part."""
+    return _of_type(parse_json(said), kinds)
+
+
+def _of_type(value: Any, kinds: Any) -> Any:
+    if isinstance(kinds, dict):
+        value = value if isinstance(value, dict) else {}
+        return {key: _of_type(value[key], kinds[key]) for key in kinds if key in value}
+    if isinstance(kinds, list):
+        return [_of_type(one, kinds[0]) for one in value] if isinstance(value, list) else []
+    return value if isinstance(value, type(kinds)) else kinds
+
+
+def nodes(said: str) -> None:
+    node = of_type(said, NODE)
+    node["metadata"] = {"name": "n1", **node.get("metadata", {})}
+    judge(node, FAULTS, 1.7e9, accelerators_of=Accelerators((("nvidia.com/gpu", 8),), True))
+    node_state(node)
+
+
+POD = {
+    "metadata": {"name": "p", "labels": {"batch.kubernetes.io/job-completion-index": "1"}},
+    "spec": {"nodeName": "n1", "containers": [
+        {"name": "c", "env": [{"name": "RANK", "value": "3"}], "resources": {"limits": {"nvidia.com/gpu": "8"}}}]},
+}  # fmt: skip
+
+
+def pods(said: str) -> None:
+    pod = of_type(said, POD)
+    job_end._rank(pod)
+    job_end._gpus([pod])
+
+
+STREAMS = {
+    "status": "success",
+    "data": {
+        "resultType": "streams",
+        "result": [
+            {
+                "stream": {"k8s_node_name": "n1"},
+                "values": [["1700000000000000000", "NVRM: Xid (PCI:0000:3b:00): 79, x"]],
+            }
+        ],
+    },
+}
+LINES = "\n".join((
+    json.dumps({"MESSAGE": "NVRM: Xid (PCI:0000:3b:00): 79, gone", "PRIORITY": "3", "_TRANSPORT": "kernel",
+                "__REALTIME_TIMESTAMP": "1700000000000000", "_SOURCE_MONOTONIC_TIMESTAMP": "5", "SYSLOG_PID": "7"}),
+    "6,1234,5678,-;NVRM: Xid (PCI:0000:3b:00): 79, pid=1", "<4>[   12.345678] mce: [Hardware Error]: CPU 1",
+    "Nov 21 02:28:15 host kernel: EXT4-fs error (device sda1): x", "2026-11-21T02:28:15.123456+01:00 host kernel: x",
+    "[Mon May 25 12:34:56 2026] Out of memory: Killed process 12 (a)",
+    "kern  :err   : [    1.5] nvme nvme0: I/O 1 QID 2",
+))  # fmt: skip
+
+
+def log_lines(said: str) -> None:
+    """As a follower of a log reads them: none of it may end with an exception."""
+    for line in said.split("\n"):
+        parse_line(line, 1.7e9)
+        message(line)
+    folder = LineFolder(Matcher(), True)
+    folder.feed(said)
+    folder.entries()
+
+
+def evidence(said: str) -> None:
+    pieces_in(said, 1 << 20)
+
+
 FLIGHT = {"entries": [{"collective_seq_id": 3, "state": "completed", "profiling_name": "p",
                        "process_group": ["0", "d"]},
                       {"seq_id": 4, "pg_id": 0, "is_p2p": False}],
@@ -341,6 +442,11 @@ READERS = {
     "dcgm": Reader((DCGM, {"iterations": [DCGM]}), dcgm_diag.parse),
     "clouds": Reader((SCHEDULED, SPOT, UPCOMING, EVENTS, DUE), clouds, ()),
     "redfish": Reader((SYSTEM,), controllers),
+    "kubernetes nodes": Reader((NODE,), nodes),
+    "kubernetes pods": Reader((POD,), pods),
+    "evidence": Reader(({"piece": "dmesg", "content": "eJwDAAAAAAE=", "cut": True}, {"looked_for": 3}), evidence, ()),
+    "loki": Reader((STREAMS,), lambda said: read_answer(parse_json(said), "k8s_node_name"), (ValueError, LokiError)),
+    "log lines": Reader((LINES,), log_lines, ()),
     "kubernetes": Reader((OWN, STATUS, [1.5, "n1", "cordon"], ["n1"]), kubernetes, ()),
     "push": Reader((PUSH,), lambda said: push.parse(encoded(said))),
     "report": Reader((REPORT,), wire.parse),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import time
 from typing import Callable, Mapping, NamedTuple, Optional
 
+from nhc.core.json_values import number_of, text_in
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import Rest
 from nhc_adapters.repair.calls import CallFailed
@@ -30,11 +32,15 @@ def of_machine(rest: Rest, provider: str, address: str, headers: Mapping[str, st
     service = f"{provider}'s metadata service"
     try:
         answer = rest.call(service, "GET", address, headers).json()
-        return AccessToken(str(answer["access_token"]), float(answer["expires_in"]))
+        seconds = number_of(answer.get("expires_in"))
+        seconds = whole_of_digits(answer.get("expires_in")) if seconds is None else seconds  # Azure writes a text
+        if seconds is None:
+            raise ValueError("expires_in")
+        return AccessToken(text_in(answer, "access_token"), float(seconds))
     except CallFailed as error:
         hint = f"outside of {provider}'s machines set repairers.{provider.lower()}.credentials"
         raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
-    except (KeyError, TypeError, ValueError):
+    except ValueError:
         raise AdapterError(f"{service}: its answer holds no token") from None
 
 

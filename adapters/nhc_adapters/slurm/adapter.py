@@ -7,12 +7,12 @@ since slurmctld carries out an update of several nodes as far as it can.
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import time
 from typing import TYPE_CHECKING, Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
+from nhc.core.json_values import parse_object
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.marks.ports.marks import TAG, mark_text
@@ -91,7 +91,7 @@ class Slurm(SlurmMarker):
             done = self.command("scontrol", "-a", "--json", "show", "nodes")
             try:
                 if done.status == 0:
-                    value = json.loads(done.stdout)
+                    value = parse_object(done.stdout)
                     states = parse_json_nodes(value)
                     self._identities = json_identities(value)
                     return states

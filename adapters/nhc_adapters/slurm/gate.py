@@ -16,6 +16,7 @@ import re
 from typing import List, Mapping, Optional
 
 from nhc.core.model import printable
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import Applied, Effect, NodeState
 from nhc.marks.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
 from nhc.marks.ports.marks import GATE_TAG
@@ -176,5 +177,5 @@ def _other(state: NodeState) -> str:
 
 def _seconds(text: str) -> Optional[float]:
     """`300 sec` of scontrol show config; None for what never ends."""
-    number = text.split(maxsplit=1)[0] if text.split() else ""
-    return float(number) if number.isdigit() and int(number) > 0 else None
+    number = whole_of_digits(text.split(maxsplit=1)[0]) if text.split() else None
+    return float(number) if number else None

@@ -12,6 +12,7 @@ from typing import Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
 from nhc.marks.ports.jobs import JobLoss, JobName, LossCause, Phase, Wish
@@ -72,7 +73,7 @@ def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
     paths = dict.fromkeys(path for path in (job["StdErr"], job["StdOut"]) if path and path != "/dev/null")
     return JobEndRecord(view.job, job["JobState"], nodes, moment(job["StartTime"]), ended, tuple(losses),
                         tuple(JobLogText(path.rpartition("/")[2], path) for path in paths), job["User"],
-                        int(job["NumTasks"] or 0), job["JobState"] not in (*_ENDED, "COMPLETING"),
+                        whole_of_digits(job["NumTasks"]) or 0, job["JobState"] not in (*_ENDED, "COMPLETING"),
                         gpus=job.gpus, mail=job["MailUser"])  # fmt: skip
 
 
@@ -99,7 +100,7 @@ def _from_rows(name: str, rows: Sequence[Dict[str, str]]) -> JobEndRecord:
         losses = [loss._replace(detail=f"it was cancelled by user {by}") if loss.cause is LossCause.CANCELLED else loss
                   for loss in losses]  # fmt: skip
     nodes = job["NodeList"] if job["NodeList"] not in ("", "None assigned", "Unknown") else ""
-    tasks = max((int(row["NTasks"]) for row in rows if row["NTasks"].isdigit()), default=0)
+    tasks = max((whole_of_digits(row["NTasks"]) or 0 for row in rows), default=0)
     return JobEndRecord(JobName(KIND, "", name), state, tuple(expand(nodes)) if nodes else (), moment(job["Start"]),
                         ended, tuple(dict.fromkeys(losses)), (), job["User"], tasks,
                         state not in _ENDED, gpus=gpus_of(job.get("AllocTRES", "")))  # fmt: skip

@@ -12,6 +12,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
 
 KIND = "batch"
@@ -230,7 +231,8 @@ def exit_text(code: str) -> str:
 
 def moment(text: str) -> Optional[float]:
     """A time as Slurm's commands write it with SLURM_TIME_FORMAT=%s; None for none."""
-    return float(text) if text.isascii() and text.isdigit() else None
+    seconds = whole_of_digits(text)
+    return None if seconds is None else float(seconds)
 
 
 def new_note(before: str, number: int, avoids: Sequence[str], why: str) -> str:

@@ -17,8 +17,9 @@ import re
 from typing import TYPE_CHECKING, Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from urllib.parse import quote, urlsplit
 
+from nhc.core.json_values import object_from, object_of, parse_object, text_of
 from nhc.core.model import printable
-from nhc.core.system.bounded_read import parse_json, read_bytes
+from nhc.core.system.bounded_read import read_bytes
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpClient, HttpError
 from nhc.marks.ports.adapter import AdapterError, NodeState
@@ -85,15 +86,15 @@ class SlurmRest(SlurmMarker):
             raise AdapterError(f"{where}: {printable(str(error), 200)}") from None
         data = answer.data
         try:
-            value = parse_json(data.decode(errors="replace"))
+            value: Optional[Dict[str, Any]] = parse_object(data.decode(errors="replace"))
         except ValueError:
-            value = {}
-        listed = value.get("errors") if isinstance(value, dict) else []
+            value = None
+        listed = object_of(value).get("errors")
         errors = [_error(entry) for entry in (listed if isinstance(listed, list) else [listed]) if entry]
         if answer.status >= 400 or errors:
             why = "; ".join(errors) or printable(data[:200].decode(errors="replace")) or "no reason given"
             raise AdapterError(f"{where}: {answer.status} {why}")
-        if not isinstance(value, dict):
+        if value is None:
             raise AdapterError(f"{where}: {answer.status}, and no JSON object")
         return value
 
@@ -163,9 +164,8 @@ def _user_of(token: str) -> str:
     """The user that a JWT of Slurm's is for (its claim `sun`): slurmrestd of 22.05 wants it said, "" where none is."""
     parts = token.split(".")
     try:
-        claims = json.loads(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4)))
-        return str(claims["sun"])
-    except (IndexError, KeyError, TypeError, ValueError):
+        return text_of(object_from(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).get("sun"))
+    except (IndexError, ValueError):
         return ""
 
 

@@ -225,11 +225,12 @@ def _socket() -> str:
 def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: float = 30.0) -> T:
     """The agent's answer, of this kind. Raises CommandError where there is none, or one that lacks something."""
     from nhc.agent.sockets import ask
+    from nhc.core.json_values import parse_object
 
     where = path or _socket()
     answer: object = None
     try:
-        answer = json.loads(ask(where, json.dumps(question).encode(), timeout))
+        answer = parse_object(ask(where, json.dumps(question).encode(), timeout))
     except (FileNotFoundError, ConnectionRefusedError):
         problem = f"no agent listens at {where}"
     except PermissionError:

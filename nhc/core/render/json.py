@@ -10,8 +10,10 @@ import io
 import json
 from operator import itemgetter
 
+from nhc.core.json_values import texts_of
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import SCHEMA, Action, CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict, printable
+from nhc.core.system.bounded_read import parse_json
 from nhc.core.timestamps import utc_milliseconds
 
 if TYPE_CHECKING:
@@ -119,21 +121,21 @@ def _metric(metric: Metric) -> Dict[str, Any]:
 
 def parse(text: str) -> Report:
     """The report in a JSON document. Raises ValueError saying what is wrong with it."""
-    try:
-        value = loads(text)
-    except RecursionError:
-        raise ValueError("not a report: nested too deep") from None
-    return from_dict(value)
+    return from_dict(loads(text))
 
 
 def loads(text: str) -> Any:
     r"""The JSON value, with a question mark for each half of a character: JSON can say one (`"\ud800"`), and nothing
-    that stores or sends text takes it. Raises ValueError, RecursionError.
+    that stores or sends text takes it. Raises ValueError.
     """
-    value = json.loads(text)
+    value = parse_json(text)
     if "\\ud" not in text and "\\uD" not in text:
         return value
-    return json.loads(json.dumps(value, ensure_ascii=False).encode("utf-8", "replace"))
+    try:
+        whole = json.dumps(value, ensure_ascii=False)
+    except RecursionError:
+        raise ValueError("nested too deep") from None
+    return parse_json(whole.encode("utf-8", "replace"))
 
 
 def from_dict(value: object) -> Report:
@@ -148,10 +150,10 @@ def from_dict(value: object) -> Report:
         started=float(_get(value, "started", (int, float))),
         elapsed=float(_get(value, "elapsed", (int, float))),
         results=tuple(from_result(result) for result in _get(value, "results", list)),
-        notes=tuple(str(note) for note in _get(value, "notes", list, [])),
+        notes=tuple(texts_of(_get(value, "notes", list, []))),
         not_run=_get(value, "not_run", int, 0),
         version=_get(value, "version", str, ""),
-        labels={str(k): str(v) for k, v in _get(value, "labels", dict, {}).items()},
+        labels={k: str(v) for k, v in _get(value, "labels", dict, {}).items() if isinstance(v, (str, int, float))},
     )
 
 
@@ -204,13 +206,13 @@ def from_result(value: Any) -> CheckResult:
                 target,
                 tuple([_read_metric(metric) for metric in metrics]) if metrics else (),
                 action,
-                tuple([str(piece) for piece in evidence]) if evidence else (),
+                tuple(texts_of(evidence)) if evidence else (),
                 *(_read_about(value) if "scope" in value else ()),
             ),
             elapsed,
             source,
             line,
-            tuple([str(tag) for tag in tags]) if tags else (),
+            tuple(texts_of(tags)) if tags else (),
             strike,
             strikes,
         )
@@ -233,7 +235,7 @@ def read_by_field(value: object) -> CheckResult:
         _get(value, "target", str, ""),
         tuple(_read_metric(metric) for metric in _get(value, "metrics", list, [])),
         action,
-        tuple(str(line) for line in _get(value, "evidence", list, [])),
+        tuple(texts_of(_get(value, "evidence", list, []))),
         *_read_about(value),
     )
     return CheckResult(
@@ -242,7 +244,7 @@ def read_by_field(value: object) -> CheckResult:
         float(_get(value, "elapsed", (int, float), 0.0)),
         _get(value, "source", str, ""),
         _get(value, "line", str, ""),
-        tuple(str(tag) for tag in _get(value, "tags", list, [])),
+        tuple(texts_of(_get(value, "tags", list, []))),
         _get(value, "strike", int, 0),
         _get(value, "strikes", int, 0),
     )

@@ -70,15 +70,12 @@ class State:
             content = _read(path)
             if content == b"{}":
                 return {}
-            import json  # only where there is something to remember: most nodes have nothing
+            from nhc.core.json_values import parse_object  # only where there is something to remember
 
-            value = json.loads(content.decode())
-            if not isinstance(value, dict):
-                raise ValueError("not a JSON object")
-            return value
+            return parse_object(content.decode())
         except FileNotFoundError:
             return {}
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             self._set_aside(name, str(error))
             return {}
         except OSError as error:

@@ -12,6 +12,7 @@ import json
 import os
 from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
 
+from nhc.core.json_values import parse_object
 from nhc.core.model import printable
 from nhc.core.system import whole_file
 from nhc.marks.policy.decide import SPENT_NOTHING, Past
@@ -177,7 +178,7 @@ def _line(entry: LedgerEntry) -> str:
 
 def _read(line: str) -> Optional[LedgerEntry]:
     try:
-        value = json.loads(line)
+        value = parse_object(line)
         return LedgerEntry(
             float(value["when"]),
             str(value["node"]),
@@ -187,7 +188,7 @@ def _read(line: str) -> Optional[LedgerEntry]:
             str(value.get("message", "")),
             str(value.get("by", "")),
         )
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+    except (ValueError, KeyError, TypeError, OverflowError):
         return None
 
 

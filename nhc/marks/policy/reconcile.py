@@ -137,11 +137,11 @@ def read_report_file(name: str, read: Callable[[str], str]) -> Tuple[List[Report
                 if isinstance(value, ValueError):
                     raise value
                 reports.append(from_dict(value))
-            except (ValueError, RecursionError) as error:
+            except ValueError as error:
                 wrong.append((where, error))
     except json.JSONDecodeError as error:
         raise BadReports(f"{name}: not a report in JSON: {error}") from None
-    except (OSError, ValueError, RecursionError) as error:
+    except (OSError, ValueError) as error:
         raise BadReports(f"{name}: {cause(error)}") from None
     if not wrong:
         return reports, ""
@@ -173,7 +173,7 @@ def _documents(text: str) -> Iterator[Tuple[str, Any]]:
 def _value(line: str) -> Any:
     try:
         return loads(line)
-    except (ValueError, RecursionError) as error:
+    except ValueError as error:
         return ValueError(f"not a report in JSON: {error}")
 
 

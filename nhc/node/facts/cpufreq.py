@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.units import whole_of_digits
 
 if TYPE_CHECKING:
     from typing import List, Optional, Tuple
@@ -47,8 +48,7 @@ def current_khz(host: Host) -> List[int]:
 
 
 def _khz(text: Optional[str]) -> Optional[int]:
-    text = (text or "").strip()
-    return int(text) if text.isascii() and text.isdigit() else None
+    return whole_of_digits((text or "").strip())
 
 
 class Clocksource(NamedTuple):

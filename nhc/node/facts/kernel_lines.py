@@ -11,6 +11,7 @@ import time
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.timestamps import MONTHS, from_iso
+from nhc.core.units import whole_of_digits
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple
@@ -82,6 +83,10 @@ class Record(NamedTuple):
     kernel: bool = True
 
 
+_HEAD = 200
+"""Characters before a record's text: numbers of 64 bits and flags. `int` takes no more than 4,300 digits."""
+
+
 def parse_record(raw: str) -> Optional[Record]:
     r"""A record of /dev/kmsg: `prefix,number,microseconds,flags;text`, then lines of properties; None for another form.
 
@@ -89,7 +94,7 @@ def parse_record(raw: str) -> Optional[Record]:
     """
     head, semicolon, body = raw.partition(";")
     fields = head.split(",", 3)
-    if not semicolon or len(fields) < 4 or not all(field.isdecimal() for field in fields[:3]):
+    if not semicolon or len(fields) < 4 or len(head) > _HEAD or not all(field.isdecimal() for field in fields[:3]):
         return None
     text = body.partition("\n")[0]
     if "\\x" in text:
@@ -240,13 +245,10 @@ def parse_journal(line: str, whole: bool = True) -> Optional[Tuple[Record, str, 
     Of a line that was written to /dev/kmsg, journald takes the part before the colon for the name of a program and
     keeps it apart; `whole` puts it back.
     """
-    import json
+    from nhc.core.json_values import object_from
 
-    try:
-        entry = json.loads(line)
-    except ValueError:
-        return None
-    if not isinstance(entry, dict) or "MESSAGE" not in entry:
+    entry = object_from(line)
+    if "MESSAGE" not in entry:
         return None
     message = entry["MESSAGE"]
     if isinstance(message, list):  # bytes that are not UTF-8
@@ -254,13 +256,13 @@ def parse_journal(line: str, whole: bool = True) -> Optional[Tuple[Record, str, 
     transport, name, pid = (entry.get(key) for key in ("_TRANSPORT", "SYSLOG_IDENTIFIER", "SYSLOG_PID"))
     if whole and transport == "kernel" and isinstance(name, str) and name != "kernel":
         message = f"{name}{f'[{pid}]' if pid else ''}: {message}"
-    stamp = entry.get("__REALTIME_TIMESTAMP")
-    since = entry.get("_SOURCE_MONOTONIC_TIMESTAMP")
+    numbers = ("__REALTIME_TIMESTAMP", "_SOURCE_MONOTONIC_TIMESTAMP", "PRIORITY")  # the last is the sender's own text
+    stamp, since, level = (whole_of_digits(entry.get(key)) for key in numbers)
     record = Record(
         str(message),
-        int(stamp) / 1e6 if isinstance(stamp, str) and stamp.isdecimal() else None,
-        int(since) / 1e6 if isinstance(since, str) and since.isdecimal() else None,
-        level=int(entry["PRIORITY"]) & 7 if str(entry.get("PRIORITY", "")).isdecimal() else 6,
+        None if stamp is None else stamp / 1e6,
+        None if since is None else since / 1e6,
+        level=6 if level is None else level & 7,
         kernel=(transport or "kernel") == "kernel",
     )
     return record, str(entry.get("__CURSOR", "")), str(entry.get("_BOOT_ID", ""))

@@ -121,7 +121,7 @@ def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> C
 
         try:
             problem = to_store([parse(report)], suite_name(suite), settings.store)
-        except (ValueError, RecursionError) as error:
+        except ValueError as error:
             problem = f"the suite's report cannot be read: {error}: it is not in the store"
         if problem:
             say(printable(problem))

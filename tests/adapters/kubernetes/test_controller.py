@@ -16,11 +16,14 @@ from nhc.core.timestamps import utc
 from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds
 from nhc.marks.policy.decide import Policy
 from nhc.marks.ports.adapter import Effect, Mark, Operation
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
+from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
+from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
@@ -96,6 +99,27 @@ def test_a_sick_node_is_marked_and_a_well_one_put_back(kube: Kube) -> None:
         heal(kube, sick)
         until(lambda: not cordoned(kube, sick))
         assert marked(kube) == set()
+
+
+def test_a_node_that_cannot_be_judged_is_left_as_it_is_and_the_others_are_judged() -> None:
+    bad = {"type": "NhcHealthy", "status": "False", "reason": "Xid79", "message": "check_gpu_lost: gpu3: gone"}
+    sick = {"metadata": {"name": "sick"}, "spec": {}, "status": {"conditions": [bad]}}
+    odd = {"metadata": {"name": "odd"}, "spec": {"taints": [5]}, "status": {"conditions": "none"}}
+    said: list[str] = []
+    adapter = Kubernetes(Client(Access("http://127.0.0.1:1")))
+    objects = {"odd": odd, "sick": sick}
+    ledger = ClusterLedger(adapter.client, "nhc", "ledger", OPEN)
+    fleet = Fleet(make(namespace="nhc"), adapter, ledger, objects, lambda: 5.0, log=said.append)
+    for name in objects:
+        fleet.changed(name)
+    assert fleet.look(5.0) == ["sick"]
+    assert fleet.sick() == ["sick"]
+    assert "odd" not in fleet.judged
+    assert len(said) == 1
+    assert "odd" in said[0]
+    objects["odd"] = {**sick, "metadata": {"name": "odd"}}
+    assert fleet.look(5.0 + fleet.again) == ["odd"]
+    assert fleet.sick() == ["odd", "sick"]
 
 
 def test_a_node_that_an_operator_took_out_is_left_to_the_operator(kube: Kube) -> None:

@@ -12,7 +12,8 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.core.timestamps import utc
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced, node_path
+from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, read_answer
 from nhc_adapters.kubernetes.controller.podlogs import Ending, Met, PodLogs, Reader, blame, endings
@@ -48,6 +49,24 @@ def test_only_containers_that_had_an_accelerator_and_failed_are_looked_at() -> N
     assert list(endings(pod(state={"running": {}}))) == []
     again = pod(restartCount=3, state={"running": {}}, lastState={"terminated": {"exitCode": 139}})
     assert [(one.restarts, one.previous) for one in endings(again)] == [(2, True)]
+
+
+def test_a_pod_that_cannot_be_read_hides_no_other() -> None:
+    odd: list[Any] = [{**pod("odd"), "spec": {"nodeName": "n1", "containers": [5]}}, pod("odd-2", restartCount="many")]
+
+    def answer(request: Request) -> Reply:
+        if request.path.partition("?")[0].endswith("/log"):
+            return Reply(200, ERROR.encode())
+        return Reply(200, json.dumps({"items": [*odd, pod()], "metadata": {}}).encode())
+
+    said: list[str] = []
+    with serving(answering(answer)) as server:
+        client = Client(Access(f"http://127.0.0.1:{server.server_port}"), retry_for=0.1)
+        blamed = Reader(client, PodLogs(namespaces=("ns",)), said.append).look()
+    assert list(blamed) == ["n1"]
+    assert len(said) == 1
+    assert "odd" in said[0]
+    assert "odd-2" in said[0]
 
 
 def met(node: str, owner: str, uid: str, when: float = 0.0) -> Met:

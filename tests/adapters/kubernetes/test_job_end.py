@@ -90,6 +90,19 @@ def test_a_log_that_a_dead_kubelet_keeps_is_asked_for_once(api):
     assert "no route to host" in record.missing[0]
 
 
+@pytest.mark.parametrize("rank", ["9" * 5000, "\u00b2", "-1"], ids=["long", "superscript", "negative"])
+def test_a_rank_that_is_no_number_costs_no_log(api, rank):
+    server, client = api
+    server.pods = [pod("llama-0", "n1", index=rank)]
+    server.pods[0]["spec"]["containers"][0].update(
+        env=[{"name": "RANK", "value": rank}], resources={"limits": {"nvidia.com/gpu": rank}}
+    )
+    server.logs = {"llama-0": TRACEBACK}
+    record = read_end(client, "PyTorchJob/team/llama", "default")
+    assert [(log.rank, log.text) for log in record.logs] == [(-1, TRACEBACK)]
+    assert record.gpus == 0
+
+
 def verdict(record):
     logs = JobLogs(record.nodes)
     for log in record.logs:

@@ -119,6 +119,13 @@ def test_bytes_that_are_no_text_are_read():
     assert record.text == "hi\ufffd"
 
 
+@pytest.mark.parametrize("priority", ["9" * 5000, "\u00b2", ["3", "4"]], ids=["long", "superscript", "two"])
+def test_a_priority_that_is_no_number_costs_no_entry(priority):
+    record, _cursor, _boot = parse_journal(json.dumps({"MESSAGE": "gone", "PRIORITY": priority}))
+    assert (record.text, record.level) == ("gone", 6)
+    assert parse_journal("[" * 100_000) is None
+
+
 def test_a_name_that_journald_took_off_a_line_of_dev_kmsg_is_put_back():
     entry = {"MESSAGE": "Xid (PCI:0000:3b:00): 79", "_TRANSPORT": "kernel", "SYSLOG_IDENTIFIER": "NVRM"}
     assert parse_journal(json.dumps(entry))[0].text == "NVRM: Xid (PCI:0000:3b:00): 79"

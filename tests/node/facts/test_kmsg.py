@@ -130,6 +130,11 @@ def test_a_stamp_without_a_year_is_of_the_year_before_where_it_must_be():
     assert bsd_time("Xyz 99 99:99:99", NOW) is None
 
 
+def test_more_digits_than_python_reads_are_no_record():
+    for head in ("{0},1,2,-", "6,{0},2,-", "6,1,{0},-"):
+        assert parse_record(f"{head.format('9' * 5000)};x") is None
+
+
 @given(st.text())
 def test_no_line_upsets_the_parser(line):
     parse_line(line, NOW)

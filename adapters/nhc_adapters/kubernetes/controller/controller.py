@@ -13,7 +13,8 @@ from collections import Counter
 from typing import Callable, Dict, List, Optional, Tuple
 
 from nhc.core.system.service_log import problem
-from nhc.marks.ports.adapter import AdapterError, Effect, Operation
+from nhc.marks.ports.adapter import Effect, Operation
+from nhc.store.rounds.one_item import failure
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -230,17 +231,17 @@ class Controller:
                     self.ledger.load()
                     loaded = True
                 self._after(self.fleet.round())
+                self._start_drains()
+                self.detections.clear_after_restart(self.fleet.sick())
                 self.outages.works("this round")
-            except AdapterError as error:
+            except Exception as error:  # whatever it is: a thread that has ended would mark no node any more
                 # Nothing was done that is not written down; what changed is looked at again.
                 loaded = False
-                self.outages.failed("this round", error)
+                self.outages.failed("this round", failure(error))
                 for name in list(self.fleet.judged):
                     self.fleet.changed(name)
                 self.stop.wait(1.0)
                 continue
-            self._start_drains()
-            self.detections.clear_after_restart(self.fleet.sick())
             self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
 
     def _strange_types(self) -> StrangeTypes:
@@ -312,4 +313,8 @@ class Controller:
     def _read_logs(self, read: Callable[[threading.Event], None]) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
             continue  # what is found of a node that is not known yet would be lost
-        read(self.stop)
+        while not self.stop.is_set():
+            try:
+                read(self.stop)
+            except Exception as error:  # what somebody else wrote must not end the reading of all that come after
+                self.log(problem(f"logs cannot be read: {failure(error)}"))

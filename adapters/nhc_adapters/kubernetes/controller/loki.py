@@ -13,10 +13,12 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Tuple
 from urllib.parse import urlencode
 
+from nhc.core.json_values import list_of
 from nhc.core.model import printable
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpClient, HttpError
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
 
 PAGE = 1000
@@ -87,9 +89,9 @@ def read_answer(answer: Any, node_label: str) -> Page:
             labels = labels or tuple(sorted(stream))
         for value in values:
             entries += 1
-            try:
-                when, text = int(value[0]), value[1]
-            except (KeyError, TypeError, ValueError, IndexError):
+            pair = list_of(value)
+            when, text = (whole_of_digits(pair[0]), pair[1]) if len(pair) > 1 else (None, "")
+            if when is None:
                 aside.append(0)
                 continue
             last = max(last, when)

@@ -14,8 +14,10 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Seque
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import AdapterError
+from nhc.store.rounds.one_item import one_item
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.api.objects import get
 from nhc_adapters.kubernetes.controller.acknowledged import covers
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, TRUE, Condition
@@ -179,13 +181,14 @@ class Reader:
         patterns = [re.compile(pattern) for pattern in self.rules.patterns]
         fresh: List[Met] = []
         for namespace in self.rules.namespaces:
+            problems: List[str] = []
             try:
                 for pod in self.client.items(namespaced(namespace, "pods")):
-                    fresh += self._read(pod, patterns)
+                    with one_item(str(get(pod, "metadata", "name")), problems):
+                        fresh += self._read(pod, patterns)
             except AdapterError as error:
-                self._report(namespace, str(error))
-            else:
-                self._report(namespace, "")
+                problems.append(str(error))
+            self._report(namespace, "; ".join(problems[:3]))
         # Errors of the same job arrive over some time: the last few looks are weighed together.
         nodes = {met.ending.node for met in fresh}
         self._met = (self._met + fresh)[-1000:]

@@ -13,7 +13,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from nhc.core.model import Verdict
 from nhc.marks.policy.decide import Decision, history_needed, reconcile, without_effect
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.store.rounds.one_item import failure
 from nhc_adapters.kubernetes.api.client import Client
+from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
@@ -75,6 +77,8 @@ class Fleet:
     _announced: Set[Tuple[str, Operation, str]] = field(default_factory=set)
     _short: Dict[str, float] = field(default_factory=dict)
     _updates: NodeUpdates = field(init=False)
+    _unjudged: Outages = field(init=False)
+    """The nodes that cannot be judged, and why."""
     _conditions: ConditionsSeen = field(default_factory=ConditionsSeen)
     heard: Dict[str, HeardNode] = field(default_factory=dict)
     """The nodes' conditions by our clock, as they were judged."""
@@ -82,6 +86,7 @@ class Fleet:
     _bounds_due: float = float("-inf")
 
     def __post_init__(self) -> None:
+        self._unjudged = Outages(self.log)
         self._updates = NodeUpdates(
             self.settings, self.adapter, self.allowed_now, self.retry, self.log, self.followed_for
         )
@@ -121,15 +126,27 @@ class Fleet:
         return sum(1 for judgement in list(self.judged.values()) if judgement.report.verdict is Verdict.UNKNOWN)
 
     def look(self, now: float) -> List[str]:
-        """Judge the nodes that changed or are due; returns their names."""
+        """Judge the nodes that changed or are due; returns the names of those that were judged."""
         with self._lock:
             names, self._dirty = self._dirty, set()
         if now >= self._soonest:
             names |= {name for name, when in self._again.items() if when <= now}
             self._soonest = min((when for name, when in self._again.items() if name not in names), default=float("inf"))
-        for name in names:
+        return sorted(name for name in names if self._could_look_at(name, now))
+
+    def _could_look_at(self, name: str, now: float) -> bool:
+        """Judge a node; one that cannot be judged, whatever the reason, is left as it is, and the others are judged."""
+        try:
             self._look_at(name, now)
-        return sorted(names)
+        except Exception as error:
+            self.judged.pop(name, None)
+            self._sick.discard(name)
+            self._ours.discard(name)
+            self.retry(name, now + self.again)
+            self._unjudged.failed(f"judging {name}", f"{name}: {failure(error)}")
+            return False
+        self._unjudged.works(f"judging {name}")
+        return True
 
     def _look_at(self, name: str, now: float) -> None:
         node = self.objects.get(name)

@@ -255,7 +255,7 @@ def _ruled(site: Installation, agent: Mapping[str, object]) -> Dict[str, str]:
             try:
                 conditions = get(parse_json(files.get(name, "{}")) or {}, "conditions") or ()
                 types.update({str(entry["type"]): name for entry in conditions})
-            except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            except (ValueError, KeyError, TypeError, AttributeError):
                 continue  # the agent says what is wrong with it
     return types
 

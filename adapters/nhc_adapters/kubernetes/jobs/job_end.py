@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
 from nhc.marks.ports.jobs import JobLoss, JobName
@@ -128,16 +129,16 @@ def _gpus(pods: Sequence[Mapping[str, Any]]) -> int:
 
 
 def _count(limits: Mapping[str, Any]) -> int:
-    counts = (str(count) for name, count in limits.items() if ACCELERATORS.fullmatch(name))
-    return sum(int(count) for count in counts if count.isdigit())
+    return sum(whole_of_digits(count) or 0 for name, count in limits.items() if ACCELERATORS.fullmatch(name))
 
 
 def _rank(pod: Mapping[str, Any]) -> int:
     """The rank of a pod with one process, -1 where nothing says it."""
     for container in get(pod, "spec", "containers") or ():
         for row in container.get("env") or ():
-            if row.get("name") == "RANK" and str(row.get("value") or "").isdigit():
-                return int(row["value"])
+            rank = whole_of_digits(row.get("value")) if row.get("name") == "RANK" else None
+            if rank is not None:
+                return rank
     labels = get(pod, "metadata", "labels") or {}
-    index = next((str(labels[name]) for name in RANKS if name in labels), "")
-    return int(index) if index.isdigit() else -1
+    index = whole_of_digits(next((labels[name] for name in RANKS if name in labels), ""))
+    return -1 if index is None else index
