@@ -15,6 +15,7 @@ from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Option
 from nhc.console import screens
 from nhc.console.snapshot import Snapshot, changed_nodes, changes, layout_change
 from nhc.console.sources import FleetSource, SourceError
+from nhc.core.system.service_log import failure
 from nhc.store.errors import StoreError
 
 T = TypeVar("T")
@@ -88,7 +89,7 @@ class Hub:
         except (SourceError, StoreError) as error:
             self._fail(str(error))
         except Exception as error:  # one that nobody foresaw must not leave an old map that looks like a new one
-            self._fail(f"internal error: {type(error).__name__}: {error}")
+            self._fail(failure(error))
 
     def _take(self, new: Snapshot) -> None:
         old, self.snapshot, self.read_at = self.snapshot, new, self.clock()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Callable, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.limits import Mode
+from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import faults
 from nhc.jobs.acting import JobActuators
@@ -17,7 +18,7 @@ from nhc.jobs.settings import RestartSettings
 from nhc.marks.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds, jobs
 from nhc.store.jobs import JobRestart, WatchedJob
-from nhc.store.rounds.one_item import failure, one_item
+from nhc.store.rounds.one_item import one_item
 
 RECENT = 900.0
 """Seconds for which a job that had failed when it was first seen is still taken up."""

@@ -10,6 +10,7 @@ import pwd
 from typing import Dict, List, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import owner_mail
 from nhc.jobs.acting import JobActuators
@@ -25,7 +26,6 @@ from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
 from nhc.marks.ports.jobs import JobController, JobName, JobView, LossCause, Phase
 from nhc.store import jobs
 from nhc.store.jobs import JobEnd, WatchedJob
-from nhc.store.rounds.one_item import failure
 
 KEPT = 4096
 """Runs whose answer this process keeps, so that their logs are read once."""

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Callable, Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
 from nhc.core.model import Action, DeviceId, printable
+from nhc.core.system.service_log import failure
 from nhc.marks.ports.adapter import (
     Applied,
     DeviceState,
@@ -30,7 +31,6 @@ from nhc.remedy.cases import EpisodeCase, seen_before
 from nhc.remedy.ladder import first_rung
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.store.attempts import AttemptStatus
-from nhc.store.rounds.one_item import failure
 
 T = TypeVar("T")
 R = TypeVar("R")

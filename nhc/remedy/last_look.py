@@ -11,6 +11,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Tuple
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import DeviceId
+from nhc.core.system.service_log import failure
 from nhc.marks.policy.bounds import Bounds, never_now
 from nhc.marks.ports.adapter import OWNER, NodeState
 from nhc.marks.ports.marks import left_alone
@@ -19,7 +20,6 @@ from nhc.remedy.actuators import Actuators
 from nhc.store import episodes
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode
-from nhc.store.rounds.one_item import failure
 
 HeldNow = Callable[[Connection, Sequence[Tuple[str, int]], float], List[str]]
 """Why nothing may be sent to each of some nodes at this moment: a hold, other than the one of the number that is asked

@@ -13,6 +13,7 @@ from sqlalchemy.engine import Connection
 from nhc.core.limits import Mode
 from nhc.core.matching.node_names import Names
 from nhc.core.model import Verdict
+from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.policy.bounds import MARK
 from nhc.marks.policy.breaker import NAME, blind
@@ -39,7 +40,7 @@ from nhc.store import attempts, episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.store.episodes import Episode
 from nhc.store.intake import NEITHER
-from nhc.store.rounds.one_item import failure, one_item
+from nhc.store.rounds.one_item import one_item
 
 GROUPS_EVERY = 600.0
 """Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Callable, Dict, List, NamedTuple, Sequence, Tuple
 
+from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import FAR, SteadyTime
 from nhc.marks.policy.bounds import MARK, BegunAction
 from nhc.marks.policy.breaker import NAME
@@ -22,7 +23,6 @@ from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store import holds
 from nhc.store.clocks import KeptClock
-from nhc.store.rounds.one_item import failure
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""

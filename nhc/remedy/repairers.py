@@ -6,6 +6,7 @@ from fnmatch import fnmatchcase
 from typing import Collection, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.system.service_log import failure
 from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.repair import (
     AskLater,
@@ -26,7 +27,7 @@ from nhc.marks.ports.repair import (
 from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
 from nhc.store.nodes import StoredNode
-from nhc.store.rounds.one_item import failure, one_item
+from nhc.store.rounds.one_item import one_item
 
 ASK_AGAIN = 30.0
 """Seconds after which a repairer is asked again that could not be asked and does not say when it can."""

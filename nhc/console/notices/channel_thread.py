@@ -10,9 +10,9 @@ from nhc.console.notices import notice
 from nhc.console.notices.sender import DEADLINE, SendLater, SendRefused
 from nhc.console.notices.settings import NoticeChannel
 from nhc.core.system.exchange import Exchange
+from nhc.core.system.service_log import failure
 from nhc.store import outbox
 from nhc.store.database import Fence, Store
-from nhc.store.rounds.one_item import failure
 
 DELAYS = (5.0, 30.0, 120.0, 600.0, 1800.0, 3600.0)
 """Seconds until the next try; the last goes on until `give-up`."""

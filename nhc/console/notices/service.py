@@ -16,11 +16,11 @@ from nhc.console.notices.channel_thread import ChannelRound, ChannelThread
 from nhc.console.notices.incidents import StandingFault
 from nhc.console.notices.notice import OPEN, REFRESH, RESOLVED
 from nhc.console.notices.settings import NoticeChannel, NoticesSettings
+from nhc.core.system.service_log import failure
 from nhc.store import nodes, outbox, problems
 from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.problem_groups import RANK
-from nhc.store.rounds.one_item import failure
 
 MOST = 1000
 """Messages that wait for one channel, beyond which only what opens and resolves is added."""

@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 
+from nhc.core.exit_status import ExpectedError
 from nhc.core.model import printable
 from nhc.core.timestamps import utc, utc_milliseconds
 
@@ -65,6 +67,18 @@ class ServiceLog:
     def error(self, text: str) -> None:
         """A line on what the service cannot do its work for."""
         self(leveled(text, logging.ERROR))
+
+
+def failure(error: Exception) -> str:
+    """What an exception says, in one line; of one that nobody promised its type and its place as well."""
+    text = printable(str(error), 300)
+    if isinstance(error, (ExpectedError, OSError)):
+        return text
+    trace, place = error.__traceback__, ""
+    while trace is not None:
+        place = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
+        trace = trace.tb_next
+    return f"internal error: {type(error).__name__}: {text}{place}"
 
 
 class Lines(logging.Handler):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.system.service_log import failure
 from nhc.marks import plugins
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, SpareSource
@@ -18,7 +19,7 @@ from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode
 from nhc.store.errors import Conflict, StoreError
-from nhc.store.rounds.one_item import failure, one_item
+from nhc.store.rounds.one_item import one_item
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, LOST, SpareInUse
 
 # A node is added for one that is out, watched until it runs, and kept or deleted when that one is back.

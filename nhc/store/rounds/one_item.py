@@ -3,24 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from typing import Iterator, List
 
-from nhc.core.model import printable
-from nhc.marks.ports.adapter import AdapterError
+from nhc.core.system.service_log import failure
 from nhc.store.errors import Conflict, StoreError
-
-
-def failure(error: Exception) -> str:
-    """What an exception says, in one line; of one that nobody promised its type and its place as well."""
-    text = printable(str(error), 300)
-    if isinstance(error, (AdapterError, StoreError, OSError)):
-        return text
-    trace, place = error.__traceback__, ""
-    while trace is not None:
-        place = f" ({os.path.basename(trace.tb_frame.f_code.co_filename)}:{trace.tb_lineno})"
-        trace = trace.tb_next
-    return f"internal error: {type(error).__name__}: {text}{place}"
 
 
 @contextlib.contextmanager

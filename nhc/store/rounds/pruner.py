@@ -14,11 +14,10 @@ from typing import Callable, List, Optional, Sequence
 import sqlalchemy as sa
 
 from nhc.core.prometheus_family import Family, counter, gauge
-from nhc.core.system.service_log import problem
+from nhc.core.system.service_log import failure, problem
 from nhc.store.database import Store
 from nhc.store.retention import PruneSettings, prune
 from nhc.store.rounds.leader import Leader
-from nhc.store.rounds.one_item import failure
 from nhc.store.schema import leader
 
 LOCK = "prune"

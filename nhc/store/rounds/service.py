@@ -15,13 +15,12 @@ from nhc.core.model import printable
 from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.core.system import output_file
 from nhc.core.system.metrics_server import Pages, serve
-from nhc.core.system.service_log import ServiceLog, leveled, problem
+from nhc.core.system.service_log import ServiceLog, failure, leveled, problem
 from nhc.core.system.stop_signals import StopSignals
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
 from nhc.store.rounds.leader import Leader
-from nhc.store.rounds.one_item import failure
 
 
 class RoundEnd(NamedTuple):

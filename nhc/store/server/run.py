@@ -9,14 +9,13 @@ import signal
 import ssl
 from typing import Optional
 
-from nhc.core.system.service_log import problem
+from nhc.core.system.service_log import failure, problem
 from nhc.core.system.stop_signals import StopSignals
 from nhc.core.system.web_listener import OpenConnections, WebBounds, listening
 from nhc.core.system.web_server import BoundedServer
 from nhc.store.database import Store
 from nhc.store.intake import IntakeSettings
 from nhc.store.retention import PruneSettings
-from nhc.store.rounds.one_item import failure
 from nhc.store.rounds.pruner import Pruner
 from nhc.store.server.access import KnownTokens
 from nhc.store.server.app import Intake

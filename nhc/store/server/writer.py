@@ -9,12 +9,11 @@ from typing import List, NamedTuple, Optional, Sequence
 
 import sqlalchemy as sa
 
-from nhc.core.system.service_log import problem
+from nhc.core.system.service_log import failure, problem
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, IntakeSettings
 from nhc.store.reports import Received, receive
-from nhc.store.rounds.one_item import failure
 from nhc.store.server.counters import ServerCounters
 
 BATCH = 500

@@ -12,9 +12,8 @@ import time
 from collections import Counter
 from typing import Callable, Dict, List, Optional, Tuple
 
-from nhc.core.system.service_log import problem
+from nhc.core.system.service_log import failure, problem
 from nhc.marks.ports.adapter import Effect, Operation
-from nhc.store.rounds.one_item import failure
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -181,10 +180,7 @@ class Controller:
                 work()
             except Exception as error:
                 if not self.stop.is_set():
-                    import traceback
-
-                    where = traceback.extract_tb(error.__traceback__)[-1]
-                    self.log(problem(f"internal error in {name}: {error!r} ({where.filename}:{where.lineno})"))
+                    self.log(problem(f"{name}: {failure(error)}"))
 
         thread = threading.Thread(target=run, name=name, daemon=True)
         self._threads.append(thread)

@@ -12,9 +12,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.system.service_log import failure
 from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import AdapterError
-from nhc.store.rounds.one_item import one_item
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.objects import get
@@ -184,8 +184,10 @@ class Reader:
             problems: List[str] = []
             try:
                 for pod in self.client.items(namespaced(namespace, "pods")):
-                    with one_item(str(get(pod, "metadata", "name")), problems):
+                    try:
                         fresh += self._read(pod, patterns)
+                    except Exception as error:  # one that nobody foresaw must not hide the others
+                        problems.append(f"{get(pod, 'metadata', 'name')}: {failure(error)}")
             except AdapterError as error:
                 problems.append(str(error))
             self._report(namespace, "; ".join(problems[:3]))

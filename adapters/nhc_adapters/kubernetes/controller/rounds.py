@@ -11,9 +11,9 @@ from dataclasses import dataclass, field
 from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import Verdict
+from nhc.core.system.service_log import failure
 from nhc.marks.policy.decide import Decision, history_needed, reconcile, without_effect
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
-from nhc.store.rounds.one_item import failure
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
