@@ -1,7 +1,7 @@
 """The pictures of docs/console.md, taken of the demonstration: `make pictures`. Needs chromium and chromium-driver.
 
 python bench/pictures.py docs/pictures        # those of the documents
-python bench/pictures.py /tmp/screens --each  # each screen at 1440, 1024 and 390 pixels, and dark: to be looked at
+python bench/pictures.py /tmp/screens --each  # each screen at 1440, 1024 and 390 pixels, light and dark: to be looked at
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def main(target: str, each: str = "", listen: str = "127.0.0.1:9811") -> int:
 
 
 def _each(browser: Any, demo: Demo, listen: str, target: str) -> int:
-    """Every screen, whole, at every width; at the widest in the dark as well, as who may do everything."""
+    """Every screen, whole, at every width, in the light and in the dark, as who may do everything."""
     from tests.support import browser as browsers
 
     browser.get(f"http://{listen}/view/login")
@@ -74,7 +74,7 @@ def _each(browser: Any, demo: Demo, listen: str, target: str) -> int:
     first = [*value["approvals"], *value["left"]][0]
     threading.Thread(target=_live, args=(demo,), daemon=True).start()
     for width, height in WIDTHS.items():
-        for scheme in ("light", "dark") if width == max(WIDTHS) else ("light",):
+        for scheme in ("light", "dark"):
             browsers.scheme(browser, scheme)
             for place, screen in enumerate(EACH):
                 path = screen.format(node=first["node"], episode=first["id"], **cause)

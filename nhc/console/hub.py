@@ -7,7 +7,6 @@ what it missed, else one `resync`, after which it asks for the whole map once.
 from __future__ import annotations
 
 import asyncio
-import contextlib
 import json
 from collections import deque
 from typing import Any, Callable, Deque, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple, TypeVar
@@ -68,8 +67,10 @@ class Hub:
         while True:
             await asyncio.sleep(self.every)
             if not self._viewers:
-                with contextlib.suppress(asyncio.TimeoutError):
-                    await asyncio.wait_for(looked.wait(), self.every * (RESTING - 1))
+                # No wait_for: before Python 3.12 it loses a cancellation that comes right after a look, and this goes on.
+                rested = asyncio.get_running_loop().call_later(self.every * (RESTING - 1), looked.set)
+                await looked.wait()
+                rested.cancel()
             looked.clear()
             await self.refresh()
 

@@ -224,6 +224,25 @@ def test_a_fleet_that_nobody_looks_at_is_read_less_often(monkeypatch):
     assert asyncio.run(asyncio.wait_for(go(), 60)) == 0
 
 
+@pytest.mark.parametrize("turns", range(5))
+def test_reading_ends_when_it_is_cancelled_right_after_a_look(monkeypatch, turns):
+    """`asyncio.wait_for` of Python before 3.12 returns then, and the cancellation is lost: the console never ended."""
+    monkeypatch.setattr("nhc.console.hub.RESTING", 1e9)
+
+    async def go():
+        hub = Hub(Given(), 1e-4, lambda: NOW)
+        task = asyncio.ensure_future(hub.run())
+        await asyncio.sleep(0.1)  # it waits for a look
+        hub.look()
+        for _turn in range(turns):
+            await asyncio.sleep(0)
+        task.cancel()
+        await asyncio.wait([task], timeout=10)
+        return task.cancelled()
+
+    assert asyncio.run(go())
+
+
 def test_the_letter_of_a_node_whose_report_is_ahead_of_the_clock_is_that_of_a_stale_one():
     for at, letter in ((NOW - 10, "o"), (NOW + 30, "o"), (NOW - 1000, "s"), (NOW + 86400, "s")):
         assert letter_of(NodeRow("n1", "OK", at, None, "", {}, "agent"), NOW, 600.0) == letter

@@ -7,7 +7,7 @@ import { stacked, steps, stripCell } from "/static/time.js";
 
 export const now = () => page.fleet?.at ?? Date.now() / 1000;
 export const left = (count) => (count ? el("p", {}, `${count.toLocaleString("en")} more are not shown.`) : null);
-export const setLink = (names) => (names && names.length < 2000 ? link(`/view/nodes?set=${encodeURIComponent(names)}`, names) : names);
+export const setLink = (names) => (names && names.length < 2000 ? link(`/view/nodes?set=${encodeURIComponent(names)}`, names.split(/(?<=,)/).flatMap((part) => [part, el("wbr")])) : names);
 export const groupAt = (fact, group) => link(`/view/nodes?${new URLSearchParams({ by: fact, group })}`, group || "(not known)");
 export const groupLink = (fact, group) => cell(group, groupAt(fact, group));
 export const explained = (row) => link(`/view/explain/${encodeURIComponent(row.reason || row.check)}?check=${encodeURIComponent(row.check)}`, "Explain");

@@ -127,7 +127,7 @@ export async function offenders() {
 
 export async function audit(_rest, query) {
   const value = await ask(`/api/audit?node=${encodeURIComponent(query.get("node") ?? "")}`);
-  return { content: [el("h1", {}, "Audit"), table("The newest rows", ["Number", "When", "Who", "What", "Node", "Detail", "Hash"], value.entries.map((one) => [one.seq, stamp(one.at), one.actor, one.what, one.node ? nodeLink(one.node) : "", said(JSON.stringify(one.detail)), one.hash.slice(0, 12)]), "It is empty."),
+  return { content: [el("h1", {}, "Audit"), table("The newest rows", ["Number", "When", "Who", "What", "Node", "Detail", "Hash"], value.entries.map((one) => [one.seq, stamp(one.at), one.actor, one.what, one.node ? nodeLink(one.node) : "", said(told(one.detail)), one.hash.slice(0, 12)]), "It is empty."),
     el("p", {}, "The whole chain is checked by ", el("code", {}, "nhc store verify"), ".")] };
 }
 

@@ -285,6 +285,7 @@ async function timeline([name], query) {
     const width = Math.max(0.004, end - start); // what was short is seen, at the end of the band as well
     made.style.setProperty("left", `${Math.min(start, 1 - width) * 100}%`);
     made.style.setProperty("width", `${width * 100}%`);
+    if (width < 0.08) made.classList.add("short"); // its word would be cut
     return made;
   };
   const letter = { CRIT: "c", UNKNOWN: "u", WARN: "w" };
