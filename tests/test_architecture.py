@@ -348,7 +348,10 @@ def test_every_mark_goes_through_the_one_door(ours):
     """No hook, command, loop or train has rules of its own on whose a node is, and how many may be out."""
     assert failing(lambda name: own_rules_of_marks(ours, name)) == {}
     asked = {name for name, others in ours.imports.items() if any(below(o, "nhc.marks.policy.door") for o in others)}
-    assert {"nhc.hooks.marking", "nhc.marks.policy.decide", "nhc.remedy.steps", "nhc.remedy.trains.steps"} <= asked
+    assert {
+        "nhc.hooks.marking", "nhc.marks.policy.decide", "nhc.remedy.steps", "nhc.remedy.after_repair",
+        "nhc.remedy.trains.steps",
+    } <= asked  # fmt: skip
 
 
 def test_only_the_doors_open_files_and_start_processes(ours):

@@ -6,7 +6,6 @@ from typing import AbstractSet, Callable, Dict, List, Mapping, Optional, Sequenc
 
 from nhc.core.model import DeviceId
 from nhc.marks.ports.adapter import Applied, Effect
-from nhc.marks.ports.marks import clears_later
 from nhc.marks.ports.repair import Answer, Progress, Rung, Sent, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.after_repair import bare, borrowed, unmarked, weakened
@@ -49,14 +48,14 @@ class Performer:
     def act(
         self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView], waits: AbstractSet[int]
     ) -> List[Written]:  # fmt: skip
-        """Act, and return what was stored afterwards. `waits` are episodes that must not move: a mark that is
-        stored but not yet set stays unset if the breaker has opened since.
+        """Act, and return what was stored afterwards. `waits` are episodes that must not move: a mark that is stored
+        and not yet set (or cleared) stays as it is if something holds it since.
         """
         written = self.mark(cases, views, waits)
         free = self._free(cases, views)
         anew = self._mark_again([case for case in free if _to_mark_again(case, views[case.episode.id])], views)
         cases, free = _as_written(cases, anew), _as_written(free, anew)
-        written += self._clear([case for case in free if case.state is EpisodeState.RETURNING], views)
+        written += self._clear([case for case in free if _to_clear(case, views[case.episode.id], waits)], views)
         self._evict([case for case in free if case.state is EpisodeState.DRAINING], views)
         written += self._send([case for case in cases if case.state is EpisodeState.ACTING and self.is_fresh(case)])
         moved = self._move_work([case for case in cases if _fenced(case, views[case.episode.id])])
@@ -117,7 +116,6 @@ class Performer:
 
     def _clear(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
         now = self.clock()
-        cases = [case for case in cases if case.detail.successor or not clears_later(views[case.episode.id].node)]
         cases = self._as_leader(cases)
         standing = [case for case in cases if views[case.episode.id].node is not None or case.detail.successor]
         applied = self.actuators.clear(standing)
@@ -283,6 +281,11 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
     if applied.effect is Effect.REFUSED:
         return Move(EpisodeEvent.MARK_LOST, detail, applied.message)
     return _again(case.detail, f"clear: {applied.message}", now)
+
+
+def _to_clear(case: EpisodeCase, view: EpisodeView, waits: AbstractSet[int]) -> bool:
+    """Whether a pass has seen that the node is about to be put back, and the door has let that through."""
+    return case.state is view.state is EpisodeState.RETURNING and case.episode.id not in waits
 
 
 def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from typing import FrozenSet
+from typing import FrozenSet, Sequence
 
 from nhc.core.model import Verdict
 from nhc.core.timestamps import AHEAD
-from nhc.marks.ports.marks import clears_later
+from nhc.marks.policy.bounds import Held
+from nhc.marks.policy.door import MarkRequest, Ruling, report_doubts, rule
+from nhc.marks.ports.adapter import REMEDY_OWNER, Effect
 from nhc.marks.ports.repair import Rung, Stage
 from nhc.remedy import verify
 from nhc.remedy.last_look import lent, taken
@@ -238,7 +240,20 @@ def returning(view: EpisodeView, scene: Scene) -> Move:
         return _booted_again(view, scene, "its scheduler reboots it" if rebooting else BOOTED)
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be cleared: {view.detail.waiting}")
-    later = clears_later(view.node)
-    if later and not view.detail.successor:
-        return stay(view, scene, "node", f"left alone: {later}")
-    return Move(None, view.detail)
+    ruling = may_return(view, scene)
+    if ruling.effect is Effect.REFUSED and not ruling.bound:
+        return go(view, EpisodeEvent.MARK_LOST, ruling.why)
+    return stay(view, scene, ruling.bound, ruling.why) if ruling.held is not None else Move(None, view.detail)
+
+
+def may_return(view: EpisodeView, scene: Scene) -> Ruling:
+    """What the door says of putting the node back, or the one that came in its place: its proof may be older by now
+    than a report may be. A node that a train leaves as it was needs no proof.
+    """
+    node = view.successor if view.detail.successor else view.node
+    doubts: Sequence[Held] = ()
+    if not view.detail.put_back and not view.taken_back:
+        at = view.health.at if view.health is not None else 0.0
+        doubts = report_doubts(at, "", None, scene.now, scene.settings.sources.max_age)  # its boot was asked already
+    ask = MarkRequest(node.name if node is not None else view.name, node, None, REMEDY_OWNER, doubts=doubts)
+    return rule(ask, scene.settings.bounds, scene.usage, scene.now)

@@ -338,7 +338,7 @@ class Observer:
                     collected = not by and states is not None and self._collected(case)
                     proved = self.proved(case, time)
             views[case.episode.id] = case.view()._replace(
-                detail=detail, node=state, nodes_known=known, health=judged,
+                detail=detail, node=state, successor=by_name.get(detail.successor), nodes_known=known, health=judged,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
                 consent=consents.get(case.episode.id, Consent()), collected=collected, proved=proved,
                 hold_stands=not detail.hold or detail.hold in numbers,

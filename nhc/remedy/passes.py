@@ -159,7 +159,7 @@ class Passes:
         try:
             move = self.decide(view, scene)
         except Exception as error:  # one episode that nobody foresaw must not hold up the others
-            return Move(None, case.detail, f"cannot be decided: {failure(error)}")
+            return Move(None, case.detail, f"cannot be decided: {failure(error)}", bound="undecided")
         if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
             scene.usage.count_out(view.name)
             scene.usage.begin(BegunAction(scene.now, view.name, MARK))

@@ -59,6 +59,7 @@ class EpisodeView(NamedTuple):
     """One episode and all that bears on its next step.
 
     `node` is None where the cluster does not know it; `nodes_known` is false while the cluster could not be asked.
+    `successor` is the node of `detail.successor`, which came in its place under another name.
     `health` is of the node, or of its successor once it has been replaced. `held` says why a person holds the node,
     `breaker` why the breaker is open. Asked for only where the state needs them: `sighting`, `unseen` (why it could not
     be seen), `claims` (who else acts, or that this cannot be seen), `progress`, `proved` (what the deep suite says:
@@ -78,6 +79,7 @@ class EpisodeView(NamedTuple):
     detail: Detail
     tries: Tuple[Try, ...] = ()
     node: Optional[NodeState] = None
+    successor: Optional[NodeState] = None
     nodes_known: bool = True
     health: Optional[Health] = None
     held: str = ""

@@ -1,5 +1,7 @@
 """What proves a node healthy: reports at the beginning and at the end of the time, of the boot that is put back."""
 
+import json
+
 import pytest
 
 from nhc.core.model import Verdict
@@ -197,3 +199,45 @@ def test_a_machine_that_boots_again_and_again_is_left_to_a_person(world):
         world.run(controller, 1)
     assert (last(world).state, world.nodes["n1"].available) == ("escalated", False)
     assert len(all_episodes(world)) == 1
+
+
+def returning(world, controller):
+    """Until its mark is about to be cleared, which its scheduler does not allow yet."""
+    repaired(world, controller)
+    world.nodes["n1"].rebooting_until = world.ticks + 3600.0
+    for _ in range(40):
+        world.run(controller, 1)
+        if last(world).state == "returning":
+            return world.nodes["n1"]
+    raise AssertionError(last(world))
+
+
+@pytest.mark.thorough
+def test_a_proof_that_has_grown_old_puts_no_node_back(world):
+    """Its scheduler lets nobody touch it for longer than a report counts, and its agent has died meanwhile."""
+    controller = world.controller(PROOF)
+    node = returning(world, controller)
+    node.silent = True
+    world.run(controller, 32)
+    node.rebooting_until = 0.0
+    world.run(controller, 3)
+    assert (last(world).state, node.available) == ("returning", False)
+    node.silent = False
+    world.run(controller, 3)
+    assert (last(world).state, node.available) == ("returned", True)
+
+
+@pytest.mark.thorough
+def test_a_return_asks_the_one_door(world):
+    """Whose the node is, and whether the policy lets anybody touch it, is asked as it is before a mark."""
+    controller = world.controller(PROOF)
+    node = returning(world, controller)
+    settings = controller.settings
+    controller.observer.settings = settings._replace(bounds=settings.bounds._replace(protected=("n1",)))
+    node.rebooting_until = 0.0
+    world.run(controller, 3)
+    assert (last(world).state, node.available) == ("returning", False)
+    assert json.loads(last(world).detail)["waiting"].startswith("protected: ")
+    world.operator_takes_out("n1")
+    world.run(controller, 3)
+    assert (last(world).state, node.available) == ("withdrawn", False)

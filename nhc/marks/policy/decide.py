@@ -129,7 +129,7 @@ def reconcile(
     doubts: Dict[str, List[Held]] = {}
     for node in sorted(reports):
         report, state, mark = reports[node], known.get(node), mark_of(reports[node])
-        doubts[node] = door.report_doubts(report, state, now, policy.max_age)
+        doubts[node] = door.report_doubts(report.started, report.boot_id, state, now, policy.max_age)
         if mark is not None:
             marks[node] = (mark, len(report.failures()))
         elif doubts[node]:

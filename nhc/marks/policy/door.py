@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import List, NamedTuple, Optional, Sequence
 
-from nhc.core.model import Report
+from nhc.core.timestamps import is_recent
 from nhc.marks.policy import bounds as bounding
 from nhc.marks.policy.bounds import Bounds, FullRadius, Held, Usage
 from nhc.marks.ports.adapter import OWNER, Effect, Mark, NodeState, Operation
@@ -97,17 +97,16 @@ def _first(held: Sequence[Held]) -> Optional[Held]:
     return next((each for each in held if each.why), None)
 
 
-def report_doubts(report: Report, state: Optional[NodeState], now: float, max_age: float) -> List[Held]:
-    """Why a report does not count for its node now: it is too old, from ahead of our clock, or of a boot that ended."""
-    age = now - report.started
+def report_doubts(at: float, boot: str, state: Optional[NodeState], now: float, max_age: float) -> List[Held]:
+    """Why a report, whose run began `at` in the boot `boot`, does not count for its node now: it is too old, from ahead
+    of our clock, or of a boot that ended.
+    """
+    age = now - at
     why = ""
-    if age < 0:
-        why = f"its report is from {-age:.0f} s in the future: check the node's clock"
-    elif age > max_age:
-        why = f"its report is {age:.0f} s old; at most {max_age:.0f} s count"
-    elif state is not None and (
-        (state.boot_id and report.boot_id and state.boot_id != report.boot_id) or state.booted > report.started + WAVERS
-    ):
+    if not is_recent(at, now, max_age):
+        old = f"{age:.0f} s old; at most {max_age:.0f} s count"
+        why = f"its report is {old if age > 0 else f'from {-age:.0f} s in the future: check the clock of the node'}"
+    elif state is not None and ((state.boot_id and boot and state.boot_id != boot) or state.booted > at + WAVERS):
         why = "it has booted since its report"
     return [Held("report", why)] if why else []
 

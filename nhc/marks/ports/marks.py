@@ -164,14 +164,6 @@ def left_alone(state: NodeState) -> str:
     return f"left alone: {state.hold}"
 
 
-def clears_later(state: Optional[NodeState]) -> str:
-    """What keeps our own mark from being cleared for a while, "" where nothing does.
-
-    A scheduler may still wait for a reboot, or have the node reserved, after the node has reported that it is well.
-    """
-    return state.hold if state is not None and state.mark is not None and state.mark.ours else ""
-
-
 def same_cause(standing: Mark, wanted: Mark) -> bool:
     """Whether a mark of ours that stands on a node tells of what the wanted one does: cause and repair are the same.
 
