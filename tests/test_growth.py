@@ -13,9 +13,9 @@ from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rul
 from nhc.deep.judge import judge
 from nhc.fleet.fold import Folder
 from nhc.marks.policy import ledger
-from nhc.marks.policy.bounds import Bounds, Usage, no_such_kind
+from nhc.marks.policy.bounds import BegunAction, Bounds, Usage, no_such_kind
 from nhc.marks.policy.bounds import sizes as bounds_sizes
-from nhc.marks.policy.decide import Past, Policy, reconcile
+from nhc.marks.policy.decide import Policy, reconcile
 from nhc.marks.policy.ledger import Ledger
 from nhc.marks.ports.adapter import Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.repair import Request, Rung
@@ -41,7 +41,7 @@ def deciding(count):
     reports = {node: Report(node, "boot", NOW, 0.1, (bad,)) for node in names(count)}
     mark = Mark("check_x: bad", Action.REBOOT, NOW - 7200, "nhc")
     states = [NodeState(node, "drain", False, False, mark) for node in names(count)]
-    history = [Past(NOW - 90_000, node, Operation.REBOOT) for node in names(count)]
+    history = [BegunAction(NOW - 90_000, node, "reboot") for node in names(count)]
     policy = Policy(repairs=frozenset({Operation.REBOOT})).with_ceiling(Limit())
     return lambda: reconcile(reports, states, policy, history, NOW)
 

@@ -134,7 +134,7 @@ COMMANDS: CommandTable = {
     "sync": ("Mark and clear nodes as reports say, once, through any adapter.", Verb({
         "adapter": ("nhc.marks.commands.sync:sync_command", "The nodes of an adapter, as reports say.",
                     "-r reports/ --adapter slurm"),
-        "slurm": ("nhc.marks.commands.slurm:sync_command", "Nodes of Slurm, as reports say, within ceilings.",
+        "slurm": ("nhc.marks.commands.sync:slurm_command", "Nodes of Slurm, as reports say, within ceilings.",
                   "-r reports/ --apply"),
         "kubernetes": ("nhc.marks.commands.kubernetes:sync_command", "Nodes of Kubernetes, as their conditions say.",
                        "--apply"),

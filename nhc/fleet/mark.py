@@ -48,8 +48,7 @@ def prepare(options: SweepOptions) -> MarkReports:
             print(f"nhc fleet check: --mark {given['mark']}: {error}", file=sys.stderr)
             return 3
         stream = sys.stdout if given["form"] == "text" else sys.stderr
-        asked = [f"{given['mark']}: --apply does it"] if done.dry_run else []
-        stream.write("".join(f"{line}\n" for line in [*lines_of(done, str(given["mark"])), *asked]))
+        stream.write("".join(f"{line}\n" for line in lines_of(done, str(given["mark"]))))
         return 1 if done.failed else 0
 
     return mark
@@ -57,6 +56,6 @@ def prepare(options: SweepOptions) -> MarkReports:
 
 def lines_of(done: SyncResult, adapter: str) -> List[str]:
     """What was marked, a line for each reason. That nodes could be put back is no matter of a sweep."""
-    withheld = tuple(each for each in done.decision.withheld if each.operation is not Operation.CLEAR)
-    text = show_text(done._replace(decision=done.decision._replace(withheld=withheld)))
-    return [f"{adapter}: {line}" for line in (*done.shared, *text.splitlines())]
+    withheld = tuple(each for each in done.withheld if each.operation is not Operation.CLEAR)
+    text = show_text(done._replace(withheld=withheld))
+    return [f"{adapter}: {line}" for line in (*done.notes, *text.splitlines())]

@@ -90,7 +90,7 @@ def count(
     have ended.
     """
     usage = Usage(fleet.groups, fleet.sizes)
-    since = now - longest(bounds, breaker)
+    ledger = StoreLedger(connection, cases, now - longest(bounds, breaker), ended)
     states = list(states)
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}
     out |= {state.name for state in states if out_by_nhc(state)}
@@ -101,35 +101,20 @@ def count(
     for case in cases:
         if case.at_work:
             usage.count_repairing(case.episode.node)
-    rows = ended_episodes.since(connection, since)
-    known: List[Union[Episode, EndedEpisode]] = [*(case.episode for case in cases), *rows]
-    beginnings = (ended or EndedBeginnings()).of(connection, rows)
-    beginnings.update({case.episode.id: Beginning.of(case.detail) for case in cases})
-    for row in known:
-        if beginnings[row.id].marked > since:
-            usage.begin(BegunAction(beginnings[row.id].marked, row.node, MARK))
-    maintained = {row.id for row in known if row.train is not None}
-    begun_on: Set[int] = set()
-    repairs = []
-    for attempt in attempts.attempts_since(connection, since, maintenance=True):
-        planned = attempt.episode in maintained
-        if not planned:
-            repairs.append(attempt)
-        if attempt.status is AttemptStatus.REFUSED or attempt.episode in begun_on:
-            continue
-        usage.begin(BegunAction(attempt.written, attempt.node, attempt.rung), planned)
-        begun_on |= {attempt.episode} if planned else set()  # the steps of one node are one piece of maintenance
-    states_of = {row.id: EpisodeState(row.state) for row in known}
+    for action in ledger.history():
+        usage.begin(action)
+    states_of = {row.id: EpisodeState(row.state) for row in ledger.known}
     begun = holds.breaker_of(connection, NAME).since
     recent = max(now - breaker.within, begun)
     faulty = frozenset(
-        row.node for row in known
-        if row.train is None and row.opened > recent and beginnings[row.id].fault and not reclaim.of_cause(row.cause)
+        row.node for row in ledger.known
+        if row.train is None and row.opened > recent and ledger.beginnings[row.id].fault
+        and not reclaim.of_cause(row.cause)
     )  # fmt: skip
+    repairs = [one for one in ledger.attempts if one.episode not in ledger.maintained and one.written > begun]
     seen = BreakerInput(
-        usage.size((FLEET, "")), len(faulty), _blind(connection, fleet, now, max_age),
-        _repairs([attempt for attempt in repairs if attempt.written > begun], states_of),
-    )  # fmt: skip
+        usage.size((FLEET, "")), len(faulty), _blind(connection, fleet, now, max_age), _repairs(repairs, states_of)
+    )
     return Counted(usage, seen, faulty)
 
 
@@ -180,6 +165,40 @@ class Beginning(NamedTuple):
     def of(cls, detail: Detail) -> Beginning:
         """By its detail, which keeps its faults until it ends."""
         return cls(detail.marked if detail.faults or detail.why else 0.0, bool(detail.faults))
+
+
+class StoreLedger:
+    """The database as a ledger (`nhc.marks.policy.ledger.CountsActions`), read once: what begun `since` in the episodes
+    that are open (`cases`), those of all trains among them, and in those that have ended. A mark is begun and ended in
+    the row of its episode, a repair in that of its attempt, each in the transaction of the step (`nhc.remedy.records`).
+    """
+
+    def __init__(
+        self, connection: Connection, cases: Sequence[EpisodeCase], since: float,
+        ended: Optional[EndedBeginnings] = None,
+    ) -> None:  # fmt: skip
+        rows = ended_episodes.since(connection, since)
+        self.since = since
+        self.known: List[Union[Episode, EndedEpisode]] = [*(case.episode for case in cases), *rows]
+        self.beginnings = (ended or EndedBeginnings()).of(connection, rows)
+        self.beginnings.update({case.episode.id: Beginning.of(case.detail) for case in cases})
+        self.maintained = {row.id for row in self.known if row.train is not None}
+        self.attempts = attempts.attempts_since(connection, since, maintenance=True)
+
+    def history(self, since: float = 0.0) -> List[BegunAction]:
+        """The marks that were set, and the repairs but those that were refused. The steps of maintenance of one node
+        are one.
+        """
+        since = max(since, self.since)
+        marks = [BegunAction(self.beginnings[row.id].marked, row.node, MARK) for row in self.known]
+        repairs: List[BegunAction] = []
+        begun_on: Set[int] = set()
+        for attempt in self.attempts:
+            planned = attempt.episode in self.maintained
+            if attempt.status is not AttemptStatus.REFUSED and attempt.episode not in begun_on:
+                repairs.append(BegunAction(attempt.written, attempt.node, attempt.rung, planned))
+                begun_on |= {attempt.episode} if planned else set()
+        return [action for action in (*marks, *repairs) if action.when > since]
 
 
 class EndedBeginnings:

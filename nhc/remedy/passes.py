@@ -165,7 +165,7 @@ class Passes:
             scene.usage.begin(BegunAction(scene.now, view.name, MARK))
         elif move.event is EpisodeEvent.CONFIRMED and not view.done:  # a node's steps are one piece of maintenance
             scene.usage.count_repairing(view.name)
-            scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value), view.work is not None)
+            scene.usage.begin(BegunAction(scene.now, view.name, view.rung.value, view.work is not None))
         return move
 
     def _alarm(self, move: Move, time: SteadyTime) -> Move:

@@ -22,7 +22,7 @@ from nhc.core.render.json import to_dict
 from nhc.core.state.store import State
 from nhc.core.system.process import Completed
 from nhc.hooks.healthcheck import healthcheck
-from nhc.marks.commands.slurm import sync_command
+from nhc.marks.commands.sync import slurm_command as sync_command
 from nhc.marks.policy.decide import Policy
 from nhc.marks.policy.ledger import Ledger
 from nhc.marks.policy.reconcile import sync
@@ -210,8 +210,8 @@ def test_a_ceiling_survives_restarts_because_slurm_itself_holds_the_count(cluste
     cluster.start_controller()
     until(lambda: cluster.state("n2") == "idle", what="n2 to register")
     again = sync(Slurm({}, cluster.env), [report("n2", crit("X", "bad"))], policy, ledger, apply=True)
-    assert again.decision.operations == ()
-    assert "at most 1" in again.decision.withheld[0].why
+    assert again.operations == ()
+    assert "at most 1" in again.withheld[0].why
     assert cluster.state("n2").startswith("idle")
 
 
@@ -245,9 +245,7 @@ def test_a_controller_killed_midway_loses_nothing(cluster, slurm, ledger):
     found = {node: state(slurm, node).mark.why for node in cluster.nodes}
     assert found == {"n1": "check_x: one", "n2": "check_x: two", "n3": "check_x: three"}
     # Each operation is in the history once, however often it was tried.
-    assert sorted((past.node, past.operation) for past in ledger.history()) == [
-        (n, Operation.MARK) for n in cluster.nodes
-    ]
+    assert sorted((past.node, past.action) for past in ledger.history()) == [(n, "mark") for n in cluster.nodes]
 
 
 def test_the_command_shows_its_plan_and_changes_nothing_until_told(cluster, tmp_path, monkeypatch):
@@ -275,7 +273,7 @@ def test_the_command_says_in_one_line_that_the_controller_does_not_answer(tmp_pa
     def run(argv, timeout, env):
         return Completed(0, "slurm 22.05.8\n") if "--version" in argv else Completed(1, "", said)
 
-    monkeypatch.setattr("nhc.marks.commands.slurm.controller", lambda options: Slurm({}, {}, run=run))
+    monkeypatch.setattr("nhc.marks.commands.sync.slurm", lambda options: Slurm({}, {}, run=run))
     file = tmp_path / "reports.json"
     file.write_text(json.dumps(to_dict(report("n1", crit("X", "bad")))))
     done = CliRunner().invoke(sync_command, ["--report", str(file), "--ledger", str(tmp_path), "--apply"])

@@ -5,16 +5,16 @@
 
 from __future__ import annotations
 
-import json
 import signal
 import threading
 import time
 from dataclasses import replace
-from typing import Any, Callable, Dict, Optional, Sequence
+from typing import Any, Callable, Optional, Sequence
 
 from nhc.core.model import Report, printable
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.service_log import ServiceLog
+from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.ports.adapter import AdapterError, Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
@@ -22,7 +22,6 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
-from nhc_adapters.kubernetes.controller.device_rounds import RoundResult
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
@@ -68,33 +67,31 @@ def guarded(cluster: Cluster, work: Callable[[], int]) -> int:
         return UNUSABLE
 
 
-def sync(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
-    """One round over all nodes: conditions into cordons, taints, labels, and drains waited for."""
+def sync(cluster: Cluster, settings: ControllerSettings, show: Callable[[SyncResult], None]) -> bool:
+    """One round over all nodes: conditions into cordons, taints, labels; it is shown, and drains are waited for.
+    Whether all went well. Raises AdapterError, SettingsError.
+    """
     client = cluster.client(connections=32)
     lease = Lease(client, settings.namespace, settings.object_name("controller"))
     if settings.apply and not lease.attempt():
-        cluster.complain(
-            f"{lease.other or 'another nhc'} holds the lease {settings.namespace}/{lease.name}: it acts here"
-        )
-        return UNUSABLE
+        by = lease.other or "another nhc"
+        raise AdapterError(f"{by} holds the lease {settings.namespace}/{lease.name}: it acts here")
     try:
-        return _sync(cluster, client, settings, lease, form)
+        fleet = _fleet(client, settings, time.time, cluster.complain, allowed=_renewing(lease))
+        if settings.policy.rates or settings.policy.repairs:
+            fleet.ledger.load()
+        done = fleet.round()
+        nodes, before = len(fleet.states), len(fleet.marked())
+        counts = f"{nodes} nodes, {len(fleet.sick())} sick, {fleet.unknown()} unknown, {before} marked before"
+        show(done._replace(nodes=nodes, counts=counts))
+        well = not done.failed
+        if settings.apply and settings.treatment.drain:
+            marked = [result for operation, result in done.applied if operation is Operation.MARK]
+            for result in (result for result in marked if result.effect is Effect.CHANGED):
+                well &= drain_one(cluster, fleet.adapter, result.node, settings.rules, _renewing(lease))
+        return well
     finally:
         lease.release()
-
-
-def _sync(cluster: Cluster, client: Client, settings: ControllerSettings, lease: Lease, form: str) -> int:
-    fleet = _fleet(client, settings, time.time, cluster.complain, allowed=_renewing(lease))
-    if settings.policy.rates or settings.policy.repairs:
-        fleet.ledger.load()
-    done = fleet.round()
-    cluster.out.write(show_round(done, settings, fleet, form))
-    failed = any(result.effect is Effect.FAILED for _operation, result in done.applied)
-    if settings.apply and settings.treatment.drain:
-        marked = [result for operation, result in done.applied if operation is Operation.MARK]
-        for result in (result for result in marked if result.effect is Effect.CHANGED):
-            failed |= not drain_one(cluster, fleet.adapter, result.node, settings.rules, _renewing(lease))
-    return FAILED if failed else DONE
 
 
 def _fleet(
@@ -134,40 +131,6 @@ def _renewing(lease: Lease) -> Callable[[], bool]:
         return lease.held()
 
     return allowed
-
-
-def show_round(done: RoundResult, settings: ControllerSettings, fleet: Fleet, form: str) -> str:
-    """A round as text or JSON."""
-    effects = {(planned.node, operation): planned for operation, planned in done.applied}
-    if form == "json":
-        value = {
-            "dry_run": not settings.apply,
-            "nodes": len(fleet.states),
-            "remedies": [_planned(it, effects.get((it.node, it.operation))) for it in done.operations],
-            "withheld": [{"node": w.node, "deed": w.operation.value, "why": w.why} for w in done.withheld],
-        }
-        return json.dumps(value, indent=2) + "\n"
-    lines = []
-    for planned in done.operations:
-        applied = effects.get((planned.node, planned.operation))
-        how = "would " if applied is None else "" if applied.effect is Effect.CHANGED else f"{applied.effect.value}: "
-        note = f" ({applied.message})" if applied is not None and applied.message else ""
-        lines.append(f"{how}{planned.operation.value} {planned.node}: {printable(planned.because)}{note}")
-    lines += [f"not {w.operation.value} {w.node}: {printable(w.why)}" for w in done.withheld]
-    unhealthy = len(fleet.sick())
-    lines.append(
-        f"{len(fleet.states)} nodes, {unhealthy} sick, {fleet.unknown()} unknown, {len(fleet.marked())} marked before"
-    )
-    if not settings.apply and done.operations:
-        lines.append("Nothing was changed: say --apply to carry this out.")
-    return "\n".join(lines) + "\n"
-
-
-def _planned(planned: Any, applied: Any) -> Dict[str, str]:
-    value = {"node": planned.node, "deed": planned.operation.value, "because": planned.because}
-    if applied is not None:
-        value.update(effect=applied.effect.value, message=applied.message)
-    return value
 
 
 def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str = "") -> int:

@@ -83,7 +83,18 @@ def sync_command(**given: Any) -> None:
     ceilings; one that nhc marked and that has recovered is put back. What somebody else did to a node stands.
     Exit status: 0 done, 1 something failed, 2 wrong usage, 3 the cluster cannot be used or another nhc acts.
     """
-    _run(given, lambda kit, cluster, read: kit.sync(cluster, read(drain=given["drain"]), given["form"]))
+    from nhc.marks.commands.sync import carry_out
+    from nhc.marks.policy.sync_text import NAMES
+
+    def work(show: Any) -> bool:
+        made: Any = adapter("kubernetes")
+        kit = made.commands()
+        # What drains say as they go on is no part of a JSON document.
+        beside = {"out": sys.stderr} if given["form"] == "json" else {}
+        cluster = kit.Cluster(given["kubeconfig"], given["context"], command="nhc sync kubernetes", **beside)
+        return bool(kit.sync(cluster, _settings(kit, given, drain=given["drain"]), show))
+
+    raise SystemExit(carry_out("nhc sync kubernetes", work, NAMES, given["form"]))
 
 
 @click.command("controller", cls=GroupedCommand)

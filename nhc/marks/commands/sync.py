@@ -1,4 +1,5 @@
-"""`nhc sync`: mark and clear nodes as their reports say, within a policy, through any adapter that can mark.
+"""`nhc sync`: mark and clear nodes as their reports say, within a policy: any adapter that can mark, Slurm, and the
+round of every form (`carry_out`; that of Kubernetes has its options in `nhc.marks.commands.kubernetes`).
 
 Without --apply (or `apply = true` in the policy) nothing is changed: the plan is shown.
 """
@@ -16,13 +17,12 @@ from nhc.core.command_line.param_types import DURATION
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
-from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.bounded_read import read_input, read_text
 from nhc.marks.plugins import ADAPTERS, open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
 from nhc.marks.policy.policy_file import PATH as POLICY
 from nhc.marks.policy.policy_file import policy_of
-from nhc.marks.policy.reconcile import BadReports, ReportFiles, load_reports, sync
+from nhc.marks.policy.reconcile import ReportFiles, SyncResult, load_reports, sync
 from nhc.marks.policy.sync_text import NAMES, show_json, show_text
 from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
@@ -48,7 +48,22 @@ if TYPE_CHECKING:
         adapter: str
         settings: Sequence[str]
 
+    class SlurmSyncOptions(SyncOptions):
+        """Those of `nhc sync slurm`."""
 
+        hyperpod: bool
+        rest: Optional[str]
+        token_file: Optional[str]
+
+    Show = Callable[[SyncResult], None]
+
+
+SLURM_NAMES = {
+    Operation.MARK: "drain",
+    Operation.CLEAR: "resume",
+    Operation.REBOOT: "reboot",
+    Operation.REPLACE: "replace",
+}
 REPORTS = 1 << 30
 """Bytes of the reports of a whole cluster."""
 SAID = 10
@@ -60,7 +75,10 @@ def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> 
 
 
 # What every form of sync takes.
-REPORT_FILES = under("What is judged")(
+APPLYING = under("What may be done")(
+    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
+)
+_REPORTS = under("What is judged")(
     "-r",
     "--report",
     "reports",
@@ -70,34 +88,34 @@ REPORT_FILES = under("What is judged")(
     help="Reports as JSON: one, a list, or one a line; a directory's *.json and *.jsonl; - for standard input. "
     "Repeatable.",
 )
-APPLYING = under("What may be done")(
-    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
-)
-MAX_DRAINED = under("What may be done")(
+_MAX_DRAINED = under("What may be done")(
     "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
 )
-POLICY_FILE = under("What may be done")(
+_POLICY_FILE = under("What may be done")(
     "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
 )
-LEDGER = under("What may be done")(
+_LEDGER = under("What may be done")(
     "--ledger", "ledger_path", metavar="DIR", help="Where operations are remembered. Default: /var/lib/nhc."
 )
 
 
-def patience(heading: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """The option, under a heading of the command's own."""
-    return under(heading)(
+def _by_reports(heading: str) -> Callable[[Any], Any]:
+    """The options of a sync whose reports come from files; `heading` is that of who marks."""
+    patience = under(heading)(
         "--patience", type=DURATION, default="1m", show_default=True, metavar="TIME",
         help="How long a controller that does not answer is tried again.",
     )  # fmt: skip
 
+    def decorate(command: Any) -> Any:
+        for option in (FORMAT, patience, _LEDGER, _POLICY_FILE, _MAX_DRAINED, APPLYING, _REPORTS):
+            command = option(command)
+        return command
+
+    return decorate
+
 
 @click.command("sync", cls=GroupedCommand)
-@REPORT_FILES
-@APPLYING
-@MAX_DRAINED
-@POLICY_FILE
-@LEDGER
+@_by_reports("Who marks")
 @under("Who marks")(
     "--adapter",
     required=True,
@@ -112,8 +130,6 @@ def patience(heading: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
     metavar="NAME=VALUE",
     help="A variable for the adapter, as nhc.conf would set it; NHC_* of the environment count too. Repeatable.",
 )
-@patience("Who marks")
-@FORMAT
 def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     """Mark and clear nodes as their reports say, through any adapter that can mark.
 
@@ -122,7 +138,26 @@ def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     0 done, 1 something failed or a report could not be read, 2 wrong usage, 3 the controller or the ledger cannot be
     used.
     """
-    raise SystemExit(carry_out("nhc sync", lambda: marker(options["adapter"], options["settings"]), NAMES, options))
+    raise SystemExit(by_reports("nhc sync", lambda: marker(options["adapter"], options["settings"]), NAMES, options))
+
+
+@click.command("sync", cls=GroupedCommand)
+@_by_reports("How Slurm is reached")
+@under("What may be done")(
+    "--hyperpod", is_flag=True, help="Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace)."
+)
+@under("How Slurm is reached")(
+    "--rest", metavar="URL", help="Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol."
+)
+@under("How Slurm is reached")("--token-file", metavar="FILE", help="The JWT for --rest. Default: $SLURM_JWT.")
+def slurm_command(**options: Unpack[SlurmSyncOptions]) -> None:
+    """Drain and resume nodes as their reports say.
+
+    A node whose report is CRIT is drained with the reason, one that nhc drained and that is healthy again is
+    resumed; an unknown verdict leaves a node as it is, and so does a drain that is somebody else's. Exit status:
+    0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
+    """
+    raise SystemExit(by_reports("nhc sync slurm", lambda: slurm(options), SLURM_NAMES, options))
 
 
 def marker(name: str, given: Sequence[str]) -> Marker:
@@ -139,34 +174,59 @@ def marker(name: str, given: Sequence[str]) -> Marker:
     return adapter
 
 
-def carry_out(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], options: SyncOptions) -> int:
-    """Decide, act within the policy, and print, with the options of `nhc sync`; the exit status.
+def slurm(options: SlurmSyncOptions) -> Marker:
+    """The adapter that the options of `nhc sync slurm` ask for. Raises NoAdapter, ValueError."""
+    settings = {"NHC_HYPERPOD": "1"} if options["hyperpod"] else {}
+    if options["rest"]:
+        settings["NHC_SLURMREST"] = options["rest"]
+        if options["token_file"]:
+            settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
+    adapter = open_adapter("slurm-rest" if options["rest"] else "slurm", settings)
+    assert isinstance(adapter, Marker)
+    return adapter
 
-    `command` is what messages begin with, `names` what operations are called where the adapter's marks are known.
+
+def by_reports(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], options: SyncOptions) -> int:
+    """A sync whose reports come from files, and whose marks are set by the adapter that `make` makes; the exit status.
+
+    `names` are what operations are called where the adapter's marks are known.
     """
-    try:
+
+    def work(show: Show) -> bool:
         settings = policy_of(options["policy_path"], options["max_drained"])
         files = read_report_files(command, options["reports"])
-        adapter = make()
-    except (SettingsError, BadReports, NoAdapter, AdapterError, ValueError) as error:
-        print(f"{command}: {printable(str(error))}", file=sys.stderr)
-        return 2
-    ledger = Ledger(options["ledger_path"], command)
-    apply = settings.apply if options["apply"] is None else bool(options["apply"])
-    try:
+        try:
+            adapter = make()
+        except AdapterError as error:
+            raise NoAdapter(str(error)) from None
+        ledger = Ledger(options["ledger_path"], command)
+        apply = settings.apply if options["apply"] is None else bool(options["apply"])
         done = sync(adapter, files.reports, settings.policy, ledger, apply=apply, retry_for=options["patience"])
+        show(done)
+        return not done.failed and not files.problems
+
+    return carry_out(command, work, names, options["form"])
+
+
+def carry_out(command: str, work: Callable[[Show], bool], names: Mapping[Operation, str], form: str) -> int:
+    """Bring nodes in line once: every form of `nhc sync`; the exit status. `command` is what messages begin with.
+
+    `work` chooses where reports come from and who marks. It shows its round, and returns whether all went well.
+    """
+
+    def show(done: SyncResult) -> None:
+        for line in done.notes:
+            print(f"{command}: {printable(line)}", file=sys.stderr)
+        click.echo(show_json(done) if form == "json" else show_text(done, names), nl=False)
+
+    try:
+        return 0 if work(show) else 1
     except (AdapterError, LedgerError) as error:
         print(f"{command}: {printable(str(error))}", file=sys.stderr)
         return 3
-    if done.unmatched:
-        kinds = ", ".join(f"bounds.{kind}" for kind in done.unmatched)
-        print(f"{command}: {kinds}: no effect: the adapter shows no node in such a group", file=sys.stderr)
-    for line in done.shared:
-        print(f"{command}: {line}", file=sys.stderr)
-    calls = getattr(adapter, "calls", None)
-    text = show_json(done, calls) if options["form"] == "json" else show_text(done, calls, names)
-    click.echo(text, nl=False)
-    return 1 if done.failed or files.problems else 0
+    except (NoAdapter, ValueError) as error:  # wrong settings and reports are ValueErrors
+        print(f"{command}: {printable(str(error))}", file=sys.stderr)
+        return 2
 
 
 def read_report_files(command: str, paths: Sequence[str]) -> ReportFiles:

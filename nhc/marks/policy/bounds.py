@@ -1,8 +1,9 @@
 """The bounds on the loop's actions, at one time and within a time. Pure: returns the bound that holds, from counts.
 
-Every bound is counted from the store, so a controller that starts again has spent what it spent before. A level says
-how many nodes may be out (or under repair) at one time, a rate how many actions may begin within a time; each for the
-whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a pool, an instance group.
+Every bound is counted from a ledger (`nhc.marks.policy.ledger.CountsActions`), so who starts again has spent what it
+spent before. A level says how many nodes may be out (or under repair) at one time, a rate how many actions may begin
+within a time; each for the whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a
+pool, an instance group.
 A share of a radius is one node at least: of three nodes 20 % is none, and one must still be repairable.
 """
 
@@ -132,11 +133,14 @@ class Bounds(NamedTuple):
 
 
 class BegunAction(NamedTuple):
-    """An action that was begun: `mark`, or a rung; when, as Unix time."""
+    """An action that was begun: `mark`, `clear`, or a rung; when, as Unix time. `planned`: it is maintenance, no repair
+    of a sick node: it counts for rates, and not against what one node may have.
+    """
 
     when: float
     node: str
     action: str
+    planned: bool = False
 
 
 class Held(NamedTuple):
@@ -182,16 +186,14 @@ class Usage:
         for radius in self.radii(node):
             self.repairing[radius] = self.repairing.get(radius, 0) + 1
 
-    def begin(self, done: BegunAction, planned: bool = False) -> None:
-        """An action that was begun, now or in the history. Planned maintenance is no repair of a sick node: it counts
-        for rates, and not against what one node may have.
-        """
+    def begin(self, done: BegunAction) -> None:
+        """An action that was begun, now or in the history."""
         repair = done.action in EVERY_REPAIR
         kinds = (done.action, "repair") if repair else (done.action,)
         for radius in self.radii(done.node):
             for kind in kinds:
                 insort(self._begun.setdefault((radius, kind), []), done.when)
-        if repair and not planned:
+        if repair and not done.planned:
             insort(self._repairs.setdefault(done.node, []), done.when)
 
     def begun(self, radius: Radius, action: str, since: float) -> int:

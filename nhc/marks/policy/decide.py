@@ -7,44 +7,17 @@ scheduler says now and from the history that the ledger kept. What does not pass
 
 from __future__ import annotations
 
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.limits import Limit
 from nhc.core.model import Action, Report
 from nhc.marks.policy import bounds as bounding
 from nhc.marks.policy import door
 from nhc.marks.policy.bounds import FLEET, BegunAction, Bounds, Held, RadiusBounds
-from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
+from nhc.marks.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.marks import healthy, in_place_of, mark_of, may_change, out_by_nhc
 
 HOUR = 3600.0
-
-
-class Past(NamedTuple):
-    """An operation of the history: what was begun on a node, and when (Unix time)."""
-
-    when: float
-    node: str
-    operation: Operation
-
-
-class KeepsHistory(Protocol):
-    """The memory that rates and repeated repairs are counted from: a file (`nhc.marks.policy.ledger.Ledger`), or the
-    ConfigMap of a cluster. One at a time writes it.
-    """
-
-    def history(self, since: float) -> List[Past]:
-        """The operations that were begun since then (Unix time), without those that turned out not to be needed."""
-
-    def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
-        """Write down what is about to be done, before it is. Raises where it cannot be: then nothing may be done."""
-
-    def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
-        """How it ended. What was refused, or was so already, has spent nothing; what failed has."""
-
-
-SPENT_NOTHING = (Effect.REFUSED, Effect.UNCHANGED)
-"""What an operation ends with that is not counted."""
 
 
 class Policy(NamedTuple):
@@ -114,7 +87,7 @@ def reconcile(
     reports: Mapping[str, Report],
     states: Sequence[NodeState],
     policy: Policy,
-    history: Iterable[Past] = (),
+    history: Iterable[BegunAction] = (),
     now: float = 0.0,
 ) -> Decision:
     """The operations that the reports call for and the door (`nhc.marks.policy.door`) lets through: clearing first,
@@ -163,12 +136,7 @@ def shared_faults(reports: Mapping[str, Report], decision: Decision, fleet: int)
     )
 
 
-def unmatched(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
-    """The kinds of radii that the policy bounds and that none of the nodes is in: such a bound holds nothing here."""
-    return tuple(policy.bounds.unmatched(bounding.usage_of(states).sizes))
-
-
-def without_effect(policy: Policy, states: Sequence[NodeState]) -> List[str]:
+def without_effect(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
     """The bounds of the policy that hold nothing here, since no node is in such a group; a line each."""
     sizes = bounding.usage_of(states).sizes
     kinds = ", ".join(sorted({kind for kind, _name in sizes} - {FLEET})) or "none"
@@ -177,19 +145,19 @@ def without_effect(policy: Policy, states: Sequence[NodeState]) -> List[str]:
         for kind in policy.bounds.unmatched(sizes)
     ]
     named = policy.bounds.unmatched_names(sizes)
-    return lines + [f"the bound on {name} holds for nothing: no node is in such a group" for name in named]
+    return (*lines, *(f"the bound on {name} holds for nothing: no node is in such a group" for name in named))
 
 
 class _Deciding:
     """What is out, and what was spent, while a decision is made."""
 
-    def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[Past], now: float) -> None:
+    def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[BegunAction], now: float) -> None:
         self.policy, self.now = policy, now
         # What holds nothing here is said (`without_effect`), and keeps nothing from being done.
         self.bounds = policy.bounds._replace(asked=frozenset())
-        self.repaired: Dict[str, List[Past]] = {}
+        self.repaired: Dict[str, List[BegunAction]] = {}
         for past in history:
-            if past.operation in (Operation.REBOOT, Operation.REPLACE):
+            if past.action in (Operation.REBOOT, Operation.REPLACE):
                 self.repaired.setdefault(past.node, []).append(past)
         self.operations: List[PlannedOperation] = []
         self.withheld: List[Withheld] = []
@@ -198,10 +166,11 @@ class _Deciding:
             if self.counted(state):
                 self.usage.count_out(state.name)
         self.spent: Dict[Operation, set[str]] = {operation: set() for operation in Operation}
-        for past in {(past.node, past.operation): past for past in sorted(history)}.values():
-            self.usage.begin(BegunAction(past.when, past.node, past.operation.value))
-            if now - past.when < min(policy.windows(past.operation), default=0.0):
-                self.spent[past.operation].add(past.node)
+        for past in {(past.node, past.action): past for past in sorted(history)}.values():
+            self.usage.begin(past)
+            operation = Operation(past.action)
+            if now - past.when < min(policy.windows(operation), default=0.0):
+                self.spent[operation].add(past.node)
 
     def counted(self, state: NodeState) -> bool:
         return out_by_nhc(state) or (not state.available and self.policy.count_all)
@@ -264,7 +233,7 @@ class _Deciding:
         tried = sum(
             1
             for past in repairs
-            if past.operation is Operation.REBOOT and self.now - past.when < self.policy.bounds.window
+            if past.action == Operation.REBOOT and self.now - past.when < self.policy.bounds.window
         )
         if operation is Operation.REBOOT and tried >= self.policy.bounds.attempts:
             operation = Operation.REPLACE

@@ -10,13 +10,13 @@ from __future__ import annotations
 import fcntl
 import json
 import os
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protocol, Tuple
 
 from nhc.core.json_values import parse_object
 from nhc.core.model import printable
 from nhc.core.system import whole_file
-from nhc.marks.policy.decide import SPENT_NOTHING, Past
-from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
+from nhc.marks.policy.bounds import BegunAction
+from nhc.marks.ports.adapter import Applied, Effect, Operation, PlannedOperation
 
 DIRECTORY = "/var/lib/nhc"
 KEEP = 90 * 86400.0
@@ -27,6 +27,30 @@ TRIM_AFTER = KEEP + 10 * 86400.0
 """Seconds: a large file is read to be trimmed only when its first line is older, so once in ten days at most."""
 LINE_LIMIT = 1 << 16
 """Bytes of the file's beginning in which its first line is looked for."""
+
+
+SPENT_NOTHING = (Effect.REFUSED, Effect.UNCHANGED)
+"""What an operation ends with that is not counted."""
+
+
+class CountsActions(Protocol):
+    """The memory that bounds are counted from. Three have it: the file of this module, the ConfigMap of a cluster, and
+    the database of the loop (`nhc.remedy.counting.StoreLedger`), where an action begins and ends with its episode's
+    step.
+    """
+
+    def history(self, since: float) -> List[BegunAction]:
+        """What was begun since then (Unix time), without what turned out not to be needed, or was never sent."""
+
+
+class KeepsHistory(CountsActions, Protocol):
+    """One that who acts on the reports of a round writes. One at a time writes it."""
+
+    def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
+        """Write down what is about to be done, before it is. Raises where it cannot be: then nothing may be done."""
+
+    def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
+        """How it ended. What was refused, or was so already, has spent nothing; what failed has."""
 
 
 class LedgerError(Exception):
@@ -99,9 +123,9 @@ class Ledger:
         except OSError as error:
             raise LedgerError(f"{self.path}: {error.strerror}") from None
 
-    def history(self, since: float = 0.0) -> List[Past]:
+    def history(self, since: float = 0.0) -> List[BegunAction]:
         """What `reconcile` counts: operations begun, less those that were refused or turned out to be done already."""
-        begun: List[Optional[Past]] = []
+        begun: List[Optional[BegunAction]] = []
         standing: Dict[Tuple[str, Operation], List[int]] = {}
         for entry in self.entries(since):
             operation = _operation(entry.operation)
@@ -109,7 +133,7 @@ class Ledger:
                 continue
             if entry.effect == BEGUN:
                 standing.setdefault((entry.node, operation), []).append(len(begun))
-                begun.append(Past(entry.when, entry.node, operation))
+                begun.append(BegunAction(entry.when, entry.node, operation.value))
             elif entry.effect in SPENT_NOTHING:
                 numbers = standing.get((entry.node, operation))
                 if numbers:

@@ -9,13 +9,22 @@ from __future__ import annotations
 import json
 import os
 import time
+from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.matching.node_names import Names
 from nhc.core.model import Report
 from nhc.core.render.json import from_dict, loads
 from nhc.core.system.bounded_read import cause
-from nhc.marks.policy.decide import Decision, Policy, history_needed, reconcile, shared_faults, unmatched
+from nhc.marks.policy.decide import (
+    Decision,
+    Policy,
+    Withheld,
+    history_needed,
+    reconcile,
+    shared_faults,
+    without_effect,
+)
 from nhc.marks.policy.ledger import Ledger
 from nhc.marks.ports.adapter import (
     AdapterError,
@@ -37,15 +46,24 @@ class BadReports(ValueError):
 
 
 class SyncResult(NamedTuple):
-    """One run: what was decided, and, where it was carried out, what became of it; `unmatched` and `shared_faults` of
-    `nhc.marks.policy.decide`.
+    """One round over nodes: what was decided, and, where it was carried out, what became of it.
+
+    `notes` are lines for a person besides: a bound that holds nothing, a fault that nodes share. `nodes` is how many
+    there are, `counts` what is known of them, in words, `calls` how often a controller was asked, None where nobody
+    counts that.
     """
 
-    decision: Decision
+    operations: Tuple[PlannedOperation, ...] = ()
+    withheld: Tuple[Withheld, ...] = ()
     applied: Tuple[Tuple[Operation, Applied], ...] = ()
     dry_run: bool = True
-    unmatched: Tuple[str, ...] = ()
-    shared: Tuple[str, ...] = ()
+    notes: Tuple[str, ...] = ()
+    nodes: int = 0
+    counts: str = ""
+    calls: Optional[int] = None
+
+    def __bool__(self) -> bool:
+        return bool(self.operations or self.withheld)
 
     @property
     def failed(self) -> List[Tuple[Operation, Applied]]:
@@ -217,7 +235,8 @@ def sync(
     """
     if not apply:
         decision, states = plan(adapter, reports, policy, ledger, clock())
-        return SyncResult(decision, (), True, unmatched(policy, states), _shared(reports, decision, states))
+        notes = _notes(reports, decision, states, policy)
+        return SyncResult(*decision, notes=notes, nodes=len(states), calls=_calls(adapter))
     with ledger:
         decision, states = plan(adapter, reports, policy, ledger, clock())
         ledger.begin(decision.operations, clock())
@@ -227,8 +246,8 @@ def sync(
         deadline = time.monotonic() + retry_for
         wait = 0.5
         while todo:
-            for operation, applied in _carry_out(adapter, todo, seen):
-                done[operation, applied.node] = applied
+            for operation, results in carry_out(todo, partial(_act, adapter, seen)):
+                done.update({(operation, applied.node): applied for applied in results})
             todo = _not_done(adapter, todo, done)
             if not todo or time.monotonic() + wait > deadline:
                 break
@@ -236,39 +255,57 @@ def sync(
             wait, seen = min(wait * 2, 8.0), None
         for operation in Operation:
             ledger.end(operation, (applied for (kind, _node), applied in done.items() if kind is operation), clock())
-    return SyncResult(
-        decision, tuple((operation, applied) for (operation, _node), applied in done.items()),
-        dry_run=False, unmatched=unmatched(policy, states), shared=_shared(reports, decision, states),
-    )  # fmt: skip
+    applied = tuple((operation, result) for (operation, _node), result in done.items())
+    notes = _notes(reports, decision, states, policy)
+    return SyncResult(*decision, applied, False, notes, len(states), calls=_calls(adapter))
 
 
-def _shared(reports: Sequence[Report], decision: Decision, states: Sequence[NodeState]) -> Tuple[str, ...]:
+def _calls(adapter: Marker) -> Optional[int]:
+    calls: Optional[int] = getattr(adapter, "calls", None)
+    return calls
+
+
+def _notes(
+    reports: Sequence[Report], decision: Decision, states: Sequence[NodeState], policy: Policy
+) -> Tuple[str, ...]:  # fmt: skip
     newest = by_node(reports, (state.name for state in states))
-    return shared_faults(newest, decision, sum(not state.absent for state in states))
+    shared = shared_faults(newest, decision, sum(not state.absent for state in states))
+    return (*without_effect(policy, states), *shared)
 
 
-def _carry_out(
-    adapter: Marker, operations: Sequence[PlannedOperation], seen: Optional[List[NodeState]]
-) -> Iterator[Tuple[Operation, Applied]]:
-    """Do each kind of operation in one go; a controller that cannot be reached fails them all."""
+Act = Callable[[Operation, Sequence[PlannedOperation]], List[Applied]]
+"""Does operations of one kind, and says what became of each."""
+
+
+def carry_out(
+    operations: Sequence[PlannedOperation], act: Act, may: Callable[[], bool] = lambda: True, at_once: int = 0
+) -> Iterator[Tuple[Operation, List[Applied]]]:
+    """Do each kind of operation in one go, or so many nodes `at_once`, for as long as we `may`."""
     for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
         some = [planned for planned in operations if planned.operation is operation]
-        if not some:
-            continue
-        names = [planned.node for planned in some]
-        try:
-            if operation is Operation.CLEAR:
-                applied = adapter.clear(names, seen)
-            elif operation is Operation.MARK:
-                applied = adapter.mark({r.node: r.mark for r in some if r.mark is not None}, seen)
-            else:
-                applied = _repair(adapter, operation, some)
-        except AdapterError as error:
-            applied = [Applied(name, Effect.FAILED, str(error)) for name in names]
-        yield from ((operation, result) for result in applied)
+        for begin in range(0, len(some), at_once or len(some) or 1):
+            if not may():
+                return
+            yield operation, act(operation, some[begin : begin + (at_once or len(some))])
 
 
-def _repair(adapter: Marker, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
+def _act(
+    adapter: Marker, seen: Optional[List[NodeState]], operation: Operation, some: Sequence[PlannedOperation]
+) -> List[Applied]:  # fmt: skip
+    """By any adapter; a controller that cannot be reached fails them all."""
+    names = [planned.node for planned in some]
+    try:
+        if operation is Operation.CLEAR:
+            return adapter.clear(names, seen)
+        if operation is Operation.MARK:
+            return adapter.mark({r.node: r.mark for r in some if r.mark is not None}, seen)
+        return repair(adapter, operation, some)
+    except AdapterError as error:
+        return [Applied(name, Effect.FAILED, str(error)) for name in names]
+
+
+def repair(adapter: object, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
+    """Ask for reboots or replacements, where the adapter can. Raises AdapterError."""
     if not isinstance(adapter, Power) or operation not in adapter.repairs():
         return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {operation.value} a node") for r in operations]
     applied: List[Applied] = []

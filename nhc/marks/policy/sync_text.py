@@ -14,12 +14,12 @@ NAMES = {operation: operation.value for operation in Operation}
 """What operations are called where the scheduler has no words of its own for them."""
 
 
-def show_text(done: SyncResult, calls: Optional[int] = None, names: Mapping[Operation, str] = NAMES) -> str:
+def show_text(done: SyncResult, names: Mapping[Operation, str] = NAMES) -> str:
     """One line for each reason: what is done, to which nodes, why."""
     lines: List[str] = []
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
     rows: Dict[Tuple[str, str], List[str]] = {}
-    for planned in done.decision.operations:
+    for planned in done.operations:
         fate = fates.get((planned.operation, planned.node))
         verb = f"would {names[planned.operation]}" if done.dry_run else names[planned.operation]
         why = planned.because
@@ -27,26 +27,28 @@ def show_text(done: SyncResult, calls: Optional[int] = None, names: Mapping[Oper
             verb = f"{'FAILED to' if fate.effect is Effect.FAILED else 'did not'} {verb}"
             why = fate.message
         rows.setdefault((verb, why), []).append(planned.node)
-    for withheld in done.decision.withheld:
+    for withheld in done.withheld:
         rows.setdefault((f"not {names[withheld.operation]}", withheld.why), []).append(withheld.node)
     width = max((len(verb) for verb, _why in rows), default=0)
     for (verb, why), nodes in rows.items():
         lines.append(f"{verb:<{width}}  {printable(fold(nodes))}  {printable(why)}")
-    count = len(done.decision.operations)
-    summary = (
-        f"{count} to do, dry run: nothing changed" if done.dry_run else f"{count - len(done.failed)} of {count} done"
-    )
-    asked = "" if calls is None else f"; {calls} controller calls"
-    lines.append(f"{summary}; {len(done.decision.withheld)} left as they are{asked}")
+    count = len(done.operations)
+    summary = f"{count - len(done.failed)} of {count} done"
+    if done.dry_run:
+        summary = f"{count} to do, dry run: nothing changed (--apply does it)"
+    asked = "" if done.calls is None else f"; {done.calls} controller calls"
+    lines.append(f"{summary}; {len(done.withheld)} left as they are{asked}")
+    lines += [done.counts] if done.counts else []
     return "\n".join(lines) + "\n"
 
 
-def show_json(done: SyncResult, calls: Optional[int] = None) -> str:
+def show_json(done: SyncResult) -> str:
     """The same as JSON."""
     fates = {(operation, applied.node): applied for operation, applied in done.applied}
     value = {
         "dry_run": done.dry_run,
-        **({} if calls is None else {"calls": calls}),
+        "nodes": done.nodes,
+        **({} if done.calls is None else {"calls": done.calls}),
         "remedies": [
             {
                 "node": printable(planned.node),
@@ -55,11 +57,11 @@ def show_json(done: SyncResult, calls: Optional[int] = None) -> str:
                 "action": planned.mark.action.value if planned.mark else "none",
                 **_fate(fates.get((planned.operation, planned.node))),
             }
-            for planned in done.decision.operations
+            for planned in done.operations
         ],
         "withheld": [
             {"node": printable(withheld.node), "deed": withheld.operation.value, "why": printable(withheld.why)}
-            for withheld in done.decision.withheld
+            for withheld in done.withheld
         ],
     }
     return json.dumps(value, indent=2, ensure_ascii=False) + "\n"

@@ -59,8 +59,8 @@ def test_from_a_report_to_a_mark_and_back(kube: Kube, nhc: Any) -> None:
         f"{node}: NhcHealthy=False NhcGpuProblem=True"
     )
     dry = nhc("sync", "kubernetes", *scope(kube))
-    assert f"would mark {node}: check_gpu_lost: gpu3: fell off the bus" in dry.stdout
-    assert "say --apply" in dry.stdout
+    assert f"would mark  {node}  check_gpu_lost: gpu3: fell off the bus" in dry.stdout
+    assert "1 to do, dry run" in dry.stdout
     assert not kube.get(node)["spec"].get("unschedulable")
 
     done = nhc("sync", "kubernetes", "--apply", *scope(kube))
@@ -74,7 +74,7 @@ def test_from_a_report_to_a_mark_and_back(kube: Kube, nhc: Any) -> None:
     assert counts == "1 nodes, 1 sick, 1 marked by nhc"
 
     nhc("kubernetes", "publish", stdin=report(node, ok()))
-    assert f"clear {node}: healthy again" in nhc("sync", "kubernetes", "--apply", *scope(kube)).stdout
+    assert f"clear  {node}  healthy again" in nhc("sync", "kubernetes", "--apply", *scope(kube)).stdout
     assert not kube.get(node)["spec"].get("unschedulable")
 
 

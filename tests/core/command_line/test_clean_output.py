@@ -15,8 +15,7 @@ from hypothesis import strategies as st
 
 from nhc.core.command_line.clean_output import CleanStream, clean
 from nhc.core.model import Action
-from nhc.marks.commands.slurm import SLURM_NAMES
-from nhc.marks.policy.decide import Decision
+from nhc.marks.commands.sync import SLURM_NAMES
 from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.policy.sync_text import show_json, show_text
 from nhc.marks.ports.adapter import Mark, Operation, PlannedOperation
@@ -57,9 +56,8 @@ def shown(*texts):
 
 
 def test_slurm_sync_prints_no_node_s_name_as_it_is():
-    decision = Decision((PlannedOperation(HOSTILE, Operation.MARK, HOSTILE, Mark(HOSTILE, Action.REBOOT)),), ())
-    done = SyncResult(decision)
-    said = shown(show_text(done, 1, SLURM_NAMES), show_json(done, 1))
+    done = SyncResult((PlannedOperation(HOSTILE, Operation.MARK, HOSTILE, Mark(HOSTILE, Action.REBOOT)),))
+    said = shown(show_text(done, SLURM_NAMES), show_json(done))
     assert harmless(said)
 
 

@@ -7,7 +7,7 @@ import time
 import pytest
 from click.testing import CliRunner
 
-from nhc.marks.commands.slurm import sync_command
+from nhc.marks.commands.sync import slurm_command as sync_command
 from tests.support.slurmrest import FakeSlurmRest
 
 

@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from nhc.core.limits import Limit, Rate
 from nhc.core.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
-from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, RadiusBounds, Timed
-from nhc.marks.policy.decide import Past, Policy, reconcile, shared_faults
+from nhc.marks.policy.bounds import FLEET, PARTITION, BegunAction, Bounds, RadiusBounds, Timed
+from nhc.marks.policy.decide import Policy, reconcile, shared_faults
 from nhc.marks.policy.hours import read_hours
 from nhc.marks.ports.adapter import Mark, NodeState, Operation
 
@@ -144,9 +144,9 @@ def test_a_refreshed_reason_needs_no_room():
 def test_a_rate_counts_what_the_history_says_each_node_once():
     policy = rated(mark=Rate(2, 600.0))
     history = [
-        Past(NOW - 10, "n0", Operation.MARK),
-        Past(NOW - 5, "n0", Operation.MARK),
-        Past(NOW - 900, "n9", Operation.MARK),
+        BegunAction(NOW - 10, "n0", "mark"),
+        BegunAction(NOW - 5, "n0", "mark"),
+        BegunAction(NOW - 900, "n9", "mark"),
     ]
     decision = run([sick("n0"), sick("n1"), sick("n2")], nodes(3), policy, history)
     assert ordered(decision) == [("n0", Operation.MARK), ("n1", Operation.MARK)]
@@ -181,13 +181,13 @@ def test_nothing_is_rebooted_unless_the_policy_allows_it():
 
 
 def test_a_node_is_not_rebooted_twice_within_the_cooldown():
-    history = [Past(NOW - 3599, "n0", Operation.REBOOT)]
+    history = [BegunAction(NOW - 3599, "n0", "reboot")]
     decision = run([sick("n0", Action.REBOOT)], [drained("n0")], REBOOTS, history)
     assert "last repaired 3599 s ago" in decision.withheld[-1].why
 
 
 def test_reboots_that_did_not_help_end_in_a_replacement():
-    history = [Past(NOW - 8000, "n0", Operation.REBOOT), Past(NOW - 4000, "n0", Operation.REBOOT)]
+    history = [BegunAction(NOW - 8000, "n0", "reboot"), BegunAction(NOW - 4000, "n0", "reboot")]
     decision = run([sick("n0", Action.REBOOT)], [drained("n0")], REBOOTS, history)
     assert decision.operations[-1].operation is Operation.REPLACE
     assert decision.operations[-1].because.endswith("(2 reboots did not help)")
@@ -211,7 +211,7 @@ def test_no_repair_begins_in_quiet_hours():
 
 def test_reboots_and_replacements_count_together_against_the_rate_of_repairs():
     policy = rated(REBOOTS, repair=Rate(1, 3600.0))
-    history = [Past(NOW - 60, "n9", Operation.REPLACE)]
+    history = [BegunAction(NOW - 60, "n9", "replace")]
     decision = run([sick("n0", Action.REBOOT)], [drained("n0")], policy, history)
     assert decision.withheld[-1] == ("n0", Operation.REBOOT, "1 repairs in the fleet within 3600 s, at most 1")
 

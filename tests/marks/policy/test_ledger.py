@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from nhc.marks.policy.bounds import BegunAction
 from nhc.marks.policy.ledger import TRIM_AT, Ledger, LedgerError
 from nhc.marks.ports.adapter import Applied, Effect, Operation, PlannedOperation
 from tests.support.size_limit import files_of_at_most
@@ -24,7 +25,7 @@ def marks(*nodes):
 def test_a_deed_begun_counts_even_if_nobody_wrote_how_it_ended(ledger, tmp_path):
     with ledger:
         ledger.begin(marks("n1"), 10.0)
-    assert Ledger(str(tmp_path)).history() == [(10.0, "n1", Operation.MARK)]
+    assert Ledger(str(tmp_path)).history() == [BegunAction(10.0, "n1", "mark")]
 
 
 def test_what_was_refused_spends_nothing_and_what_failed_does(ledger):

@@ -18,6 +18,7 @@ class Cluster:
     context: str = ""
     out: TextIO = sys.stdout
     err: TextIO = sys.stderr
+    command: str = "nhc kubernetes"
 
     def client(self, connections: int = 4, **options: Any) -> Client:
         return Client(find(self.kubeconfig, self.context), connections=connections, **options)
@@ -27,4 +28,4 @@ class Cluster:
         self.out.flush()
 
     def complain(self, problem: object) -> None:
-        self.err.write(f"nhc kubernetes: {problem}\n")
+        self.err.write(f"{self.command}: {problem}\n")

@@ -13,6 +13,7 @@ from collections import Counter
 from typing import Callable, Dict, List, Optional, Tuple
 
 from nhc.core.system.service_log import failure, problem
+from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.ports.adapter import Effect, Operation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
@@ -20,7 +21,7 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.controller.detections import Detections
-from nhc_adapters.kubernetes.controller.device_rounds import RoundResult, node_of
+from nhc_adapters.kubernetes.controller.device_rounds import node_of
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import Cursor, LokiWatch
@@ -247,7 +248,7 @@ class Controller:
         """How many of the condition types that are faults no node carries and no vocabulary knows."""
         return len(self._strange_types().unseen)
 
-    def _after(self, done: RoundResult) -> None:
+    def _after(self, done: SyncResult) -> None:
         """Log a round, count it, and queue its events."""
         for name in list(self.adapter.changed):
             self.nodes.put(self.adapter.changed.pop(name))

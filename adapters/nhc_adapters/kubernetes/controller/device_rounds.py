@@ -14,8 +14,10 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import DeviceId, Report, Verdict
 from nhc.core.system.service_log import problem
-from nhc.marks.policy.decide import Decision, KeepsHistory, Policy, Withheld, history_needed, reconcile
+from nhc.marks.policy.decide import Decision, Policy, Withheld, history_needed, reconcile
 from nhc.marks.policy.devices import DeviceFault
+from nhc.marks.policy.ledger import KeepsHistory
+from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.marks import most_drastic
 from nhc_adapters.kubernetes.api.client import Client, node_path
@@ -77,17 +79,6 @@ class Unit(NamedTuple):
     def standing(self) -> Tuple[DeviceRule, ...]:
         """The rules that keep it out; a dry run and a released rule do not."""
         return tuple(rule for rule in self.rules if rule.out)
-
-
-class RoundResult(NamedTuple):
-    """What a round did. In a dry run `applied` is empty and `operations` are what would have been done."""
-
-    operations: Tuple[PlannedOperation, ...] = ()
-    applied: Tuple[Tuple[Operation, Applied], ...] = ()
-    withheld: Tuple[Withheld, ...] = ()
-
-    def __bool__(self) -> bool:
-        return bool(self.operations or self.withheld)
 
 
 @dataclass
@@ -157,12 +148,12 @@ class DeviceRounds:
 
     # A round.
 
-    def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> RoundResult:
+    def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> SyncResult:
         """Decide about the devices of these nodes, and with them about those withheld before, and act. What is withheld
         alone costs no round: its node is due by itself. Raises AdapterError.
         """
         if self.view.watch.why_not():
-            return RoundResult()
+            return SyncResult()
         looked, ruled = set(names), {rule.node for rule in self.view.watch.rules()}
         if any(name in ruled or self._faulty(name) for name in looked):
             looked |= {node_of(name) for name, _operation in self.withheld}
@@ -171,7 +162,7 @@ class DeviceRounds:
         concerned = sorted(name for name in looked if name in states and (name in ruled or self._faulty(name)))
         if not concerned:
             self._note((), now, looked)
-            return RoundResult()
+            return SyncResult()
         if self._may_act(concerned, now):
             for name in concerned:
                 self._keep_to_names(name, now)
@@ -179,13 +170,13 @@ class DeviceRounds:
         decision = self.decide(units, states, now)
         self._note(decision.withheld, now, looked)
         if not self._may_act(concerned, now):
-            return RoundResult(decision.operations, (), decision.withheld)
+            return SyncResult(*decision)
         applied = self._act(units, decision.operations, now)
         for name in concerned:
             for unit in self.units(name):
                 self._guarded(name, now, partial(self._forget_released, unit, now))
             self._evictions(name, now)
-        return RoundResult(decision.operations, tuple(applied), decision.withheld)
+        return SyncResult(*decision, tuple(applied))
 
     def _act(
         self, units: Mapping[str, Unit], operations: Sequence[PlannedOperation], now: float

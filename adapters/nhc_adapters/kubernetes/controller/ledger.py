@@ -12,7 +12,9 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 
 from nhc.core.json_values import list_of, number_of
 from nhc.core.system.bounded_read import parse_json
-from nhc.marks.policy.decide import SPENT_NOTHING, Past, Policy, history_needed
+from nhc.marks.policy.bounds import BegunAction
+from nhc.marks.policy.decide import Policy, history_needed
+from nhc.marks.policy.ledger import SPENT_NOTHING
 from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 
@@ -27,7 +29,7 @@ class ClusterLedger:
     def __init__(self, client: Client, namespace: str, name: str, policy: Policy) -> None:
         self.client, self.namespace, self.name = client, namespace, name
         self.policy = policy
-        self._past: List[Past] = []
+        self._past: List[BegunAction] = []
         self._version = ""
 
     @property
@@ -41,13 +43,13 @@ class ClusterLedger:
         self._past = _read((item.get("data") or {}).get(KEY, ""))
         self._version = str(item.get("metadata", {}).get("resourceVersion", ""))
 
-    def history(self, since: float = 0.0) -> List[Past]:
+    def history(self, since: float = 0.0) -> List[BegunAction]:
         return [past for past in self._past if past.when >= since]
 
     def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
         """Write down what is about to be done, before it is. Raises AdapterError: then nothing may be done."""
         counted = self.counted
-        new = [Past(now, planned.node, planned.operation) for planned in operations if planned.operation in counted]
+        new = [BegunAction(now, one.node, one.operation.value) for one in operations if one.operation in counted]
         if not new:
             return
         horizon = now - history_needed(self.policy)
@@ -63,12 +65,12 @@ class ClusterLedger:
 
     def _forget(self, node: str, operation: Operation) -> None:
         for place in range(len(self._past) - 1, -1, -1):
-            if (self._past[place].node, self._past[place].operation) == (node, operation):
+            if (self._past[place].node, self._past[place].action) == (node, operation.value):
                 del self._past[place]
                 return
 
-    def _save(self, past: List[Past]) -> None:
-        data = {"data": {KEY: "\n".join(json.dumps([p.when, p.node, p.operation.value]) for p in past)}}
+    def _save(self, past: List[BegunAction]) -> None:
+        data = {"data": {KEY: "\n".join(json.dumps([p.when, p.node, p.action]) for p in past)}}
         if not self._version:
             body: Dict[str, Any] = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": self.name}, **data}
             saved = self.client.post(namespaced(self.namespace, "configmaps"), body)
@@ -79,15 +81,15 @@ class ClusterLedger:
         self._past, self._version = past, str(saved["metadata"]["resourceVersion"])
 
 
-def _read(text: str) -> List[Past]:
+def _read(text: str) -> List[BegunAction]:
     """Operations, one JSON list a line; a line that makes no sense is skipped."""
     return [past for past in map(_line, text.splitlines()) if past is not None]
 
 
-def _line(line: str) -> Optional[Past]:
+def _line(line: str) -> Optional[BegunAction]:
     try:
         when, node, operation = list_of(parse_json(line))
         moment = number_of(when)
-        return None if moment is None else Past(moment, str(node), Operation(operation))
+        return None if moment is None else BegunAction(moment, str(node), Operation(operation).value)
     except ValueError:
         return None

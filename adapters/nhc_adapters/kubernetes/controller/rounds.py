@@ -13,10 +13,11 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 from nhc.core.model import Verdict
 from nhc.core.system.service_log import failure
 from nhc.marks.policy.decide import Decision, history_needed, reconcile, without_effect
+from nhc.marks.policy.reconcile import SyncResult, carry_out, repair
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
-from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, RoundResult, node_of, note_withheld
+from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, node_of, note_withheld
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
@@ -241,14 +242,14 @@ class Fleet:
         # One that could not be found is taken for busy: nothing is rebooted in doubt.
         return [s._replace(busy=busy.get(s.name, True)) if s.name in asked else s for s in states]
 
-    def round(self) -> RoundResult:
+    def round(self) -> SyncResult:
         """One round: look, decide, act. Raises AdapterError when ledger or pods could not be read or written."""
         now = self.clock()
         names = self.look(now)
         if not names:
-            return RoundResult()
+            return SyncResult()
         self._note_bounds(now)
-        rules = self.devices.round(names, self.states, now) if self.devices is not None else RoundResult()
+        rules = self.devices.round(names, self.states, now) if self.devices is not None else SyncResult()
         if self.settings.apply:
             names = self._updates.write(names, self.judged, self._seen, self.heard, now)
         decision = self.decide(now, names)
@@ -256,63 +257,49 @@ class Fleet:
         withheld = (*rules.withheld, *decision.withheld)
         if not self.settings.apply:
             planned = (*rules.operations, *decision.operations)
-            return RoundResult(tuple(filter(self._first, planned)), (), withheld)
+            return SyncResult(tuple(filter(self._first, planned)), withheld)
         if decision.operations and not self.allowed():
             self._later(planned.node for planned in decision.operations)
-            return RoundResult(rules.operations, rules.applied, withheld)
-        applied: List[Tuple[Operation, Applied]] = list(rules.applied)
+            return SyncResult(rules.operations, withheld, rules.applied, False)
         if decision.operations:
             self.ledger.begin(decision.operations, now)
-        for operation in (Operation.CLEAR, Operation.MARK, Operation.REBOOT, Operation.REPLACE):
-            wanted = [planned for planned in decision.operations if planned.operation is operation]
-            applied += self._carry_out(operation, wanted)
-        return RoundResult((*rules.operations, *decision.operations), tuple(applied), withheld)
+        applied = (*rules.applied, *self._carry_out(decision.operations))
+        return SyncResult((*rules.operations, *decision.operations), withheld, applied, False)
 
     def _note_bounds(self, now: float) -> None:
         """Say which bounds hold nothing, once until that is another; all nodes are gone through now and then."""
         if now < self._bounds_due:
             return
         self._bounds_due = now + BOUNDS_EVERY
-        lines = tuple(without_effect(self.settings.policy, list(self.states.values())))
+        lines = without_effect(self.settings.policy, list(self.states.values()))
         for line in lines if lines != self.no_effect else ():
             self.log(line)
         self.no_effect = lines
 
-    def _carry_out(
-        self, operation: Operation, operations: Sequence[PlannedOperation]
-    ) -> List[Tuple[Operation, Applied]]:
+    def _carry_out(self, operations: Sequence[PlannedOperation]) -> List[Tuple[Operation, Applied]]:
         done: List[Tuple[Operation, Applied]] = []
-        for begin in range(0, len(operations), CHUNK):
-            part = operations[begin : begin + CHUNK]
-            if not self.allowed():
-                self.log(f"lost the lease: {len(operations) - begin} x {operation.value} left undone")
-                self._later(planned.node for planned in operations[begin:])
-                break
-            applied = self._act(operation, part)
+        for operation, applied in carry_out(operations, self._act, self.allowed_now, CHUNK):
             self.ledger.end(operation, applied, self.clock())
             for result in applied:
                 done.append((operation, result))
                 if result.effect is Effect.FAILED:
                     self.retry(result.node, self.clock() + 5.0)
+        tried = {(operation, result.node) for operation, result in done}
+        left = [planned for planned in operations if (planned.operation, planned.node) not in tried]
+        if left:
+            self.log(f"lost the lease: {len(left)} operations left undone")
+            self._later(planned.node for planned in left)
         return done
 
     def _act(self, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
-        names = [planned.node for planned in operations]
         if operation is Operation.CLEAR:
-            return self.adapter.clear(names, judged=self._seen)
+            return self.adapter.clear([planned.node for planned in operations], judged=self._seen)
         if operation is Operation.MARK:
             marks: Dict[str, Mark] = {planned.node: planned.mark for planned in operations if planned.mark is not None}
             judged = {name: self.judged[name] for name in marks}
             facts = {name: Facts(known.reasons, known.types, known.sources) for name, known in judged.items()}
             return self.adapter.mark(marks, objects=self._seen, facts=facts)
-        if operation not in self.adapter.repairs():
-            return [
-                Applied(name, Effect.REFUSED, f"no vocabulary in use can ask for a {operation.value}") for name in names
-            ]
-        applied = []
-        for planned in operations:
-            applied += self.adapter.repair(operation, [planned.node], planned.because)
-        return applied
+        return repair(self.adapter, operation, operations)
 
     def retry(self, name: str, when: float) -> None:
         """Look at a node again at that time."""
