@@ -6,6 +6,7 @@ read again after NHC_REREAD seconds (900), after a reboot, and whenever a hook h
 
 from __future__ import annotations
 
+import re
 import time
 
 from nhc.core.light import TYPE_CHECKING
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional
 
 MEMORY = "mark"
+_FIGURES = re.compile(r"\d+")
 REREAD = 900.0
 SAID, SAID_AGAIN = "said", 3600.0
 """What the health check logged last of a node that stays as it is, and the seconds after which it says that again."""
@@ -55,7 +57,9 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
         return 0 if watch_only(settings) else 1
-    if done.effect is not Effect.REFUSED or mark is None or _is_new(report, f"{mark.why}: {done.message}", state):
+    # Figures of others change at each look: they make no new line.
+    why = "" if mark is None else f"{mark.cause}: {_FIGURES.sub('', done.message)}"
+    if done.effect is not Effect.REFUSED or mark is None or _is_new(report, why, state):
         log_marking(report, done.effect, done.message)
     if done.effect is Effect.CHANGED and state.load(SAID).get(report.host):
         state.update(SAID, lambda memory: memory.pop(report.host, None))
@@ -114,7 +118,9 @@ def log_marking(report: Report, effect: Effect, message: str) -> None:
     if effect is Effect.CHANGED:
         log.warn(f"{report.host} is {what}; {'marked' if mark else 'put back'}{f' ({message})' if message else ''}")
     elif effect is Effect.REFUSED and mark:
-        log.warn(f"{report.host} is {what}; not marked: {message}")
+        from nhc.hooks.marking import LOGGED
+
+        (log.info if LOGGED in message else log.warn)(f"{report.host} is {what}; not marked: {message}")
     elif effect is Effect.REFUSED:
         log.info(f"{report.host} is {what}; stays out: {message}")
     elif effect is Effect.FAILED:

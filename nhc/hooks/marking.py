@@ -34,6 +34,8 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Mapping, Optional, Sequence
 
 MAX_DRAINED = "50%"
+LOGGED = "one of them has logged it for all"
+"""Why there is no room, where several of the nodes that are out have what this one has."""
 WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
 TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
@@ -101,7 +103,7 @@ def take_out(
     if watch_only(settings):
         return Applied(node, Effect.REFUSED, f"{WATCHING} marked")
     applied = audited(Operation.MARK, node, mark.why, lambda: adapter.mark({node: mark}, seen)[0])
-    return _within(adapter, node, bounds) or applied if applied.effect is Effect.CHANGED else applied
+    return _within(adapter, node, mark, bounds) or applied if applied.effect is Effect.CHANGED else applied
 
 
 def _bounds(settings: Mapping[str, str]) -> Bounds:
@@ -117,10 +119,15 @@ def _bounds(settings: Mapping[str, str]) -> Bounds:
 
 def _no_room(full: FullRadius, everyone: Sequence[NodeState], mark: Mark) -> str:
     """Why there is no room for a mark, and how many of those that are out share its fault."""
-    out = [state for state in everyone if out_by_nhc(state) and full.has(state)]
-    alike = sum(state.mark is not None and same_cause(state.mark, mark) for state in out)
-    shared = f", {alike} of them for the same fault" if alike else ""
+    alike = min(full.out, _alike(full, everyone, mark))  # some of the others may be too many as well
+    shared = f", {alike} of them for the same fault{f' ({LOGGED})' if alike > 1 else ''}" if alike else ""
     return f"{full.out} of {full.size} nodes{_of(full)} are marked already{shared}; {_setting(full)}"
+
+
+def _alike(full: FullRadius, everyone: Sequence[NodeState], mark: Mark) -> int:
+    """How many nodes are out by nhc, whichever part of it, with the same fault."""
+    marks = [state.mark for state in everyone if out_by_nhc(state) and full.has(state) and state.mark is not None]
+    return sum(same_cause(standing._replace(owner=mark.owner), mark) for standing in marks)
 
 
 def _of(full: FullRadius) -> str:
@@ -131,21 +138,34 @@ def _setting(full: FullRadius) -> str:
     return f"NHC_MAX_DRAINED is {full.limit.show()}"
 
 
-def _within(adapter: Marker, node: str, bounds: Bounds) -> Optional[Applied]:
+def _within(adapter: Marker, node: str, mark: Mark, bounds: Bounds) -> Optional[Applied]:
     """Look once more after the mark: nodes that fail together have all found room before. None where the mark stays."""
     if not bounds.radii:
         return None
     time.sleep(TICK)
     try:
-        full = one_too_many(adapter.nodes(), node, bounds)
+        everyone = adapter.nodes()
+        full = one_too_many(everyone, node, bounds)
         if full is None:
+            _log_shared(one_too_many(everyone, node, bounds, itself=True), everyone, mark)
             return None
-        why = f"{full.out + 1} of {full.size} nodes{_of(full)} are marked, {_setting(full)}"
+        why = _no_room(full, [state for state in everyone if state.name != node], mark)
         back = audited(Operation.CLEAR, node, why, lambda: adapter.clear([node])[0])
     except AdapterError as error:
         log.error(f"NHC_MAX_DRAINED: {error}; the mark stays")
         return None
     return Applied(node, Effect.REFUSED, why) if back.effect is Effect.CHANGED else None
+
+
+def _log_shared(full: Optional[FullRadius], everyone: Sequence[NodeState], mark: Mark) -> None:
+    """Log once for all nodes that many have the same fault: by the one whose mark has filled the bound."""
+    alike = _alike(full, everyone, mark) if full is not None else 0
+    if full is not None and alike > 1:
+        check = mark.cause.partition("|")[0]
+        log.warn(
+            f"{check}: the same fault on {alike} of {full.size} nodes{_of(full)}, and {_setting(full)}: further nodes "
+            "stay in service: look for a common cause"
+        )
 
 
 def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:

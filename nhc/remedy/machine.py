@@ -12,7 +12,7 @@ which step it was at.
 from __future__ import annotations
 
 from enum import Enum
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Tuple
+from typing import Dict, FrozenSet, Mapping, Tuple
 
 from nhc.store.attempts import AttemptStatus
 
@@ -249,31 +249,10 @@ ATTEMPT_MEANING: Mapping[AttemptStatus, str] = {
 }
 
 
-class Transition(NamedTuple):
-    """One line of the table of transitions."""
-
-    state: EpisodeState
-    event: EpisodeEvent
-    next: EpisodeState
-
-
-def rows() -> List[Transition]:
-    """All transitions in the order of states and events."""
-    states, events = list(EpisodeState), list(EpisodeEvent)
-    return [Transition(state, event, TRANSITIONS[state, event]) for state in states for event in events
-            if (state, event) in TRANSITIONS]  # fmt: skip
-
-
 def tables() -> str:
-    """The tables of states, transitions and attempts in Markdown, as docs/remedy.md has them."""
+    """The tables of states and attempts in Markdown, as docs/remedy.md has them."""
     lines = ["| state | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {MEANING[state]} |" for state in EpisodeState]
-    lines += ["", "| when | in | next |", "|---|---|---|"]
-    places: Dict[Tuple[EpisodeEvent, EpisodeState], List[str]] = {}
-    for row in rows():
-        places.setdefault((row.event, row.next), []).append(f"`{row.state.value}`")
-    lines += [f"| {CAUSE[event]} (`{event.value}`) | {', '.join(found)} | `{state.value}` |"
-              for (event, state), found in places.items()]  # fmt: skip
     lines += ["", "| attempt | meaning |", "|---|---|"]
     lines += [f"| `{state.value}` | {ATTEMPT_MEANING[state]} |" for state in AttemptStatus]
     return "\n".join(lines) + "\n"

@@ -9,8 +9,12 @@ from tests.support.slurm_remedy import served
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("looped", [False, True], ids=["hooks alone", "beside the loop"])
-def test_an_outage_that_passes_ends_with_every_node_back_by_itself(site, tmp_path, looped):
+@pytest.mark.parametrize(
+    ("looped", "first"),
+    [(False, ()), (True, ()), (True, ("n2",))],
+    ids=["hooks alone", "beside the loop", "one node seconds earlier"],
+)
+def test_an_outage_that_passes_ends_with_every_node_back_by_itself(site, tmp_path, looped, first):
     cluster, hooks = site
     outage = Outage(cluster, hooks, drained=2)
     with contextlib.ExitStack() as stack:
@@ -20,7 +24,10 @@ def test_an_outage_that_passes_ends_with_every_node_back_by_itself(site, tmp_pat
             stack.callback(one.close)
             one.start()
             one.service.start()
-        play(outage, drained=2, seconds=5.0, agents=agents, within=90.0)
+        play(outage, drained=2, seconds=5.0, agents=agents, within=90.0, first=first)
+        lines = hooks.said("healthcheck").splitlines() if not agents else []
+        assert sum("look for a common cause" in line for line in lines) == len(lines[:1]), lines
+        assert sum("not marked:" in line for line in lines) <= 1, lines  # and no node says each time that it stays
         for one in agents:
             assert one.breaker() == "open", "a person closes it, and no node waits for that"
             assert {row.state for row in episodes_of(one.service)} <= {"detected", "withdrawn", "returned", "escalated"}

@@ -150,8 +150,11 @@ class Together(Scheduler):
         return done
 
 
-def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path):
-    """Each has found room before any mark stood. Who sees then that they are too many goes back into service."""
+@pytest.mark.parametrize("bound", [1, 2])
+def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path, capsys, bound):
+    """Each has found room before any mark stood. Who sees then that they are too many goes back into service. One of
+    those that stay out, the last, says for all that they share a fault.
+    """
     fake = Together()
     monkeypatch.setattr("nhc.hooks.marking.scheduler", lambda environ, settings: fake)
     monkeypatch.setenv("NHC_LEDGER_DIR", str(tmp_path / "ledger"))
@@ -160,7 +163,7 @@ def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path
     def one(name):
         memory = State(str(tmp_path / name))
         found = report(BAD, host=name)._replace(started=1000.0)  # a scheduler that counts in seconds
-        ended[name] = after_report("prolog", found, JOB, {"NHC_MAX_DRAINED": "1"}, memory)
+        ended[name] = after_report("prolog", found, JOB, {"NHC_MAX_DRAINED": str(bound)}, memory)
 
     threads = [threading.Thread(target=one, args=(name,)) for name in fake.states]
     for thread in threads:
@@ -168,7 +171,10 @@ def test_nodes_that_fail_in_the_same_second_keep_the_bound(monkeypatch, tmp_path
     for thread in threads:
         thread.join()
     out = {name for name, found in fake.states.items() if not found.available}
-    assert out == {"n1"}, "the first by time and name stays: the fleet does not flap"
+    assert out == {"n1", "n2"} - ({"n2"} if bound == 1 else set()), "the first by time and name: nothing flaps"
+    shared = [line for line in capsys.readouterr().err.splitlines() if "common cause" in line]
+    assert len(shared) == 1 or (bound, shared) == (1, [])  # who is alone by then knows of no other
+    assert all("check_x: the same fault on " in line for line in shared)
     assert {name for name, status in ended.items() if status == UNHEALTHY} == out, "who is in service starts the job"
 
 

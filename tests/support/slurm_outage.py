@@ -7,7 +7,7 @@ from __future__ import annotations
 import threading
 import time
 from pathlib import Path
-from typing import Any, List, Set
+from typing import Any, List, Sequence, Set
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.store import holds
@@ -24,15 +24,25 @@ class Outage:
     """`begin` and `end` are the outage's. `drained` nodes may be out by hooks at once."""
 
     def __init__(self, cluster: Cluster, hooks: Hooks, drained: int) -> None:
-        self.cluster, self.hooks = cluster, hooks
+        self.cluster, self.hooks, self.drained = cluster, hooks, str(drained)
         self.gone = hooks.directory / "the-shared-file-system-is-gone"
-        hooks.configure(f"* || check_file_test -! -e {self.gone}", NHC_MAX_DRAINED=str(drained))
+        self._met: Set[str] = set()
+        self.begin(())
+        self.end()
 
-    def begin(self) -> None:
+    def begin(self, nodes: Sequence[str]) -> None:
+        """It is gone, and these nodes have met that: who reads nothing of it for a while sees it later."""
         self.gone.touch()
+        self._met = set(nodes)
+        line = f" || check_file_test -! -e {self.gone}"
+        self.hooks.configure("\n".join(f"{node}{line}" for node in nodes), NHC_MAX_DRAINED=self.drained)
 
     def end(self) -> None:
         self.gone.unlink(missing_ok=True)
+
+    def meets(self, node: str) -> bool:
+        """Whether a node sees it now."""
+        return node in self._met and self.gone.exists()
 
     def out(self) -> Set[str]:
         """The nodes that take no work."""
@@ -67,12 +77,18 @@ class Agents:
             self._say()
 
     def _say(self) -> None:
-        now, gone = time.time(), self.outage.gone.exists()
+        now = time.time()
         bad = Outcome(Verdict.CRIT, "FsNotAnswering", "it does not answer", "/home", action=Action.INSPECT)
-        results = (CheckResult("check_fs_mount", bad if gone else Outcome(Verdict.OK)),)
-        said = [Incoming(Report(name, "b1", now, 0.1, results), "agent", now) for name in self.outage.cluster.nodes]
+        said = []
+        for name in self.outage.cluster.nodes:
+            results = (CheckResult("check_fs_mount", bad if self.outage.meets(name) else Outcome(Verdict.OK)),)
+            said.append(Incoming(Report(name, "b1", now, 0.1, results), "agent", now))
         with self.store.write() as connection:
             receive(connection, said)
+
+    def left(self) -> List[Any]:
+        """The episodes that the loop has left to a person."""
+        return [row for row in self.service.states()[0] if row.state == "escalated"]
 
     def breaker(self) -> str:
         with self.store.read() as connection:
@@ -96,11 +112,20 @@ def episodes_of(service: Service) -> List[Any]:
     return rows
 
 
-def play(outage: Outage, *, drained: int, seconds: float, agents: List[Agents], within: float) -> None:
-    """The outage, from all nodes in service to all nodes in service. Raises AssertionError where one stays out."""
+def play(
+    outage: Outage, *, drained: int, seconds: float, agents: List[Agents], within: float, first: Sequence[str] = ()
+) -> None:
+    """The outage, from all nodes in service to all nodes in service. The nodes `first` meet it so early that they are
+    out, and the loop at work on them, before the others do. Raises AssertionError where one stays out.
+    """
     until(lambda: not outage.out(), within, what="all nodes to be in service")
-    outage.begin()
     try:
+        if first:
+            outage.begin(first)
+            until(lambda: outage.out() >= set(first), within, what="the first nodes to be out", said=outage.out)
+        for one in agents if first else ():
+            until(lambda: {row.node for row in one.left()} >= set(first), within, what="the loop to end with them")  # noqa: B023 (asked at once)
+        outage.begin(outage.cluster.nodes)
         began = time.time()
         until(lambda: len(outage.out()) >= drained, within, what="the hooks to drain", said=outage.out)
         for one in agents:

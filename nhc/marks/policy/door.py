@@ -111,15 +111,19 @@ def report_doubts(at: float, boot: str, state: Optional[NodeState], now: float, 
     return [Held("report", why)] if why else []
 
 
-def one_too_many(states: Sequence[NodeState], node: str, bounds: Bounds) -> Optional[FullRadius]:
+def one_too_many(
+    states: Sequence[NodeState], node: str, bounds: Bounds, itself: bool = False
+) -> Optional[FullRadius]:  # fmt: skip
     """The radius for which a node's mark, which stands, is one too many; None where it is among the first that the
     bounds leave room for, by the time of the mark and the name. Nodes that fail together have all found room before,
-    and all see the same order, so those that stay are the same for all.
+    and all see the same order, so those that stay are the same for all. With the mark `itself` counted: the radius that
+    it has filled, which is so of one node alone.
     """
     usage = bounding.usage_of(states)
     marked = sorted((state.mark.since or 0.0, state.name) for state in states if state.mark and out_by_nhc(state))
     for _since, name in marked:
+        if name != node or itself:
+            usage.count_out(name)
         if name == node:
             return bounding.full_radius(bounds, usage, node)
-        usage.count_out(name)
     return None

@@ -23,7 +23,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, released
 from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
 from tests.adapters.kubernetes.test_commands import nhc
-from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, sicken
+from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
 from tests.adapters.kubernetes.test_hand import settled
 from tests.adapters.kubernetes.test_remedy_boots import Loop, begun
 from tests.support.kube import Kube
@@ -60,13 +60,16 @@ def waits(loop: Loop) -> list[str]:
         return [entry.detail for entry in audit.entries(connection, what="episode.waits")]
 
 
-@pytest.mark.parametrize(("lost", "taint"), [("cordon", True), ("cordon", False), ("taint", True)])
+@pytest.mark.parametrize(
+    ("lost", "cordon", "taint"),
+    [("cordon", True, True), ("cordon", True, False), ("taint", True, True), ("taint", False, True)],
+)
 def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_is_proved(
-    begun: Callable[..., Loop], lost: str, taint: bool
+    begun: Callable[..., Loop], lost: str, cordon: bool, taint: bool
 ) -> None:
     """The driver manager uncordons in the new boot, before the agent has said anything."""
     loop = begun(more="[drain]\nevict = true\n")
-    loop.adapter.treatment = replace(loop.adapter.treatment, taint=taint)
+    loop.adapter.treatment = replace(loop.adapter.treatment, cordon=cordon, taint=taint)
     undo = uncordon if lost == "cordon" else untaint
     undone = Event()
 
@@ -80,10 +83,10 @@ def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_i
     loop.until(undone.is_set)
     loop.until(lambda: any("marked anew" in line for line in waits(loop)))
     loop.until(lambda: [row.state for row, _tries in loop.rows()] == ["verifying"])
-    loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint))
+    loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (cordon, taint))
     assert "nhc/overruled" not in loop.meta()["annotations"]
     undo(loop.kube, loop.node)  # the next driver pod of the same boot
-    loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (True, taint))
+    loop.until(lambda: (cordoned(loop.kube, loop.node), tainted(loop.kube, loop.node)) == (cordon, taint))
     loop.agent = True
     loop.healthy()
     loop.until(loop.ended)
@@ -137,6 +140,56 @@ def test_the_controller_keeps_a_node_out_that_an_automaton_has_undone_one_part_o
         assert sum("keeps it out" in line for line in controller.said) == 1
         heal(kube, node)
         until(lambda: not cordoned(kube, node) and not tainted(kube, node) and not marked(kube))
+
+
+@pytest.mark.parametrize(("part", "undo"), [("cordon", uncordon), ("taint", untaint)])
+def test_the_controller_sets_a_mark_of_one_part_again_in_another_boot_and_then_obeys(
+    kube: Kube, part: str, undo: Callable[[Kube, str], None]
+) -> None:
+    """kured, AKS and GKE uncordon at the end of their own reboot; the next who does decides about the node."""
+    node = kube.node(fake=False)
+    reboot(kube, node, "boot-1")
+
+    def out() -> bool:
+        parts = {"cordon": cordoned(kube, node), "taint": tainted(kube, node)}
+        assert not parts.pop("taint" if part == "cordon" else "cordon"), "the other part is not nhc's to set here"
+        return parts[part]
+
+    with running(kube, settings(kube, cordon=part == "cordon", taint=part == "taint")) as controller:
+        sicken(kube, node)
+        until(out)
+        reboot(kube, node, "boot-2")
+        undo(kube, node)
+        until(out)
+        assert "nhc/overruled" not in annotations_of(kube.get(node))
+        settled(kube, controller, node)
+        undo(kube, node)
+        until(lambda: "nhc/overruled" in annotations_of(kube.get(node)))
+        settled(kube, controller, node)
+        assert not out()
+        assert not marked(kube)
+
+
+def test_a_hold_that_a_template_does_not_know_ends_when_the_template_is_applied(kube: Kube) -> None:
+    """As the documents say: the annotation is the hold. Nothing else that the template leaves out is lost."""
+    node = kube.node(fake=False)
+    template = kube.get(node)
+    kube.plane.kubectl("annotate", "node", node, "nhc/hold=memory test")
+    with running(kube) as controller:
+        sicken(kube, node)
+        until(lambda: controller.says("left alone: nhc/hold: memory test"))
+        settled(kube, controller, node)
+        assert not marked(kube)
+        whole = {**template, "metadata": {**template["metadata"], "resourceVersion": ""}}
+        kube.admin.put(node_path(node), whole)
+        until(lambda: marked(kube) == {node} and cordoned(kube, node))
+        held = {"metadata": {"annotations": {"nhc/hold": "memory test"}}}
+        kube.admin.patch(node_path(node), held, MERGE_PATCH, fieldManager="cluster-template")
+        heal(kube, node)
+        settled(kube, controller, node)
+        assert cordoned(kube, node), "a hold holds the return as well"
+        kube.plane.kubectl("annotate", "node", node, "nhc/hold-")
+        until(lambda: not cordoned(kube, node) and not marked(kube))
 
 
 @pytest.mark.parametrize("left", ["cordon", "taint"])
