@@ -1,7 +1,7 @@
 """The pictures of docs/console.md, taken of the demonstration: `make pictures`. Needs chromium and chromium-driver.
 
 python bench/pictures.py docs/pictures        # those of the documents
-python bench/pictures.py /tmp/screens --each  # each screen at 1440, 1024 and 390 pixels, light and dark: to be looked at
+python bench/pictures.py /tmp/screens --each  # each screen at 1440, 1024 and 390 pixels, light and dark: to look at
 """
 
 from __future__ import annotations

@@ -67,7 +67,7 @@ class Hub:
         while True:
             await asyncio.sleep(self.every)
             if not self._viewers:
-                # No wait_for: before Python 3.12 it loses a cancellation that comes right after a look, and this goes on.
+                # No wait_for: before Python 3.12 it loses a cancellation that comes right after a look; this goes on.
                 rested = asyncio.get_running_loop().call_later(self.every * (RESTING - 1), looked.set)
                 await looked.wait()
                 rested.cancel()
