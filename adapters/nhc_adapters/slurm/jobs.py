@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 from collections import Counter
 from typing import Dict, FrozenSet, Iterable, Mapping, Optional, Sequence, Tuple
 
@@ -177,19 +178,22 @@ class SlurmJobs:
         """sbatch, in the user's own environment, with the wish in the job's comment."""
         if submission.manifests:
             return Submitted((), "Slurm takes words for sbatch, and no manifests")
-        argv = list(submission.words)
-        env = {**self.environ, **self.command.env}
+        argv, extra = list(submission.words), {}
         if submission.wish is not None:
             try:
                 argv = wished_words(argv, submission.wish, submission.spares)
             except AdapterError as error:
                 return Submitted((), str(error))
             if submission.wish.checkpoint:
-                env["NHC_CHECKPOINT"] = submission.wish.checkpoint
+                extra["NHC_CHECKPOINT"] = submission.wish.checkpoint
             if submission.spares:
-                env["NHC_SPARES"] = str(submission.spares)
+                extra["NHC_SPARES"] = str(submission.spares)
+        argv = ["sbatch", "--parsable", *argv]
+        if submission.dry_run:
+            variables = [f"{name}={value}" for name, value in extra.items()]
+            return Submitted((), rendered=shlex.join([*(["env", *variables] if variables else []), *argv]))
         try:
-            done = self._run(["sbatch", "--parsable", *argv], self.command.timeout, env)
+            done = self._run(argv, self.command.timeout, {**self.environ, **self.command.env, **extra})
         except OSError as error:
             return Submitted((), f"sbatch cannot be run: {error.strerror or error}")
         if done.timed_out:

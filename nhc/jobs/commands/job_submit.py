@@ -27,19 +27,21 @@ MANIFEST = 4 << 20
 )
 @under("How it is restarted")("--auto-resume/--no-auto-resume", default=True, show_default=True,
                               help="Ask to be restarted.")  # fmt: skip
-@under("How it is restarted")("--max-restarts", type=click.IntRange(0, 1000), default=None, metavar="N",
+@under("How it is restarted")("--max-restarts", "--max-retry", type=click.IntRange(0, 1000), default=None, metavar="N",
                               help="At most so often. Default: as often as the site allows.")  # fmt: skip
 @under("How it is restarted")("--checkpoint", default="", metavar="PATH",
                               help="Passed through to the job as NHC_CHECKPOINT.")  # fmt: skip
 @under("How it is restarted")("--spares", type=click.IntRange(0, 1000), default=0, metavar="N",
                               help="Slurm: so many nodes more, for `nhc job step`.")  # fmt: skip
+@click.option("--dry-run", is_flag=True, help="Show what would be sent; submit nothing.")
 @under("Where")("--kubeconfig", default="", metavar="FILE", help="Default: KUBECONFIG, or the pod's own account.")
 @under("Where")("--context", default="", metavar="NAME", help="A context of the kubeconfig.")
 @under("Where")("--namespace", default="", metavar="NAME", help="For manifests that name none.")
 def command(words: Sequence[str], **options: Any) -> None:
     """Submit a job to Slurm (words for sbatch) or to Kubernetes (--file), with what lets nhc restart it.
 
-    Exit status: 0 submitted, 1 refused by the scheduler, 2 wrong usage, 3 nobody answered: it may have been submitted.
+    Exit status: 0 submitted or shown, 1 refused by the scheduler, 2 wrong usage, 3 nobody answered: it may have been
+    submitted.
     """
     if bool(words) == bool(options["file"]):
         raise CommandError("say what to submit: words for sbatch, or --file FILE for Kubernetes", 2)
@@ -60,7 +62,11 @@ def command(words: Sequence[str], **options: Any) -> None:
         raise CommandError(str(error), 2) from None
     if not isinstance(controller, JobSubmits):
         raise CommandError(f"{name} takes no jobs", 2)
-    done = controller.submit(Submission(tuple(words), text, options["namespace"], wish, options["spares"]))
+    done = controller.submit(
+        Submission(tuple(words), text, options["namespace"], wish, options["spares"], options["dry_run"])
+    )
+    if done.rendered:
+        click.echo(done.rendered.rstrip("\n"))
     for job in done.jobs:
         click.echo(printable(job))
     if done.problem:

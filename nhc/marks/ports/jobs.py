@@ -174,6 +174,7 @@ class Submission(NamedTuple):
     """What a user submits: words for the scheduler's own command, or the text of manifests for `namespace`.
 
     `wish` None: it does not ask to be restarted. `spares` are nodes more than the job needs, for its own steps.
+    `dry_run`: only say what would be sent.
     """
 
     words: Tuple[str, ...]
@@ -181,14 +182,19 @@ class Submission(NamedTuple):
     namespace: str = ""
     wish: Optional[Wish] = None
     spares: int = 0
+    dry_run: bool = False
 
 
 class Submitted(NamedTuple):
-    """The names of what was submitted, and why the rest was not. `ambiguous`: nobody knows whether it was."""
+    """The names of what was submitted, and why the rest was not. `ambiguous`: nobody knows whether it was.
+
+    `rendered` is what a dry run would have sent: a command line, or manifests.
+    """
 
     jobs: Tuple[str, ...]
     problem: str = ""
     ambiguous: bool = False
+    rendered: str = ""
 
 
 @port

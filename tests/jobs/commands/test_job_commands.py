@@ -1,9 +1,11 @@
 """The commands of `nhc job`: what they show, and how they fail."""
 
 import json
+import shlex
 import time
 
 import pytest
+import yaml
 
 from nhc.store import jobs
 from nhc.store.jobs import WatchedJob
@@ -106,3 +108,38 @@ def test_submit_and_step_say_what_they_need(tmp_path):
     assert nhc("job", "step", "--", "true").stderr.startswith("nhc job step: there is no SLURM_JOB_NODELIST")
     gone = nhc("job", "submit", "--file", tmp_path / "no.yaml")
     assert (gone.returncode, gone.stderr) == (2, f"nhc job submit: {tmp_path}/no.yaml: No such file or directory\n")
+
+
+def test_a_dry_run_shows_what_slurm_would_get_and_runs_no_sbatch(tmp_path):
+    words = ["--max-retry", "2", "--checkpoint", "/ckpt/a", "--spares", "1", "--", "--nodes=4", "my job.sh"]
+    done = nhc("job", "submit", "--dry-run", *words, env={"PATH": str(tmp_path)})
+    assert (done.returncode, done.stderr) == (0, "")
+    assert shlex.split(done.stdout) == [
+        "env", "NHC_CHECKPOINT=/ckpt/a", "NHC_SPARES=1", "sbatch", "--parsable", "--requeue",
+        "--comment=nhc-restart=2 nhc-checkpoint=/ckpt/a", "--no-kill", "--nodes=5", "my job.sh",
+    ]  # fmt: skip
+
+
+def test_a_dry_run_shows_the_manifests_that_kubernetes_would_get_and_asks_no_server(tmp_path):
+    config, manifest = tmp_path / "kubeconfig", tmp_path / "job.yaml"
+    config.write_text(json.dumps({
+        "current-context": "c",
+        "contexts": [{"name": "c", "context": {"cluster": "k", "user": "u", "namespace": "team"}}],
+        "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:1"}}], "users": [{"name": "u", "user": {}}],
+    }))  # fmt: skip
+    job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"template": {"spec": {
+        "restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}}}  # fmt: skip
+    manifest.write_text(json.dumps(job))
+    done = nhc("job", "submit", "--dry-run", "--file", manifest, "--max-restarts", "2", "--checkpoint", "/ckpt",
+               "--kubeconfig", config)  # fmt: skip
+    assert (done.returncode, done.stderr) == (0, "")
+    shown = yaml.safe_load(done.stdout)
+    assert shown["metadata"]["namespace"] == "team"
+    assert "2" in shown["metadata"]["annotations"].values()
+    assert shown["spec"]["podFailurePolicy"]["rules"][0]["action"] == "Ignore"
+    assert shown["spec"]["template"]["spec"]["containers"][0]["env"] == [{"name": "NHC_CHECKPOINT", "value": "/ckpt"}]
+    # Nothing of a file is sent where one document of it is no job: here the second.
+    manifest.write_text(f"{json.dumps(job)}\n---\nkind: Jb\napiVersion: batch/v1\n")
+    done = nhc("job", "submit", "--file", manifest, "--no-auto-resume", "--kubeconfig", config)
+    assert (done.returncode, len(done.stderr.splitlines())) == (1, 1)
+    assert "Jb is no kind of job" in done.stderr

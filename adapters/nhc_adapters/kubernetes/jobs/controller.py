@@ -166,32 +166,39 @@ class KubernetesJobController(JobReader):
         """Create the objects of manifests, one after another; each job with what was wished for."""
         import yaml
 
+        try:
+            prepared = [self._prepared(each, submission) for each in yaml.safe_load_all(submission.manifests) if each]
+        except (yaml.YAMLError, RecursionError) as error:
+            return Submitted((), f"the manifests are no YAML: {printable(' '.join(str(error).split()), 200)}")
+        except AdapterError as error:
+            return Submitted((), str(error))
+        if not prepared:
+            return Submitted((), "the manifests hold nothing")
+        if submission.dry_run:
+            return Submitted((), rendered=yaml.safe_dump_all([job for _kind, job in prepared], sort_keys=False))
         made: List[str] = []
         try:
-            for document in yaml.safe_load_all(submission.manifests):
-                if document:
-                    made.append(self._create(document, submission))  # noqa: PERF401 (what was made stays known)
-        except (yaml.YAMLError, RecursionError) as error:
-            return Submitted(tuple(made), f"the manifests are no YAML: {printable(' '.join(str(error).split()), 200)}")
-        except Unreachable as error:
-            return Submitted(tuple(made), str(error), ambiguous=True)
+            for kind, job in prepared:
+                namespace = job["metadata"]["namespace"]
+                self.client.post(namespaced(namespace, kind.plural, group=kind.api), job, retry=False)
+                made.append(f"{kind.kind}/{namespace}/{name_of(job)}")
         except AdapterError as error:
-            return Submitted(tuple(made), str(error))
-        return Submitted(tuple(made), "" if made else "the manifests hold nothing")
+            return Submitted(tuple(made), str(error), ambiguous=isinstance(error, Unreachable))
+        return Submitted(tuple(made))
 
-    def _create(self, document: Any, submission: Submission) -> str:
-        name, api = kind_of(document, KINDS)
-        if not name:
+    def _prepared(self, document: Object, submission: Submission) -> Tuple[JobKind, Dict[str, Any]]:
+        """A job of the manifests as it is sent. Raises AdapterError for anything else."""
+        kind = kind_of(document, KINDS)
+        if kind is None:
             known = ", ".join(KINDS)
             raise AdapterError(
                 f"{printable(str(get(document, 'kind')), 60)} is no kind of job that nhc knows ({known})"
             )
-        kind = KINDS[name]
-        whole = wished(document, kind, submission.wish) if submission.wish is not None else document
-        namespace = submission.namespace or str(get(whole, "metadata", "namespace") or self.client.access.namespace)
-        whole["metadata"]["namespace"] = namespace
-        self.client.post(namespaced(namespace, kind.plural, group=api), whole, retry=False)
-        return f"{name}/{namespace}/{name_of(whole)}"
+        job = wished(document, kind, submission.wish)
+        job["metadata"]["namespace"] = submission.namespace or str(
+            get(job, "metadata", "namespace") or self.client.access.namespace
+        )
+        return kind, job
 
 
 def _resume(

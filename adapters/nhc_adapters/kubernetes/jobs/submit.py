@@ -6,7 +6,7 @@ podFailurePolicy; a JobSet fails the Job by such a rule, and restarts itself wit
 
 from __future__ import annotations
 
-from typing import Any, Callable, Dict, List, Mapping, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.jobs import Wish
@@ -19,14 +19,17 @@ RULE = "nhcInfrastructure"
 VARIABLE = "NHC_CHECKPOINT"
 
 
-def wished(document: Mapping[str, object], kind: JobKind, wish: Wish) -> Dict[str, Any]:
-    """The job with what was wished for: our annotations, the checkpoint in its containers, rules for disruptions.
+def wished(document: Mapping[str, object], kind: JobKind, wish: Optional[Wish]) -> Dict[str, Any]:
+    """The job with what was wished for, if anything: our annotations, the checkpoint in its containers, rules for
+    disruptions.
 
     Raises AdapterError for a job that is no such thing.
     """
     job: Dict[str, Any] = dict(document)
     if not isinstance(job.get("spec"), dict) or not get(job, "metadata", "name"):
         raise AdapterError(f"the {kind.kind} has no metadata.name or no spec")
+    if wish is None:
+        return job
     notes = job["metadata"].setdefault("annotations", {})
     notes[WISH] = "" if wish.max_restarts is None else str(wish.max_restarts)
     if wish.checkpoint:
@@ -83,10 +86,7 @@ def _first(spec: Dict[str, Any], rule: Dict[str, Any]) -> None:
 RULES: Mapping[str, Callable[[Dict[str, Any]], None]] = {"Job": _job, "JobSet": _jobset}
 
 
-def kind_of(document: object, kinds: Mapping[str, JobKind]) -> Tuple[str, str]:
-    """The kind of a document, as `kinds` calls it, and the path of its API; ("", "") for one that is no job."""
+def kind_of(document: object, kinds: Mapping[str, JobKind]) -> Optional[JobKind]:
+    """The kind of a document, None for one that is no job."""
     version, name = str(get(document, "apiVersion") or ""), str(get(document, "kind") or "")
-    for kind in kinds.values():
-        if kind.api == f"apis/{version}" and name == kind.name:
-            return kind.kind, kind.api
-    return "", ""
+    return next((kind for kind in kinds.values() if kind.api == f"apis/{version}" and name == kind.name), None)
