@@ -5,7 +5,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PYTEST_ARGS ?=
 
-.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh fresh-services services fresh-slurm slurm-tests gpu
+.PHONY: check test quick lint types build pyz ptx site packages release verify-release lock lowest kube bench fuzz clean setup system-packages fresh stranger fresh-services services fresh-slurm slurm-tests gpu
 
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
@@ -113,6 +113,10 @@ lowest: $(UV)  ## the rooms that use the extras' libraries, with the oldest vers
 SUITE ?= bookworm
 fresh:  ## the README's two commands in a minimal root with nothing installed beforehand; takes root, and half an hour
 	NHC_REQUIRE=all tests/fresh/run.sh --suite $(SUITE) bash -c '$(or $(FRESH),make check && make test)'
+
+stranger: setup  ## the commands of README and tutorials typed in a minimal root, as somebody who follows them would; takes root
+	tests/fresh/run.sh --suite $(SUITE) --with "$$($(BIN)/python tests/kube/build.py)" \
+	  bash -c 'make check && exec python3 tests/fresh/stranger.py $(PAGES)'
 
 # Debian 12 has Slurm 22.05, Debian 13 (SUITE=trixie) has 24.11.
 fresh-slurm:  ## the tests over a real Slurm in a minimal root of SUITE; takes root
