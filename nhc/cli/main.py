@@ -94,7 +94,7 @@ def _status(module: str, run: Callable[[], int] | str) -> int:
     """How it ends. From its return on a SIGINT changes nothing. Raises KeyboardInterrupt."""
     try:
         standard_streams()
-        clean_streams(colours=module == "nhc.cli.main" and sys.argv[1:2] in (["check"], ["fleet"]))
+        clean_streams()
         forgive_streams()
         main_of = __import__(module, fromlist=["main"]).main if isinstance(run, str) else run
         status = main_of()

@@ -102,3 +102,4 @@ def test_the_first_pages_lead_on_but_for_what_installs(tmp_path):
     assert len(typed) == len(followed) > 8
     (shown,) = re.findall(r"says `(.+?)`", FIRST.read_text().replace("\n", " "))
     assert shown in stranger.alike(sick)
+    assert "\ufffd" not in sick  # at a terminal it is in colour

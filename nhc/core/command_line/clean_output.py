@@ -7,12 +7,13 @@ they know it (`nhc.core.model.printable`); this holds for every other place as w
 from __future__ import annotations
 
 import io
+import os
 import sys
 
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Optional, TextIO
 
 _BLANKS = "\t\u00a0\u202f\u3000"
 """What `str.isprintable` refuses although it does no harm."""
@@ -22,7 +23,7 @@ _UNKNOWN = "\ufffd"
 class CleanStream(io.TextIOWrapper):
     """A text stream that writes lines of printable characters, whatever it is given.
 
-    `colours` lets our own sequences pass: colours, and the return to an emptied line that shows progress.
+    `colours` (`allow_colours`) lets our own sequences pass: colours, and the return to an emptied line for progress.
     """
 
     colours = False
@@ -79,7 +80,23 @@ def _plain(text: str) -> str:
     return "".join(char if char.isprintable() or char in _BLANKS else _UNKNOWN for char in text)
 
 
-def clean_streams(colours: bool = False) -> None:
+def allow_colours(stream: object) -> None:
+    """Let our own sequences pass to this stream: for a command that is about to write some."""
+    if isinstance(stream, CleanStream):
+        stream.colours = True
+
+
+def wants_colour(when: str, file: TextIO) -> bool:
+    """Whether --color, which is auto, always or never, asks for colours there. They pass to it from now on."""
+    wanted = when == "always"
+    if when == "auto":
+        wanted = file is sys.stdout and file.isatty() and "NO_COLOR" not in os.environ
+    if wanted:
+        allow_colours(file)
+    return wanted
+
+
+def clean_streams() -> None:
     """Put both output streams of this process behind the boundary. What their character set lacks is escaped."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
@@ -91,7 +108,6 @@ def clean_streams(colours: bool = False) -> None:
         made = CleanStream(
             stream.detach(), encoding, "backslashreplace", line_buffering=buffered, write_through=through
         )
-        made.colours = colours
         setattr(sys, name, made)
 
 

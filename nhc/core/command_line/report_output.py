@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 
+from nhc.core.command_line.clean_output import wants_colour
 from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, UsageError, read
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.light import TYPE_CHECKING
@@ -34,7 +35,7 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
         from nhc.core.render import text
 
         when = "never" if options["output"] and options["color"] == "auto" else options["color"]
-        colour = text.wants_colour(when, sys.stdout)
+        colour = wants_colour(when, sys.stdout)
         output = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
                             evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
     elif form in ("json", "jsonl"):

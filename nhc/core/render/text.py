@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import os
-import sys
-
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import DRASTIC, Action, CheckResult, Report, Verdict, printable, speaks_of, subject
 from nhc.core.units import show_number, show_seconds
 
 if TYPE_CHECKING:
-    from typing import Dict, List, TextIO
+    from typing import Dict, List
 
 CAUSES = 3
 """Causes that the last line names."""
@@ -120,10 +117,3 @@ def _line(result: CheckResult, verbose: int, colour: bool) -> str:
 def paint(text: str, verdict: Verdict, colour: bool) -> str:
     """The text in a verdict's colour, where it is to have one."""
     return f"\033[{COLOURS[verdict]}m{text}\033[0m" if colour else text
-
-
-def wants_colour(when: str, file: TextIO) -> bool:
-    """Whether --color, which is auto, always or never, asks for colours there."""
-    if when == "auto":
-        return file is sys.stdout and file.isatty() and "NO_COLOR" not in os.environ
-    return when == "always"

@@ -7,11 +7,11 @@ import time
 from typing import List, Optional, TextIO, Tuple
 
 from nhc import __version__
+from nhc.core.command_line.clean_output import wants_colour
 from nhc.core.command_line.report_output import EXIT
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
-from nhc.core.render.text import wants_colour
 from nhc.core.system.output_file import replace
 from nhc.core.units import show_number
 from nhc.fleet import summary

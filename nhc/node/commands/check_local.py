@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import sys
 
+from nhc.core.command_line.clean_output import allow_colours
 from nhc.core.command_line.options import CHECK_LOCAL, FORMATS, LostOutput, UsageError, check_local_options, read
 from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.light import TYPE_CHECKING
@@ -235,7 +236,10 @@ def _agents_report(state: State, max_age: float, host: Host, options: CheckLocal
 
 
 def _show_progress(options: CheckLocalOptions) -> bool:
-    return options["format"] == "text" and not options["quiet"] and sys.stderr.isatty()
+    shown = options["format"] == "text" and not options["quiet"] and sys.stderr.isatty()
+    if shown:
+        allow_colours(sys.stderr)
+    return shown
 
 
 def _progress(done: int, total: int, name: str) -> None:
