@@ -450,10 +450,10 @@ def place(tmp_path_factory) -> Iterator[Place]:
 
 def prepare(place: Place, command: str) -> None:
     """A document's commands stand for themselves, each in a place where what it reads is there."""
-    if "my.conf" in command and "genconf" not in command:
-        (place.base / "my.conf").write_text((place.base / "my.conf.given").read_text())
-    elif "genconf" in command:
-        (place.base / "my.conf").unlink(missing_ok=True)
+    for name in re.findall(r"\b(?:my|node)\.conf\b", command):
+        (place.base / name).unlink(missing_ok=True)
+        if "genconf" not in command:
+            (place.base / name).write_text((place.base / "my.conf.given").read_text())
 
 
 @pytest.mark.thorough
