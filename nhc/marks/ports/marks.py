@@ -41,16 +41,19 @@ WHY_LIMIT = 240
 
 
 def mark_of(report: Report) -> Optional[Mark]:
-    """The mark that a report asks for: its first failure, how many more, and the most drastic repair suggested.
+    """The mark that a report asks for: its worst failure, how many more, and the most drastic repair suggested.
 
-    None where nothing is CRIT: an UNKNOWN verdict never takes a node out.
+    The worst is the one with that repair, so that words and repair are of one fault; but one of the node's own before
+    a user's, or a dead GPU would be marked `[user]` for a full /tmp. None where nothing is CRIT: an UNKNOWN verdict
+    never takes a node out.
     """
     failures = report.failures()
     if not failures:
         return None
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
-    why = printable(describe(failures[0]), WHY_LIMIT - len(more)) + more
-    return Mark(why, most_drastic(failures).outcome.action, report.started, cause=cause_of(failures[0]))
+    worst = most_drastic([one for one in failures if class_of(cause_of(one)) != USER] or failures)
+    why = printable(describe(worst), WHY_LIMIT - len(more)) + more
+    return Mark(why, most_drastic(failures).outcome.action, report.started, cause=cause_of(worst))
 
 
 def most_drastic(failures: Sequence[CheckResult]) -> CheckResult:

@@ -51,10 +51,10 @@ def run(reports, states, policy=FREELY, history=()):
     return reconcile({r.host: r for r in reports}, states, policy, history, NOW)
 
 
-def test_a_sick_node_is_marked_with_its_first_failure_and_the_most_drastic_repair():
+def test_a_sick_node_is_marked_with_its_worst_failure_and_that_repair():
     found = report("n0", ok(), warn("W", "slow"), crit("A", "one"), crit("B", "two", action=Action.REBOOT))
     (planned,) = run([found], nodes(1)).operations
-    assert planned.mark == Mark("check_x: one (and 1 more)", Action.REBOOT, NOW)
+    assert planned.mark == Mark("check_x: two (and 1 more)", Action.REBOOT, NOW)
 
 
 @pytest.mark.parametrize("outcome", [unknown("X", "?"), skip("X", "none")])

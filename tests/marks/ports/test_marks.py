@@ -107,6 +107,27 @@ def test_a_marks_class_comes_first(reason, target, begins):
     assert mark_text(marked(crit(reason, "words", target=target))).startswith(begins + "check_x: ")
 
 
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize(
+    ("failures", "text"),
+    [
+        ([("FilesystemFull", "/tmp", Action.INSPECT), ("GpuLost", "gpu3", Action.REBOOT)],
+         "NHC: [node] check_x: gpu3: GpuLost (and 1 more) [action: reboot]"),
+        ([("GpuProcessesLeft", "gpu3", Action.RESTART_APP), ("FilesystemFull", "/", Action.INSPECT)],
+         "NHC: [node] check_x: /: FilesystemFull (and 1 more) [action: restart-app]"),
+        ([("FilesystemFull", "/tmp", Action.INSPECT), ("GpuProcessesLeft", "gpu3", Action.RESTART_APP)],
+         "NHC: [user] check_x: gpu3: GpuProcessesLeft (and 1 more) [action: restart-app]"),
+    ],
+)  # fmt: skip
+def test_a_mark_speaks_of_the_worst_failure_and_of_a_users_only_where_nothing_else_is_wrong(failures, text, turned):
+    """`sinfo -R`: a dead GPU on a node whose /tmp a user has filled is the node's fault."""
+    results = [
+        CheckResult("check_x", crit(reason, reason, target=target, action=action))
+        for reason, target, action in (reversed(failures) if turned else failures)
+    ]
+    assert mark_text(mark_of(Report("n1", "b", 0.0, 0.0, tuple(results)))) == text
+
+
 def test_the_loops_mark_has_its_class_and_what_a_person_asked_for_has_none():
     fault = Mark("check_x: bad", Action.REBOOT, owner=REMEDY_OWNER, cause="check_x|GpuLost|gpu3")
     assert mark_text(fault) == "NHC-REMEDY: [node] check_x: bad [action: reboot]"
