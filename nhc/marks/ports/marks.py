@@ -32,7 +32,7 @@ NODE, USER = "node", "user"
 _OF_USERS = frozenset(("GpuProcessesLeft", "LeftoversFound", "UnauthorisedProcess", "RogueProcess"))
 """Reasons that a user's processes and files are. Not LeftoversRemain: what cannot be killed needs a reboot."""
 
-_FULL = ("FilesystemFull", "InodesExhausted")
+_FULL = ("FilesystemFull", "InodesExhausted", "InodesLow", "NoSpace")
 _USERS_PLACES = ("tmp", "shm", "scratch", "home", "user", "users")
 """Parts of the path of a file system that users fill (FHS 3.0: /tmp, /var/tmp, /dev/shm, /run/user, /home)."""
 

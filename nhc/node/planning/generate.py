@@ -8,7 +8,7 @@ written: no serial numbers, no command lines, no mount options but rw and ro.
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
 
 from nhc.core.check import find
 from nhc.core.host import Host
@@ -24,6 +24,7 @@ from nhc.node.facts.infiniband import Port, ports
 from nhc.node.facts.meminfo import memory
 from nhc.node.facts.mounts import Mount
 from nhc.node.facts.processes import command_lines, first_word, is_ssh_session, owner
+from nhc.node.planning.local import default_text
 
 DMI_MATCH = r"([Ss]peed|[Vv]ersion)"
 """Which of the firmware's properties are worth a line: LBNL NHC's default."""
@@ -49,7 +50,15 @@ def groups(host: Host, dmi_match: str = DMI_MATCH) -> List[LineGroup]:
         lambda host: _firmware(host, dmi_match), _offered,
     )  # fmt: skip
     tried = [_tried(make, host) for make in makers]
-    return [group for group in tried if group is not None and group.lines]
+    made = [group for group in tried if group is not None and group.lines]
+    return [*made, _built_in({line.split()[0] for group in made for line in group.lines})]
+
+
+def _built_in(asked: Set[str]) -> LineGroup:
+    """What the built-in configuration asks and no line above does: a file of the site's takes that one's place."""
+    lines = (line.partition("||")[2].strip() for line in default_text().splitlines() if line[:1] == "*")
+    about = ("What nhc asks where there is no configuration, besides the lines above.",)
+    return LineGroup("Built in", about, tuple(line for line in lines if line.split()[0] not in asked))
 
 
 def _tried(make: Callable[[Host], LineGroup], host: Host) -> Optional[LineGroup]:

@@ -21,9 +21,9 @@ MARK = "#@ "
 """Begins the line that names the profile that follows, in the bundle."""
 
 AROUND_A_JOB = frozenset([
-    "check_efa_devices", "check_gpu_count", "check_gpu_ecc", "check_gpu_lost", "check_gpu_retired_pages",
-    "check_gpu_row_remap", "check_gpu_xgmi", "check_gpu_xid", "check_hw_cpuinfo", "check_hw_physmem", "check_ib_ports",
-    "check_ib_state", "check_nvlink_status", "check_nvme_count",
+    "check_efa_devices", "check_gpu_count", "check_gpu_ecc", "check_gpu_fabric", "check_gpu_lost",
+    "check_gpu_retired_pages", "check_gpu_row_remap", "check_gpu_xgmi", "check_gpu_xid", "check_hw_cpuinfo",
+    "check_hw_physmem", "check_ib_ports", "check_ib_state", "check_nvlink_status", "check_nvme_count",
 ])  # fmt: skip
 """What of a profile a prolog and an epilog run as well: whether the parts are there and sound, by a look at them.
 

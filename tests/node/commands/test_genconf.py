@@ -1,9 +1,11 @@
 """`nhc genconf`: what it writes holds on the node that wrote it, and gives nothing away."""
 
 import json
+import re
 
 import pytest
 
+from nhc.core.data.reader import read
 from nhc.core.host import Filesystem
 from nhc.core.language import loader
 from nhc.core.language.shell_words import quote
@@ -12,6 +14,7 @@ from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.commands.genconf import render
 from nhc.node.planning import generate
 from tests.support.judge import judge
+from tests.support.nvml.fake import pci_tree
 from tests.support.rdma import device, eight
 from tests.support.run import nhc
 
@@ -182,8 +185,13 @@ def test_a_link_of_an_ethernet_port():
     assert {"check_eth_carrier eno1", "check_eth_speed -m 25000 eno1"} <= set(lines_of(host, "Ethernet"))
 
 
-def test_a_node_that_can_hardly_be_read_still_gets_a_configuration():
-    assert [group.title for group in generate.groups(FakeHost())]
+@pytest.mark.parametrize("node", [{}, BASE, {**BASE, **pci_tree()}])
+def test_what_the_built_in_configuration_asks_is_asked_by_what_takes_its_place(node):
+    """Also on a node that can hardly be read."""
+    asked = [line.split()[0] for group in generate.groups(FakeHost(node)) for line in group.lines]
+    default = re.findall(r"^\* \|\| (\w+)", read("default.conf"), re.MULTILINE)
+    assert len(default) > 50
+    assert set(default) <= set(asked)
 
 
 def test_what_does_not_hold_is_a_comment_with_its_reason():
