@@ -24,7 +24,7 @@ RING = "/dev/kmsg"
 """The kernel's own log, which a node without a log file has all the same."""
 _KEPT = 1000
 
-_HINT = re.compile(r"carrier|link (?:is )?(?:down|up|active|nop)\b", re.IGNORECASE)
+_HINT = re.compile(r"carrier|link (?:is |status definitely )?(?:down|up|active|nop)\b", re.IGNORECASE)
 _DAEMON = re.compile(
     r"([\w.-]+)\)?: (?:(lost carrier|carrier lost|carrier: link disconnected)"
     r"|gained carrier|carrier acquired|carrier: link connected)",
@@ -33,6 +33,10 @@ _DAEMON = re.compile(
 _DRIVER = re.compile(r"([\w.-]+): (?:8051: )?(?:nic )?link (?:is )?(?:(down)|up)\b", re.IGNORECASE)
 _PORT = re.compile(r"([\w.-]+): port: (\d+) link (?:(down|nop)|active)\b", re.IGNORECASE)
 """drivers/infiniband/core/cache.c, ib_cache_update: since Linux 6.13 for every RDMA driver."""
+_BOND = re.compile(
+    r"(?:\(slave ([\w.-]+)\): )?link status definitely (?:(down)|up)(?: for interface ([\w.-]+))?", re.IGNORECASE
+)
+"""drivers/net/bonding/bond_main.c, bond_miimon_commit: the interface behind the words before Linux 5.3."""
 
 
 class CarrierChange(NamedTuple):
@@ -57,6 +61,9 @@ def change_of(text: str) -> Optional[Tuple[str, str, bool]]:
     match = _PORT.search(text)
     if match:
         return f"{match[1]}:{match[2]}", DRIVER, not match[3]
+    match = _BOND.search(text)
+    if match and (match[1] or match[3]):
+        return match[1] or match[3], DRIVER, not match[2]
     match = _DRIVER.search(text)
     if match:
         name = f"{match[1]}:1" if ": 8051: " in text else match[1]  # an Omni-Path adapter has one port

@@ -164,6 +164,8 @@ def test_bad_arguments_are_named():
     "1 2023-11-14T22:00:00Z n1 systemd-networkd 812 - - ib0: Lost carrier",
     "[ 5000.1] mlx5_core 0101:00:00.0 ib0: Link down",
     "[ 5000.1] bnxt_en 0000:41:00.0 ib0: NIC Link is Down",
+    "[ 5000.1] bond0: (slave ib0): link status definitely down, disabling slave",
+    "[ 5000.1] bond0: link status definitely down for interface ib0, disabling it",
 ])  # fmt: skip
 def test_every_program_that_logs_a_loss(line):
     (loss,) = parse_changes(line, NOW, NOW - 100000)
@@ -180,6 +182,8 @@ UPS = [
     ("kernel: bnxt_en 0000:41:00.0 ens1np0: NIC Link is Up, 200000 Mbps full duplex", "ens1np0"),
     ("kernel: mlx5_core 0000:1a:00.0 mlx5_0: Port: 1 Link ACTIVE", "mlx5_0:1"),
     ("kernel: hfi1 0000:05:00.0: hfi1_0: 8051: Link up", "hfi1_0:1"),
+    ("kernel: bond0: (slave ens1np0): link status definitely up, 100000 Mbps full duplex", "ens1np0"),
+    ("kernel: bond0: link status definitely up for interface ens1np0, 100000 Mbps full duplex", "ens1np0"),
 ]
 
 

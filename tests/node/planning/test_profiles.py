@@ -187,7 +187,7 @@ def test_a_sites_line_wins_over_the_profiles():
 def test_a_prolog_runs_what_of_a_profile_looks_at_the_parts_themselves():
     """CUDA does not start on a GPU that has not joined its fabric: a job must not be the one that finds out."""
     plan = added("* || true\n", "* || check_gpu_fabric\n* || check_gpu_count 4\n* || check_nvlink_errors\n")
-    assert [item.name for item in plan.items if not item.contexts] == ["shell", "check_gpu_fabric", "check_gpu_count"]
+    assert [item.name for item in plan.items if not item.contexts] == ["true", "check_gpu_fabric", "check_gpu_count"]
 
 
 def test_a_profile_wins_over_the_built_in_default():
