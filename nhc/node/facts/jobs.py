@@ -91,25 +91,26 @@ def _slurm(host: Host) -> FrozenSet[str]:
 
 
 def _torque(host: Host) -> FrozenSet[str]:
-    users = _job_files(host, "/var/spool/torque", lambda data: parse_job_file(data.decode(errors="replace")))
-    return frozenset(user for user in users.values() if user)
+    return _job_files(host, "/var/spool/torque", lambda data: parse_job_file(data.decode(errors="replace")))
 
 
 def _openpbs(host: Host) -> FrozenSet[str]:
-    """The owners by OpenPBS' job files below PBS_HOME (/etc/pbs.conf); Torque's where pbs_mom is Torque's."""
-    configured = re.search(r"(?m)^\s*PBS_HOME=[\"']?([^\s\"']+)", host.read_or("/etc/pbs.conf"))
-    home = configured[1] if configured else "/var/spool/pbs"
+    """The owners by OpenPBS' job files below PBS_MOM_HOME or PBS_HOME (/etc/pbs.conf); Torque's where pbs_mom is
+    Torque's.
+    """
+    text = host.read_or("/etc/pbs.conf")
+    found = (re.search(rf"(?m)^\s*{name}=[\"']?([^\s\"']+)", text) for name in ("PBS_MOM_HOME", "PBS_HOME"))
+    configured = next((match[1] for match in found if match), "")
+    home = configured or "/var/spool/pbs"
     if not configured and not host.isdir(home):
         return _torque(host)
-    users = _job_files(host, home, parse_openpbs_job)
-    unknown = [name for name, user in users.items() if not user]
-    if unknown:
-        raise JobsUnknown(f"{unknown[0]} does not tell whose job it is")
-    return frozenset(users.values())
+    return _job_files(host, home, parse_openpbs_job)
 
 
-def _job_files(host: Host, home: str, owner: Callable[[bytes], str]) -> Dict[str, str]:
-    """The job files of this node's pbs_mom, each with its owner. Raises JobsUnknown."""
+def _job_files(host: Host, home: str, owner: Callable[[bytes], str]) -> FrozenSet[str]:
+    """The owners of this node's pbs_mom's job files. Raises JobsUnknown, also for a file that names none: its owner
+    would be called unauthorised.
+    """
     path = host.setting("JOBFILE_PATH") or f"{host.setting('PBS_SERVER_HOME') or home}/mom_priv/jobs"
     users: Dict[str, str] = {}
     try:
@@ -121,4 +122,7 @@ def _job_files(host: Host, home: str, owner: Callable[[bytes], str]) -> Dict[str
                 continue
     except OSError as error:
         raise JobsUnknown(f"{error.filename or path}: {error.strerror}") from None
-    return users
+    unknown = [name for name, user in users.items() if not user]
+    if unknown:
+        raise JobsUnknown(f"{unknown[0]} does not tell whose job it is")
+    return frozenset(users.values())

@@ -55,6 +55,10 @@ def test_users_with_torque_jobs_here():
     )
 
     assert job_users(host) == {"alice"}
+    host.write("/var/spool/torque/mom_priv/jobs/3[7].JB", "of a form that nobody knows")
+    host.forget()
+    with pytest.raises(JobsUnknown, match="does not tell whose job it is"):
+        job_users(host)
 
 
 @pytest.mark.parametrize(
@@ -112,6 +116,7 @@ def test_any_bytes_are_read_without_an_error(data):
     [
         ({}, "/var/spool/pbs"),
         ({"/etc/pbs.conf": "PBS_EXEC=/opt/pbs\nPBS_HOME=/local/pbs\nPBS_START_MOM=1\n"}, "/local/pbs"),
+        ({"/etc/pbs.conf": "PBS_HOME=/shared/pbs\nPBS_MOM_HOME=/local/mom\n"}, "/local/mom"),
     ],
 )
 def test_users_with_openpbs_jobs_here(files, home):
