@@ -175,6 +175,7 @@ def test_no_more_nodes_are_out_than_the_ceiling_allows_whatever_falls_sick(kube:
         first = marked(kube)
         heal(kube, sorted(first)[0])
         until(lambda: sorted(first)[0] not in marked(kube) and len(marked(kube)) == 3)
+        assert sum("look for a common cause" in line for line in controller.said) == 1, "a shared fault is named once"
 
 
 def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:

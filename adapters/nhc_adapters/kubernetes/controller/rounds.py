@@ -12,7 +12,7 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.core.model import Verdict
 from nhc.core.system.service_log import failure
-from nhc.marks.policy.decide import Decision, history_needed, reconcile, without_effect
+from nhc.marks.policy.decide import Decision, history_needed, reconcile, shared_faults, without_effect
 from nhc.marks.policy.reconcile import SyncResult, carry_out, repair
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
@@ -76,6 +76,8 @@ class Fleet:
     _sick: Set[str] = field(default_factory=set)
     _ours: Set[str] = field(default_factory=set)
     _announced: Set[Tuple[str, Operation, str]] = field(default_factory=set)
+    _shared: Set[str] = field(default_factory=set)
+    """The faults that nodes share, as they were logged."""
     _short: Dict[str, float] = field(default_factory=dict)
     _updates: NodeUpdates = field(init=False)
     _unjudged: Outages = field(init=False)
@@ -254,6 +256,7 @@ class Fleet:
             names = self._updates.write(names, self.judged, self._seen, self.heard, now)
         decision = self.decide(now, names)
         self.withheld = note_withheld(decision.withheld, self.withheld, self.log, self.retry, now + self.again)
+        self._note_shared(decision)
         withheld = (*rules.withheld, *decision.withheld)
         if not self.settings.apply:
             planned = (*rules.operations, *decision.operations)
@@ -275,6 +278,16 @@ class Fleet:
         for line in lines if lines != self.no_effect else ():
             self.log(line)
         self.no_effect = lines
+
+    def _note_shared(self, decision: Decision) -> None:
+        """Log which faults nodes share that are not all marked, each once while that lasts."""
+        several = len(self.withheld) > 1
+        reports = {name: self.judged[name].report for name in self._sick} if several else {}
+        lines = {line.partition(": the same")[0]: line for line in shared_faults(reports, decision, len(self.states))}
+        for cause, line in lines.items():
+            if cause not in self._shared:
+                self.log(line)
+        self._shared = set(lines)
 
     def _carry_out(self, operations: Sequence[PlannedOperation]) -> List[Tuple[Operation, Applied]]:
         done: List[Tuple[Operation, Applied]] = []
