@@ -27,6 +27,7 @@ PROXY = "http://127.0.0.1:10256/livez"
     opt("-u --url", "url", text, "the kubelet's health endpoint", HEALTHZ),
     opt("-t --timeout", "deadline", seconds, "how long it may take to answer", 5.0),
     timeout=15,
+    settles=("KubeletSilent", "KubeletUnhealthy"),
 )
 def check_kubelet_healthz(host: Host, url: str = HEALTHZ, deadline: float = 5.0) -> Outcome:
     """The kubelet answers that it is healthy.

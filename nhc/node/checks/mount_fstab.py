@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     "check_mount_fstab",
     opt("-i --ignore", "ignore", text, "mount points to leave out, as a shell pattern; may be repeated", many=True),
     timeout=5,
+    settles=("NotMounted",),
 )
 def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Judged:
     """Every file system and swap of /etc/fstab is in use.

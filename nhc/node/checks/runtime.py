@@ -30,6 +30,7 @@ own is asked wherever it is."""
     flag("-n --network", "network", "a pod network that is not ready is CRIT, not WARN"),
     rest("sockets", text, "sockets that must answer; none means those that are there at the usual places"),
     timeout=30,
+    settles=("RuntimeDown", "RuntimeNotReady", "NetworkNotReady"),
 )
 def check_runtime_ready(
     host: Host, deadline: float = 5.0, network: bool = False, sockets: Sequence[str] = ()

@@ -26,6 +26,7 @@ def _absent(host: Host) -> Optional[Outcome]:
     "check_systemd_units",
     rest("units", text, "units that must be active; a name without a suffix is a service", required=True),
     timeout=15,
+    settles=("UnitNotActive",),
 )
 def check_systemd_units(host: Host, units: Sequence[str]) -> Judged:
     """Each named unit is active.

@@ -20,6 +20,7 @@ TRAINS = {**PORT, STATE: "2: INIT\n"}
 DOWN = {**PORT, STATE: "1: DOWN\n", PHYS: "3: Disabled\n"}
 CARRIER = {"/sys/class/net/eth0/carrier": "0\n", "/sys/class/net/eth0/flags": "0x1003\n",
            "/sys/class/net/eth0/type": "1\n", "/sys/class/net/eth0/device/": ""}  # fmt: skip
+FSTAB = {"/etc/fstab": "srv:/home /home nfs defaults 0 0\n", "/proc/mounts": "", "/proc/swaps": ""}
 
 
 def looks(files, line, state, uptime, times=1):
@@ -52,6 +53,8 @@ def test_a_port_that_waits_for_its_subnet_manager_cannot_be_told_in_the_first_mi
         (CARRIER, "check_eth_carrier eth0", "NoCarrier"),
         (CARRIER, "check_eth_carrier eth1", "NoSuchInterface"),
         ({}, "check_gpu_count 8", "GpuCountMismatch"),
+        (FSTAB, "check_mount_fstab", "NotMounted"),
+        ({}, "check_runtime_ready /run/crio/crio.sock", "RuntimeDown"),
     ],
 )
 def test_what_is_down_counts_at_the_second_look(state, files, line, reason):
