@@ -255,5 +255,5 @@ def may_return(view: EpisodeView, scene: Scene) -> Ruling:
     if not view.detail.put_back and not view.taken_back:
         at = view.health.at if view.health is not None else 0.0
         doubts = report_doubts(at, "", None, scene.now, scene.settings.sources.max_age)  # its boot was asked already
-    ask = MarkRequest(node.name if node is not None else view.name, node, None, REMEDY_OWNER, doubts=doubts)
+    ask = MarkRequest(view.detail.successor or view.name, node, None, REMEDY_OWNER, doubts=doubts)
     return rule(ask, scene.settings.bounds, scene.usage, scene.now)
