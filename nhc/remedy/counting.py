@@ -48,12 +48,9 @@ def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
 
 def unmatched(bounds: Bounds, in_force: Iterable[Hold], fleet: FleetGroups) -> List[str]:
     """What bounds or holds a group that no node is in, one line each."""
-    kinds = sorted({kind for kind, _name in fleet.sizes} - {FLEET})
-    known = f"the nodes' groups are of these kinds: {', '.join(kinds) or 'none'}"
-    lines = [f"bounds.{kind}: no node is in such a group: {known}" for kind in bounds.unmatched(fleet.sizes)]
     names = {f"{kind}={name}" for kind, name in fleet.sizes}
-    return lines + [
-        f"the hold on {printable(hold.name)} by {printable(hold.by)} holds no node: {known}"
+    return bounds.without_nodes(fleet.sizes) + [
+        f"the hold on {printable(hold.name)} by {printable(hold.by)} holds no node: none is in such a group"
         for hold in in_force if hold.scope == "group" and hold.name not in names
     ]  # fmt: skip
 

@@ -126,10 +126,15 @@ class Bounds(NamedTuple):
         """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
         return sorted(self.asked - {kind for kind, _name in sizes} - {FLEET})
 
-    def unmatched_names(self, sizes: Mapping[Radius, int]) -> List[str]:
-        """The patterns of named groups that fit no group of the nodes."""
+    def without_nodes(self, sizes: Mapping[Radius, int]) -> List[str]:
+        """A line for each bound on a group that no node is in."""
+        kinds = ", ".join(sorted({kind for kind, _name in sizes} - {FLEET})) or "none"
         there = [name for kind, name in sizes if kind == PARTITION]
-        return sorted(pattern for pattern in self.named if not any(fnmatchcase(name, pattern) for name in there))
+        named = sorted(pattern for pattern in self.named if not any(fnmatchcase(name, pattern) for name in there))
+        bounds = [*(f"bounds.{kind}" for kind in self.unmatched(sizes)), *(f"bounds.named.{name}" for name in named)]
+        return [
+            f"{bound}: no node is in such a group: the nodes' groups are of these kinds: {kinds}" for bound in bounds
+        ]
 
 
 class BegunAction(NamedTuple):

@@ -138,14 +138,7 @@ def shared_faults(reports: Mapping[str, Report], decision: Decision, fleet: int)
 
 def without_effect(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
     """The bounds of the policy that hold nothing here, since no node is in such a group; a line each."""
-    sizes = bounding.usage_of(states).sizes
-    kinds = ", ".join(sorted({kind for kind, _name in sizes} - {FLEET})) or "none"
-    lines = [
-        f"bounds.{kind}: no effect: no node is in such a group: the nodes' groups are of these kinds: {kinds}"
-        for kind in policy.bounds.unmatched(sizes)
-    ]
-    named = policy.bounds.unmatched_names(sizes)
-    return (*lines, *(f"the bound on {name} holds for nothing: no node is in such a group" for name in named))
+    return tuple(policy.bounds.without_nodes(bounding.usage_of(states).sizes))
 
 
 class _Deciding:

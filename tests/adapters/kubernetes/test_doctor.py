@@ -142,7 +142,7 @@ def test_a_sound_installation_has_no_problem(kube: Kube, here: Installed, nhc: A
     ):
         assert text in said
     assert any("a dry run" in line for line in found["warn"])
-    assert any("topology.kubernetes.io/zone=* holds for nothing" in line for line in found["warn"])
+    assert any("topology.kubernetes.io/zone=*: no node is in such a group" in line for line in found["warn"])
 
 
 def test_what_keeps_an_installation_from_working_is_named_with_what_to_do(

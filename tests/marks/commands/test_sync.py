@@ -133,7 +133,7 @@ def test_a_bound_on_groups_that_no_node_is_in_is_a_line(site, form):
     policy.write_text("[bounds.rack]\nout = 1\n[bounds.row]\nout = 2\n")
     done = site.sync("--policy", policy, "--format", form, NHC_BOARD=str(site.board))
     assert done.stderr == "".join(
-        f"nhc sync: bounds.{kind}: no effect: no node is in such a group: the nodes' groups are of these kinds: none\n"
+        f"nhc sync: bounds.{kind}: no node is in such a group: the nodes' groups are of these kinds: none\n"
         for kind in ("rack", "row")
     )
     assert (done.returncode, "bounds" in done.stdout) == (0, False)
