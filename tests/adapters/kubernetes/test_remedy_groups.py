@@ -76,11 +76,12 @@ def test_a_hold_on_a_zone_holds_its_nodes(site: Site) -> None:
     assert any("zone=za held by ann: power work" in one.why for one in last.waiting)
 
 
-@pytest.mark.parametrize(("more", "said"), [
-    ("[bounds.row]\nout = 1\n", "bounds.row: no node is in such a group: the nodes' groups are of these kinds: "),
-    ("", "the hold on zone=zz by ann holds no node"),
+@pytest.mark.parametrize(("more", "said", "begins"), [
+    ("[bounds.row]\nout = 1\n", "bounds.row: no node is in such a group: the nodes' groups are of these kinds", False),
+    ("[bounds.named]\ngpu = 1\n", "bounds.named.gpu: no node is in such a group: the nodes' groups", True),
+    ("", "the hold on zone=zz by ann holds no node", True),
 ])  # fmt: skip
-def test_a_bound_or_a_hold_that_matches_nothing_is_said(site: Site, more: str, said: str) -> None:
+def test_a_bound_or_a_hold_that_matches_nothing_is_said(site: Site, more: str, said: str, begins: bool) -> None:
     with site.store.write() as connection:
         if not more:
             holds.hold(connection, "group", "zone=zz", by="ann", why="power work", now=1.0, until=None)
@@ -89,7 +90,7 @@ def test_a_bound_or_a_hold_that_matches_nothing_is_said(site: Site, more: str, s
     for _more in range(3):
         last = loop.round()
     assert any(said in line for line in last.problems), last.problems
-    assert bool(site.out()) is not bool(more)  # under a bound that holds nothing, nothing begins
+    assert bool(site.out()) is begins  # under a bound on a kind that no node has, nothing begins
 
 
 def test_the_command_refuses_a_hold_on_a_group_that_is_not_there(site: Site, tmp_path: Path) -> None:
