@@ -77,6 +77,18 @@ HOST = {"operationalStatus": "OK", "poweredOn": True, "errorMessage": "",
         "provisioning": {"ID": "", "state": "provisioned"}}  # fmt: skip
 """The status of a BareMetalHost that is well, with all that must be in it."""
 
+READINESS: Dict[str, Any] = {**record(
+    conditions={"type": "array", "minItems": 1, "items": {**record(
+        type=TEXT, requiredStatus={"type": "string", "enum": ["True", "False", "Unknown"]}, defaultStatus=TEXT),
+        "required": ["type", "requiredStatus"]}},
+    enforcementMode={"type": "string", "enum": ["bootstrap-only", "continuous"]},
+    taint={**record(key={"type": "string", "pattern": "^readiness.k8s.io/[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?$"},
+                    value=TEXT, effect={"type": "string", "enum": ["NoSchedule", "PreferNoSchedule", "NoExecute"]}),
+           "required": ["key", "effect"]},
+    nodeSelector=record(matchLabels=TEXTS), dryRun=FLAG,
+), "required": ["conditions", "enforcementMode", "taint", "nodeSelector"]}  # fmt: skip
+"""The spec of a NodeReadinessRule."""
+
 KINDS = (
     as_published("cluster.x-k8s.io", "v1beta2", "Machine", "machines", bootstrap={"dataSecretName": "s"},
                  infrastructureRef={"apiGroup": "infrastructure.cluster.x-k8s.io", "kind": "M", "name": "m"}),
@@ -103,6 +115,8 @@ KINDS = (
     Kind("janitor.dgxc.nvidia.com", "v1alpha1", "RebootNode", "rebootnodes",
          record(nodeName=TEXT, force=FLAG), record(startTime=TIME, completionTime=TIME, conditions=CONDITIONS),
          "NVIDIA/NVSentinel janitor/api/v1alpha1/rebootnode_types.go", False),
+    Kind("readiness.node.x-k8s.io", "v1alpha1", "NodeReadinessRule", "nodereadinessrules", READINESS, ANY,
+         "kubernetes-sigs/node-readiness-controller api/v1alpha1/nodereadinessrule_types.go", False),
 )  # fmt: skip
 
 

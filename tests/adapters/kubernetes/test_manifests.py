@@ -34,6 +34,7 @@ from nhc_adapters.kubernetes.controller.settings import make, read
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.nodes.conditions import Condition, write_conditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
+from tests.support.crds import install
 from tests.support.kube import REPOSITORY, Kube
 from tests.support.other_user import become
 from tests.support.waiting import until
@@ -128,6 +129,20 @@ def test_the_api_server_takes_the_example_of_a_suite_before_a_job(kube: Kube) ->
     assert container["command"][:4] == ["nhc", "deep", "run", "prejob"]
     done = subprocess.run(argv, capture_output=True, text=True, check=False, cwd=REPOSITORY)
     assert done.returncode == 0, done.stderr  # every option of it is one that nhc has
+
+
+def test_the_api_server_takes_the_rule_that_keeps_pods_off_a_node_until_it_was_judged(kube: Kube, plane: Any) -> None:
+    example = MANIFESTS / "examples/node-readiness-rule.yaml"
+    install(kube)
+    said = plane.kubectl("apply", "--dry-run=server", "--validate=strict", "-f", str(example))
+    assert "nodereadinessrule.readiness.node.x-k8s.io/nhc created (server dry run)" in said.stdout
+    spec = yaml.safe_load(example.read_text())["spec"]
+    # Its condition is one that agents may write, and its taint keeps no agent off.
+    allowed = (MANIFESTS / "base/admission.yaml").read_text()
+    assert all(f"'{one['type']}'" in allowed for one in spec["conditions"])
+    agents_of = [doc for doc in yaml.safe_load_all(rendered(plane, "nvidia")) if doc["kind"] == "DaemonSet"]
+    assert agents_of
+    assert all({"operator": "Exists"} in doc["spec"]["template"]["spec"]["tolerations"] for doc in agents_of)
 
 
 @pytest.fixture
