@@ -58,7 +58,7 @@ REASONS = {
     "check_npd_health": "for who comes from node-problem-detector: docs/migration-others.md",
     "check_npd_log_counter": "for who comes from node-problem-detector: docs/migration-others.md",
     "check_nv_healthmon": OTHERS,
-    "check_dcgm_health": "UNKNOWN where DCGM is not set up, a choice of the site; each part has a check of its own",
+    "check_dcgm_health": "UNKNOWN where DCGM is not set up: genconf writes it where it is",
     "check_nvsmi_healthmon": OTHERS,
     "check_ps_loadavg": NEEDS_A_VALUE,
     "check_ps_unauth_users": SCHEDULER,

@@ -238,6 +238,8 @@ def _accelerators(host: Host) -> LineGroup:
                   "check_gpu_links", "check_gpu_p2p", "check_gpu_fabric", "check_fabric_manager", "check_gpu_pcie",
                   "check_gpu_clock_throttling", "check_gpu_temp", "check_gpu_xid", "check_vbios_version",
                   "check_gpu_persistence"]  # fmt: skip
+        if host.which("dcgmi"):
+            lines.append("check_dcgm_health")
         if len(versions) == 1:
             lines.append(f"check_gpu_driver {quote([versions.pop()])}")
     about = ("How many there are, that none is lost, and what they say of their memory, links, heat and firmware.",
