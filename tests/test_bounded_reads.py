@@ -1,11 +1,13 @@
 """What has no end, or whose lines have none, is read within bounds. What is not read is said."""
 
 import ast
+import gzip
 import json
 import os
 import stat
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 
 import pytest
@@ -17,17 +19,21 @@ from nhc.core.language.loader import validate
 from nhc.core.language.site_scripts import scan
 from nhc.core.language.sysconfig_file import read_sysconfig
 from nhc.core.model import Verdict
-from nhc.core.system.bounded_read import LIMIT, parse_json, read_bytes
+from nhc.core.system import bounded_read
+from nhc.core.system.bounded_read import GZIP, LIMIT, TooLarge, parse_json, read_bytes, unpacked
 from nhc.fleet.node_sources import from_file
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.marks.policy.policy_file import load as load_policy
 from nhc.node.commands.log import classify_command
-from nhc.node.facts import kmsg
+from nhc.node.facts import carrier, kmsg
 from nhc.node.hosts.replay import Replay
 from nhc.node.kernlog.npd_rules import load_file as load_rules
+from nhc_adapters import pbs
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load as load_vocabulary
+from nhc_adapters.node.hand.nvidia import parse_devices
+from nhc_adapters.sge import parse_qhost
 from tests.agent.test_npd import KERNEL, Heard, write
 from tests.support.judge import judge_all
 
@@ -222,6 +228,37 @@ def test_a_pipe_is_read_to_its_end_and_a_file_to_its_limit(tmp_path):
 def test_json_of_any_depth_is_a_value_or_one_error():
     with pytest.raises(ValueError, match="nested too deep"):
         parse_json("[" * 200_000 + "]" * 200_000)
+
+
+def test_what_is_packed_is_unpacked_within_its_bound():
+    large = b"x" * (1 << 20)
+    for packed in (zlib.compress(large), gzip.compress(large)):
+        assert unpacked(packed, len(large)) == large
+        with pytest.raises(TooLarge):
+            unpacked(packed, len(large) - 1)
+        for damaged in (packed[:-1], packed + b"x", b"x" + packed, b""):
+            with pytest.raises(ValueError, match=r"."):
+                unpacked(damaged)
+    with pytest.raises(ValueError, match="not gzip"):
+        unpacked(zlib.compress(large), form=GZIP)
+
+
+def test_a_log_that_unpacks_without_end_is_not_unpacked():
+    log = "/var/log/messages.2.gz"
+    host = FakeHost({"/proc/uptime": "100000 1", log: gzip.compress(b"\0" * (65 << 20))})
+    with pytest.raises(OSError, match=r"when unpacked"):
+        carrier.changes(host, log)
+
+
+LAUGHS = '<!DOCTYPE d [<!ENTITY a "aaaaaaaaaa"><!ENTITY b "&a;&a;&a;&a;&a;&a;&a;&a;">]><d>&b;</d>'
+
+
+@pytest.mark.parametrize("read", [bounded_read.parse_xml, parse_devices, parse_qhost, pbs.parse_xml],
+                         ids=["plain", "nvidia-smi", "qhost", "pbsnodes"])  # fmt: skip
+def test_xml_with_entities_of_its_own_is_refused(read):
+    for text in (LAUGHS, "<d>", "<d>&x;</d>", "no xml"):
+        with pytest.raises(ValueError, match=r"."):
+            read(text)
 
 
 @pytest.mark.slow

@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import List, Optional, Sequence
 
 from nhc.core.json_values import object_in, parse_object
+from nhc.core.system import bounded_read
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint, understood
@@ -96,12 +97,7 @@ def parse_xml(text: str) -> List[NodeState]:
     """`pbsnodes -x`. Raises ValueError."""
     if not text.strip():
         return []  # a cluster without nodes
-    from xml.etree import ElementTree
-
-    try:
-        root = ElementTree.fromstring(text)  # noqa: S314 (the site's own pbs_server wrote it)
-    except ElementTree.ParseError as error:
-        raise ValueError(str(error)) from None
+    root = bounded_read.parse_xml(text)
     states = []
     for node in root.iter("Node"):
         name, state = node.findtext("name", ""), node.findtext("state", "")

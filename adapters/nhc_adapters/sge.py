@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, List, Optional, Sequence
 
+from nhc.core.system.bounded_read import parse_xml
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.marks import read_mark_text
 from nhc_adapters._command import CommandMarker, Failures, complaint, understood
@@ -67,12 +68,7 @@ class GridEngine(CommandMarker):
 
 def parse_qhost(text: str, queues: Optional[Dict[str, Dict[str, str]]] = None) -> List[NodeState]:
     """`qhost -q -F nhc_mark -xml`; each host's queues and their states go into `queues`. Raises ValueError."""
-    from xml.etree import ElementTree
-
-    try:
-        root = ElementTree.fromstring(text)  # noqa: S314 (the site's own qmaster wrote it)
-    except ElementTree.ParseError as error:
-        raise ValueError(str(error)) from None
+    root = parse_xml(text)
     return [_host(host, queues) for host in root.iter("host") if host.get("name") not in (None, "global")]
 
 

@@ -11,7 +11,7 @@ import zlib
 from typing import List, NamedTuple, Tuple
 
 from nhc.core.system import whole_file
-from nhc.core.system.bounded_read import read_bytes, read_text
+from nhc.core.system.bounded_read import read_bytes, read_text, unpacked
 from nhc.core.system.scarcity import NOTHING_LEFT
 from nhc.core.units import whole_of_digits
 
@@ -80,11 +80,10 @@ class Spool:
         texts: List[str] = []
         for file in self._files[:count]:
             try:
-                unpacker = zlib.decompressobj()
-                text = unpacker.decompress(read_bytes(f"{self.directory}/{file.name}"), LARGEST).decode()
-                if not unpacker.eof or not text.startswith("{"):
-                    raise ValueError("cut")
-            except (OSError, ValueError, zlib.error) as error:
+                text = unpacked(read_bytes(f"{self.directory}/{file.name}"), LARGEST).decode()
+                if not text.startswith("{"):
+                    raise ValueError("no report")
+            except (OSError, ValueError) as error:
                 if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
                     raise  # the report is whole, and can be read later
                 self.count_lost(1)

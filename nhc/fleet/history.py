@@ -10,11 +10,11 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
-import zlib
 from typing import Any, Dict, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import Report, printable
 from nhc.core.render.json import from_dict, loads
+from nhc.core.system.bounded_read import unpacked
 from nhc.fleet.node_result import safe
 from nhc.marks.policy.reconcile import BadReports
 
@@ -223,8 +223,8 @@ class SweepHistory:
         for node, line in self._ask("select node, line from result where sweep = ? order by node", (sweep,)):
             if nodes is None or node in nodes:
                 try:
-                    yield printable(node), zlib.decompress(line).decode()
-                except (zlib.error, TypeError, AttributeError, UnicodeDecodeError) as error:
+                    yield printable(node), unpacked(line).decode()
+                except (ValueError, TypeError) as error:
                     raise self._damaged(sweep, node, error) from None
 
     def records(self, sweep: int) -> Iterator[Dict[str, Any]]:

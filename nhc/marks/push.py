@@ -27,6 +27,7 @@ from nhc.core.json_values import list_in, number_of, whole_of
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Report
 from nhc.core.render.json import from_dict, from_result, loads, to_dict, to_result
+from nhc.core.system.bounded_read import TooLarge
 
 if TYPE_CHECKING:
     from typing import Mapping, Sequence, Tuple
@@ -42,10 +43,6 @@ DIGEST_LIMIT = 100
 VALUES = 400_000
 """Values in one push. A hundred reports of 150 results have fewer; each takes 50 to 240 bytes once it is read, however
 short it is when packed."""
-
-
-class TooLarge(ValueError):
-    """More bytes or values than a push may have, unpacked."""
 
 
 class Pushed(NamedTuple):
@@ -103,22 +100,6 @@ def pack(node: str, texts: Sequence[str], lost: int = 0, boot: str = "", seq: in
     body = f'{head[:-1]},"reports":[{",".join(texts)}]}}'.encode()
     packer = zlib.compressobj(6, zlib.DEFLATED, 31)  # 31: as gzip
     return packer.compress(body) + packer.flush()
-
-
-def unpack(data: bytes, limit: int) -> bytes:
-    """What gzip packed, of at most `limit` bytes. Raises TooLarge, ValueError."""
-    unpacker = zlib.decompressobj(31)
-    try:
-        body = unpacker.decompress(data, limit + 1)
-    except zlib.error as error:
-        raise ValueError(f"not gzip: {error}") from None
-    if len(body) > limit:
-        raise TooLarge(f"more than {limit} bytes when unpacked")
-    if not unpacker.eof:
-        raise ValueError("the gzip stream is cut")
-    if unpacker.unused_data:
-        raise ValueError("something stands after the gzip stream")
-    return body
 
 
 def parse(body: bytes) -> Push:

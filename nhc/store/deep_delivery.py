@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from contextlib import closing
-from typing import Sequence
+from typing import List, Sequence
 
-from nhc.core.model import Report
+from nhc.core.model import Report, printable
+from nhc.core.system.service_log import failure
 
 
 def to_store(reports: Sequence[Report], suite: str, url: str) -> str:
-    """Keep reports of a suite in a store; why they could not be, "" where they were."""
+    """Keep reports of a suite in a store; why some could not be, "" where all were. One that the store does not take
+    costs no other.
+    """
     try:
         from nhc.store import deep
         from nhc.store.errors import StoreError
@@ -17,9 +20,17 @@ def to_store(reports: Sequence[Report], suite: str, url: str) -> str:
     except ImportError as error:
         return f"the store needs the extra nodehealth[remedy]: {error}"
     try:
-        with closing(fleet_store(url, create=False)) as store, store.write() as connection:
+        problems: List[str] = []
+        with closing(fleet_store(url, create=False)) as store:
             for report in reports:
-                deep.add_report(connection, report, suite)
+                try:
+                    with store.write() as connection:
+                        deep.add_report(connection, report, suite)
+                except Exception as error:
+                    if isinstance(error, StoreError) and not error.refused:
+                        raise  # the store is away: the next report could not do better
+                    problems.append(f"{printable(report.host, 100)}: {failure(error)}")
     except StoreError as error:
         return f"{error}: the results are not in the store"
-    return ""
+    more = f" (and {len(problems) - 1} more)" if len(problems) > 1 else ""
+    return f"{problems[0]}{more}: the results are not in the store" if problems else ""

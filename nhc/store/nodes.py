@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.model import Report, printable
 from nhc.core.render.json import from_dict, to_dict
+from nhc.core.system.bounded_read import parse_json, unpacked
 from nhc.core.timestamps import AHEAD
 from nhc.store.errors import StoreError
 from nhc.store.intake import is_contested
@@ -248,12 +249,8 @@ def _text(report: Report) -> bytes:
 def unpack(data: bytes) -> Report:
     """The report that `pack` packed. Raises StoreError for what is damaged."""
     try:
-        unpacker = zlib.decompressobj()
-        text = unpacker.decompress(data, REPORT_LIMIT)
-        if unpacker.unconsumed_tail or not unpacker.eof:
-            raise ValueError("it is cut, or larger than a report may be")
-        return from_dict(json.loads(text))
-    except (ValueError, zlib.error) as error:
+        return from_dict(parse_json(unpacked(data, REPORT_LIMIT)))
+    except ValueError as error:
         raise StoreError(f"a kept report is damaged: {error}") from None
 
 

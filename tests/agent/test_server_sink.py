@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from nhc.agent.server_push import PushSettings
 from nhc.agent.server_sink import ServerSink
 from nhc.agent.spool import Spool
+from nhc.core.system.bounded_read import unpacked
 from nhc.marks import push
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.sinks import Delivery
@@ -351,7 +352,7 @@ def bodies_to(sink):
     seen, send = [], sink._pusher.push
 
     def watched(body):
-        seen.append(json.loads(push.unpack(body, 1 << 20))["reports"])
+        seen.append(json.loads(unpacked(body, 1 << 20))["reports"])
         return send(body)
 
     sink._pusher.push = watched
@@ -433,7 +434,7 @@ def test_an_older_server_gets_whole_reports_and_none_is_lost(pushed_to, balanced
     bodies = []
 
     def reply(request):
-        sent = json.loads(push.unpack(request.body, 1 << 20))
+        sent = json.loads(unpacked(request.body, 1 << 20))
         bodies.append(["report" in one for one in sent["reports"]])
         if not all(bodies[-1]):
             return Reply(400, b'{"error": "not a report: not a JSON object"}')

@@ -1,12 +1,16 @@
 """Results of deep checks and sweeps in the store, on SQLite and PostgreSQL."""
 
+from contextlib import closing
+
 import pytest
 
 from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Scope, Verdict
 from nhc.store import deep
 from nhc.store.deep import DeepResult, SweepTest, rates
+from nhc.store.deep_delivery import to_store
 from nhc.store.errors import Conflict
 from nhc.store.schema import BATCH
+from tests.support.new_store import new_store
 
 
 def result(node, verdict, at, suite="quick", test="check_deep_gemm"):
@@ -145,3 +149,13 @@ def test_the_last_verdict_of_more_nodes_than_one_statement_takes(store):
     with store.write() as connection:
         deep.add(connection, [result(name, "OK", 1.0) for name in names])
         assert {node for node, _suite in deep.last_conclusive(connection, names)} == set(names)
+
+
+def test_a_report_that_the_store_does_not_take_costs_no_other(tmp_path):
+    fine = Outcome(Verdict.OK)
+    with closing(new_store(tmp_path, "")) as store:
+        reports = [report(name, 100.0, fine) for name in ("n1", "n\ud800", "n3")]
+        problem = to_store(reports, "quick", f"sqlite:///{tmp_path}/store.db")
+        with store.read() as connection:
+            assert {node for node, _suite in deep.last_conclusive(connection)} == {"n1", "n3"}
+    assert problem.endswith(": the results are not in the store")

@@ -15,6 +15,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from nhc.console.notices import bursts
 from nhc.console.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Incident, Notice
+from nhc.core.json_values import parse_object
 from nhc.store.problem_groups import RANK, by_cause, group
 
 HOUR = 3600.0
@@ -114,10 +115,10 @@ def dump(incident: Incident) -> str:
 def load(content: str) -> Incident:
     """What `dump` wrote. Raises ValueError."""
     try:
-        incident = Incident(**json.loads(content))
+        incident = Incident(**parse_object(content))
+        return incident._replace(returns=tuple(incident.returns))
     except TypeError as error:
         raise ValueError(f"no incident: {error}") from None
-    return incident._replace(returns=tuple(incident.returns))
 
 
 def _folded(

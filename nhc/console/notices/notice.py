@@ -6,6 +6,7 @@ import hashlib
 import json
 from typing import NamedTuple, Tuple
 
+from nhc.core.json_values import parse_object
 from nhc.core.timestamps import utc
 
 JOB = "nhc job"
@@ -121,7 +122,7 @@ def dump(notice: Notice) -> str:
 def load(content: str) -> Notice:
     """What `dump` wrote. Raises ValueError."""
     try:
-        notice = Notice(**json.loads(content))
+        notice = Notice(**parse_object(content))
         return notice._replace(also=tuple(notice.also))
     except TypeError as error:
         raise ValueError(f"no notice: {error}") from None

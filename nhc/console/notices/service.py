@@ -14,8 +14,9 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tup
 from nhc.console.notices import incidents, job_faults, notice, owners
 from nhc.console.notices.channel_thread import ChannelRound, ChannelThread
 from nhc.console.notices.incidents import StandingFault
-from nhc.console.notices.notice import OPEN, REFRESH, RESOLVED
+from nhc.console.notices.notice import OPEN, REFRESH, RESOLVED, Incident
 from nhc.console.notices.settings import NoticeChannel, NoticesSettings
+from nhc.core.model import printable
 from nhc.core.system.service_log import failure
 from nhc.store import nodes, outbox, problems
 from nhc.store.database import Fence, Store
@@ -36,6 +37,8 @@ class NoticeRound(NamedTuple):
     queued: int
     withheld: int
     channels: Dict[str, ChannelRound]
+    unread: Tuple[str, ...] = ()
+    """The incidents whose row could not be read, and why: each began anew."""
 
     @property
     def sent(self) -> int:
@@ -44,8 +47,9 @@ class NoticeRound(NamedTuple):
 
     @property
     def problems(self) -> List[str]:
-        """A line for each channel that has one."""
-        return [f"{name}: {channel.problem}" for name, channel in self.channels.items() if channel.problem]
+        """A line for each channel that has one, and for each incident that began anew."""
+        channels = [f"{name}: {channel.problem}" for name, channel in self.channels.items() if channel.problem]
+        return [*channels, *self.unread]
 
 
 class NoticeService:
@@ -66,11 +70,11 @@ class NoticeService:
 
         A channel whose turn goes on has sent nothing yet. Raises StoreError, LeadershipLost.
         """
-        queued, withheld = self._look(fence)
+        queued, withheld, unread = self._look(fence)
         for thread in self._threads.values():
             thread.begin(fence)
         until = None if patience is None else time.monotonic() + patience
-        return NoticeRound(queued, withheld, {name: self._ended(name, until) for name in self._threads})
+        return NoticeRound(queued, withheld, {name: self._ended(name, until) for name in self._threads}, unread)
 
     def _ended(self, name: str, until: Optional[float]) -> ChannelRound:
         """What a channel's turn came to; one that nobody foresaw is its problem alone."""
@@ -89,8 +93,10 @@ class NoticeService:
         for thread in self._threads.values():
             thread.join(until)
 
-    def _look(self, fence: Optional[Fence]) -> Tuple[int, int]:
+    def _look(self, fence: Optional[Fence]) -> Tuple[int, int, Tuple[str, ...]]:
         now, settings = self.clock(), self.settings
+        kept: Dict[str, Incident] = {}
+        unread: Dict[str, str] = {}
         with self.store.write(fence) as connection:
             groups = {row.node: row.groups for row in nodes.list_nodes(connection)}
             faults = [
@@ -100,7 +106,11 @@ class NoticeService:
                 )
                 for row in problems.list_problems(connection)
             ]  # fmt: skip
-            kept = {key: incidents.load(text) for key, text in outbox.all_incidents(connection).items()}
+            for key, text in outbox.all_incidents(connection).items():
+                try:
+                    kept[key] = incidents.load(text)
+                except ValueError as error:  # another version's, or damaged: the others are told of all the same
+                    unread[key] = f"incident {key} begins anew, its row cannot be read: {printable(str(error), 200)}"
             recent = outbox.made_since(connection, now - 60.0)
             faults = [fault for fault in faults if RANK.get(fault.verdict, 0) >= settings.least]
             faults += job_faults.read(connection, settings.jobs, now)
@@ -108,7 +118,7 @@ class NoticeService:
                 kept, faults, settings.pace, now, cluster=settings.cluster, recent=recent, link=settings.link
             )
             changed = {key: incidents.dump(incident) for key, incident in done.changed.items()}
-            outbox.save_incidents(connection, changed, done.forgotten, now)
+            outbox.save_incidents(connection, changed, [*done.forgotten, *(unread.keys() - changed.keys())], now)
             queued = 0
             for channel in settings.channels.values():
                 waiting = outbox.waiting(connection, channel.name, MOST + 1)
@@ -119,7 +129,7 @@ class NoticeService:
                         queued += 1
             queued += owners.hand_over(connection, settings.jobs, settings.cluster, settings.pace.silence, now)
             outbox.forget(connection, now - settings.keep)
-        return queued, done.withheld
+        return queued, done.withheld, tuple(unread.values())
 
 
 def _place(fact: str, groups: Mapping[str, str]) -> str:

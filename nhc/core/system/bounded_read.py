@@ -1,7 +1,8 @@
-"""Read a whole file that somebody else wrote: bounded in size and in time.
+"""Read what somebody else wrote, a file or what is packed in it: bounded in size and in time.
 
 A file may have no end (/dev/zero), a pipe no writer, and a symbolic link may lead to either. What is no file at
-all, or larger than any such file is, is an OSError that says so.
+all, or larger than any such file is, is an OSError that says so. A few bytes may be packed from gigabytes, and a few
+lines of XML may name an entity that is as large: neither is followed.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, List, Union
+    from xml.etree.ElementTree import Element
 
 LIMIT = 64 << 20
 """Bytes of a file that a person or a program of theirs wrote."""
@@ -87,6 +89,44 @@ def parse_json(text: Union[str, bytes]) -> Any:
         return json.loads(text)
     except RecursionError:
         raise ValueError("nested too deep") from None
+
+
+class TooLarge(ValueError):
+    """More bytes, or more values, than it may have."""
+
+
+GZIP = 31
+"""zlib's number for gzip's form alone; 47 takes zlib's as well."""
+
+
+def unpacked(data: bytes, limit: int = LIMIT, form: int = 47) -> bytes:
+    """What zlib packed, of at most `limit` bytes, whole. Raises TooLarge, ValueError."""
+    import zlib
+
+    unpacker = zlib.decompressobj(form)
+    try:
+        body = unpacker.decompress(data, limit + 1)
+    except zlib.error as error:
+        raise ValueError(f"not {'gzip' if form == GZIP else 'what zlib packs'}: {error}") from None
+    if len(body) > limit:
+        raise TooLarge(f"more than {limit} bytes when unpacked")
+    if not unpacker.eof:
+        raise ValueError("the gzip stream is cut")
+    if unpacker.unused_data:
+        raise ValueError("something stands after the gzip stream")
+    return body
+
+
+def parse_xml(text: str) -> Element:
+    """The root of an XML document that declares no entities. Raises ValueError."""
+    from xml.etree import ElementTree
+
+    if "<!ENTITY" in text:
+        raise ValueError("it has entities of its own")
+    try:
+        return ElementTree.fromstring(text)  # noqa: S314 (entities are refused)
+    except ElementTree.ParseError as error:
+        raise ValueError(str(error)) from None
 
 
 def _up_to(fd: int, limit: int) -> bytes:

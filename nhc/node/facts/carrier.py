@@ -11,6 +11,7 @@ import re
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.system.bounded_read import GZIP, unpacked
 from nhc.node.facts.kernel_lines import parse_line
 from nhc.node.facts.kmsg import TAIL, boot_time, log_tail, ring_records, rotated_to
 
@@ -96,12 +97,10 @@ def changes(host: Host, path: str) -> List[CarrierChange]:
         return _ring_changes(host)
     now, booted, boot = host.time(), boot_time(host), host.boot_id()
     if path.endswith(".gz"):
-        import zlib
-
         try:
-            text = zlib.decompress(host.read_bytes(path), 31).decode(errors="replace")
-        except zlib.error as error:
-            raise OSError(5, f"not a gzip file: {error}", path) from None
+            text = unpacked(host.read_bytes(path), TAIL, GZIP).decode(errors="replace")
+        except ValueError as error:
+            raise OSError(5, f"not a gzip file that can be read: {error}", path) from None
         return _distinct(parse_changes(text, now, booted), booted)
     stat = host.stat(path)
     held: List[CarrierChange] = []

@@ -15,11 +15,13 @@ import re
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.system.bounded_read import parse_xml
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.pci import ADDRESS, DEVICES, bridges, normal_address
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
+    from xml.etree.ElementTree import Element
 
 _BRIDGE = "0x06"
 """The class of what is no device: bridges in an NCCL file are often made up."""
@@ -61,16 +63,14 @@ def _parse_text(text: str, name: str) -> Description:
 
 
 def _parse_nccl(text: str, name: str) -> Description:
-    from xml.etree import ElementTree
-
     try:
-        root = ElementTree.fromstring(text)  # noqa: S314
-    except ElementTree.ParseError as error:
+        root = parse_xml(text)
+    except ValueError as error:
         raise ValueError(f"{name}: not an XML topology: {error}") from None
     numa: List[Tuple[str, int]] = []
     near: List[Tuple[str, ...]] = []
 
-    def walk(element: ElementTree.Element, node: int) -> List[str]:
+    def walk(element: Element, node: int) -> List[str]:
         below: List[str] = []
         for child in element:
             if child.tag != "pci":

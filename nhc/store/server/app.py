@@ -21,6 +21,7 @@ from aiohttp import web
 
 from nhc.core.model import printable
 from nhc.core.prometheus_family import page_for
+from nhc.core.system.bounded_read import GZIP, TooLarge, unpacked
 from nhc.core.system.service_log import problem as wrong
 from nhc.core.system.web_listener import OpenConnections
 from nhc.marks import push
@@ -204,7 +205,7 @@ class Intake:
         body = await self._body(request)
         try:
             pushed, size = await self._parsed(request.headers.get("Content-Encoding", "identity").strip().lower(), body)
-        except push.TooLarge as error:
+        except TooLarge as error:
             raise RefusedPush(413, "large", str(error)) from None
         except ValueError as error:
             raise RefusedPush(400, "malformed", str(error)) from None
@@ -321,7 +322,7 @@ class Intake:
         packed = encoding == "gzip"
         try:
             plain = _plain(body, packed, min(INLINE, self.settings.unpacked))
-        except push.TooLarge:
+        except TooLarge:
             return await asyncio.get_running_loop().run_in_executor(
                 self._readers, lambda: _read(_plain(body, packed, self.settings.unpacked))
             )
@@ -388,9 +389,9 @@ def _volume(pushed: push.Push, size: int) -> NodeVolume:
 
 
 def _plain(body: bytes, packed: bool, limit: int) -> bytes:
-    """The JSON document. Raises push.TooLarge, ValueError."""
+    """The JSON document. Raises TooLarge, ValueError."""
     if packed:
-        return push.unpack(body, limit)
+        return unpacked(body, limit, GZIP)
     if len(body) > limit:
-        raise push.TooLarge(f"more than {limit} bytes")
+        raise TooLarge(f"more than {limit} bytes")
     return body

@@ -16,6 +16,7 @@ import time
 from shutil import which
 
 import pytest
+import sqlalchemy as sa
 import urllib3
 from standardwebhooks.webhooks import Webhook
 
@@ -27,6 +28,7 @@ from nhc.console.notices.service import NoticeService, status, trial
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import retry_after
+from nhc.store import schema
 from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
 from tests.support.dripping import dripping
@@ -38,6 +40,7 @@ from tests.support.waiting import until
 
 OK = CheckResult("check_gpu", Outcome(Verdict.OK))
 LOST = CheckResult("check_gpu", Outcome(Verdict.CRIT, "GpuLost", "gpu3 is gone", action=Action.REBOOT))
+FULL = CheckResult("check_fs", Outcome(Verdict.CRIT, "DiskFull", "/ is full"))
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef01234567").decode()
 
 
@@ -107,6 +110,19 @@ def test_one_cause_in_one_rack_is_one_notice_and_one_end(hooked, receiver):
     hooked.recover("n1", "n2", "n3")
     assert kinds(receiver) == ["open", "resolved"]
     assert status(hooked.store, hooked.settings)["hook"][:3] == (0, 2, 0)
+
+
+@pytest.mark.parametrize("content", ['{"of": "another version"}', "[1]", '{"returns": null}', "no JSON"])
+def test_an_incident_that_cannot_be_read_holds_up_no_notice(hooked, receiver, content):
+    hooked.fail("n1")
+    with hooked.store.write() as connection:
+        connection.execute(sa.update(schema.incidents).values(content=content))
+    hooked.report("n2", result=FULL)
+    first = hooked.service.round()
+    assert len(first.problems) == 1
+    assert "begins anew" in first.problems[0]
+    assert hooked.after(31).problems == []
+    assert {json.loads(body)["data"]["reason"] for _, _, _, body in receiver.came} == {"GpuLost", "DiskFull"}
 
 
 def test_what_asks_to_wait_is_waited_for(hooked, receiver):

@@ -20,6 +20,7 @@ from nhc.core.render.json import to_dict
 from nhc.core.settings import settings_file
 from nhc.core.state import kept_suite
 from nhc.core.state.store import State
+from nhc.core.system.bounded_read import unpacked
 from nhc.deep.commands.deep_delivery import push_settings, to_server
 from nhc.marks import push
 from nhc.marks.ports.sinks import Delivery
@@ -150,7 +151,7 @@ def test_a_suite_that_is_no_name_is_refused(suite):
         '"complete"', f'"suite":{push.json.dumps(suite)},"complete"'
     )
     with pytest.raises(ValueError, match="suite is no name"):
-        push.parse(push.unpack(push.pack("n9", [text]), 1 << 20))
+        push.parse(unpacked(push.pack("n9", [text]), 1 << 20))
 
 
 def test_what_cannot_be_sent_is_said_and_changes_nothing_of_the_verdict(tmp_path, intake):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 import urllib3
 
+from nhc.core.system.bounded_read import TooLarge, unpacked
 from nhc.core.system.web_listener import group
 from nhc.marks import push
 from tests.store.server.test_tls import keys  # noqa: F401 (a fixture)
@@ -116,7 +117,7 @@ def test_the_rate_is_counted_before_a_push_is_read(tmp_path):
 
 def test_a_push_of_more_values_than_any_node_has_is_refused():
     body = json.dumps({"nhc": "push", "schema": 1, "node": "n1", "reports": [[]] * (push.VALUES + 1)}).encode()
-    with pytest.raises(push.TooLarge, match="more than 400000 values"):
+    with pytest.raises(TooLarge, match="more than 400000 values"):
         push.parse(body)
 
 
@@ -125,7 +126,7 @@ def test_large_reports_of_a_large_node_are_taken():
     from nhc.core.model import Metric
 
     rich = OK._replace(outcome=OK.outcome._replace(metrics=tuple(Metric(f"m{n}", 1.0, "W") for n in range(5))))
-    body = push.unpack(packed(*[report(results=(rich,) * 100)] * 50), 64 << 20)
+    body = unpacked(packed(*[report(results=(rich,) * 100)] * 50), 64 << 20)
     assert len(push.parse(body).reports) == 50
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from nhc.core.system.bounded_read import unpacked
 from nhc.marks import push
 from nhc.store import nodes
 from nhc.store.intake import Receipt
@@ -264,7 +265,7 @@ def test_a_crowded_server_ends_connections_once_they_are_answered(tmp_path):
 
             until(crowded)
             large = packed(*(report(at=time.time() - 1000 + number, results=(OK,) * 60) for number in range(50)))
-            assert len(push.unpack(large, 1 << 24)) > INLINE  # one that is read beside the others
+            assert len(unpacked(large, 1 << 24)) > INLINE  # one that is read beside the others
             status, answer, _ = server.push(large, token)
             assert (status, answer["taken"], answer["refused"]) == (200, 50, [])
             for _ in range(10):  # more than there is room for, if each stayed
@@ -295,7 +296,7 @@ def test_the_store_keeps_hashes_alone(intake, token):
 def test_a_push_is_read_back_as_it_was_written():
     one, other = report(results=(XID,)), report()
     texts = [push.to_text(push.Pushed(one, True, 5.0)), push.to_text(push.Pushed(other, False, 6.0))]
-    found = push.parse(push.unpack(push.pack("n1", texts, 7), 1 << 20))
+    found = push.parse(unpacked(push.pack("n1", texts, 7), 1 << 20))
     assert found == push.Push("n1", (push.Pushed(one, True, 5.0), push.Pushed(other, False, 6.0)), 7)
 
 

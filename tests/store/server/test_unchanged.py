@@ -8,6 +8,7 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.core.model import CheckResult, Metric, Outcome, Verdict
+from nhc.core.system.bounded_read import unpacked
 from nhc.marks import push
 from nhc.store import nodes, problems
 from nhc.store.schema import nodes as node_table
@@ -73,7 +74,7 @@ def test_an_unchanged_push_has_identifiers_and_times_and_little_else():
     text = push.to_unchanged_text(one, "a6d6ba52382b86d7dd6d8d377c17b8b0")
     body = push.pack("node-012345.example.org", [text], 0, boot, 123456799)
     assert len(body) < 215
-    parsed = push.parse(push.unpack(body, 10_000))
+    parsed = push.parse(unpacked(body, 10_000))
     assert (parsed.lost, parsed.reports[0].at, parsed.reports[0].report.results) == (0, 1763913600.123, ())
 
 

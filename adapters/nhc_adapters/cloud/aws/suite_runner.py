@@ -21,10 +21,10 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-import zlib
 from typing import Any, Callable, Mapping, Sequence
 
 from nhc.core.model import printable
+from nhc.core.system.bounded_read import GZIP, unpacked
 from nhc.core.system.process import Completed
 from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import AdapterError
@@ -176,13 +176,11 @@ class SsmSuite:
 def _unpacked(node: str, what: str, packed: str) -> str:
     """The whole report. Raises AdapterError where a part of it is missing."""
     try:
-        unpacking = zlib.decompressobj(16 + zlib.MAX_WBITS)  # gzip's form: its length and sum stand at the end
-        text = unpacking.decompress(base64.b64decode("".join(packed.split()), validate=True), REPORT)
-    except (ValueError, zlib.error):
-        text = b""
-    else:
-        if unpacking.eof:
-            return text.decode("utf-8", "replace")
+        return unpacked(base64.b64decode("".join(packed.split()), validate=True), REPORT, GZIP).decode(
+            "utf-8", "replace"
+        )
+    except ValueError:
+        pass
     if len(packed) >= SHOWN:
         raise AdapterError(f"{node}: the report of {what} is longer than the {SHOWN} characters that are handed over")
     raise AdapterError(f"{node}: the report of {what} is not whole: {printable(packed, 120)}")

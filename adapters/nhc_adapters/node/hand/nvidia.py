@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 from typing import Dict, List, Sequence
-from xml.etree import ElementTree
+from xml.etree.ElementTree import Element
 
+from nhc.core.system.bounded_read import parse_xml
 from nhc_adapters.node.hand.values import RepairDevice, RepairResult
 
 SINGLE = ("ampere", "ada", "hopper", "blackwell")
@@ -16,11 +17,9 @@ QUIET = ("", "none", "n/a")
 
 def parse_devices(text: str) -> List[RepairDevice]:
     """The GPUs in the order of nvidia-smi's numbers. Raises ValueError where the text is no such list."""
-    if "<!ENTITY" in text:
-        raise ValueError("nvidia-smi -q -x printed entities of its own")
     try:
-        root = ElementTree.fromstring(text)  # noqa: S314 (the driver's own tool printed it, and entities are refused)
-    except ElementTree.ParseError as error:
+        root = parse_xml(text)
+    except ValueError as error:
         raise ValueError(f"nvidia-smi -q -x printed no XML: {error}") from None
     gpus = []
     for number, gpu in enumerate(root.iter("gpu")):
@@ -97,5 +96,5 @@ def judge_after(devices: Sequence[RepairDevice], now: Sequence[RepairDevice]) ->
     return RepairResult(not bad, "; ".join(bad) or f"{', '.join(device.label for device in devices or now)} answers")
 
 
-def _text(element: ElementTree.Element, name: str) -> str:
+def _text(element: Element, name: str) -> str:
     return (element.findtext(name) or "").strip()
