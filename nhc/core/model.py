@@ -89,11 +89,17 @@ class DeviceId(NamedTuple):
 
 
 class Metric(NamedTuple):
-    """One measured number. `unit` is a UCUM-like symbol: B, s, %, Cel, W, Gb/s, or "" for a count."""
+    """One measured number. `unit` is a UCUM-like symbol: B, s, %, Cel, W, Gb/s, or "" for a count.
+
+    `warn` and `crit` are the values that pass, as monitoring plugins write them: `95` at most, `5:` at least. They
+    are for whoever draws the number, and no part of a report as JSON.
+    """
 
     name: str
     value: float
     unit: str = ""
+    warn: str = ""
+    crit: str = ""
 
 
 def known(unit: str = "", **values: Optional[float]) -> Tuple[Metric, ...]:

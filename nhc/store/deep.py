@@ -133,7 +133,7 @@ def add_report(connection: Connection, report: Report, suite: str) -> int:
             continue
         about = {"nhc": report.version, "kind": report.labels.get("kind", ""), "reason": outcome.reason}
         versions = json.dumps({name: printable(value, 100) for name, value in about.items() if value})
-        for name, value, unit in outcome.metrics or (("", None, ""),):
+        for name, value, unit, *_levels in outcome.metrics or (("", None, ""),):
             test = f"{result.check}:{name}" if name else result.check
             rows.append(DeepResult(
                 report.host, suite, test, outcome.target, value, unit, outcome.verdict.name, outcome.message,

@@ -56,7 +56,7 @@ def _result(result: CheckResult) -> CheckResult:
         outcome.verdict, printable(outcome.reason, NAME), printable(outcome.message, 2000),
         printable(outcome.target, 500), action=outcome.action,
         metrics=tuple(Metric(printable(name, NAME), value, printable(unit, NAME))
-                      for name, value, unit in outcome.metrics[: 4 * LINES]),
+                      for name, value, unit, *_levels in outcome.metrics[: 4 * LINES]),
         evidence=_lines(outcome.evidence), scope=outcome.scope,
         device=DeviceId(*(printable(name, NAME) for name in outcome.device)),
     )  # fmt: skip

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 STATUS = {Verdict.OK: 0, Verdict.WARN: 1, Verdict.CRIT: 2, Verdict.UNKNOWN: 3, Verdict.SKIP: 3}
 _WORD = {0: "OK", 1: "WARNING", 2: "CRITICAL", 3: "UNKNOWN"}
 _UNITS = {"B": "B", "s": "s", "%": "%"}  # the plugin guidelines know these; others are left out
+_RANGE = "0123456789.:~@-+e;"
 
 
 def exit_status(report: Report) -> int:
@@ -33,7 +34,8 @@ def render(report: Report) -> str:
         for metric in result.outcome.metrics:
             label = "_".join(part for part in (result.check, result.outcome.target, metric.name) if part)
             label = _clean(label).replace("'", "").replace("=", "")
-            data[label] = f"'{label}'={metric.value:.12g}{_UNITS.get(metric.unit, '')}"
+            levels = "".join(each for each in f";{metric.warn};{metric.crit}" if each in _RANGE).rstrip(";")
+            data[label] = f"'{label}'={metric.value:.12g}{_UNITS.get(metric.unit, '')}{levels}"
     lines = [f"NHC {_WORD[status]} - {first}{more}{' | ' + ' '.join(data.values()) if data else ''}"]
     lines.extend(f"{r.verdict.name}: {text}" for r, text in zip(bad, texts))
     return "".join(f"{line}\n" for line in lines)

@@ -25,7 +25,9 @@ def encode(outcome: Outcome) -> Tuple[Any, ...]:
         outcome.reason,
         _bounded(outcome.message),
         _bounded(outcome.target),
-        tuple((_bounded(name), _plain(value), str(unit)) for name, value, unit in outcome.metrics if _finite(value)),
+        tuple(
+            (_bounded(name), _plain(value), *map(str, rest)) for name, value, *rest in outcome.metrics if _finite(value)
+        ),
         Action(outcome.action).value,
         tuple(_bounded(line) for line in _tail(outcome.evidence)),
         *((Scope(outcome.scope).value, *map(_bounded, outcome.device)) if outcome.scope is not Scope.NODE else ()),

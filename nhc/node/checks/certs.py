@@ -110,7 +110,8 @@ def _judge(host: Host, path: str, validity: Validity, warn_at: Optional[float], 
     if validity.ends == FOREVER:
         return ok(f"{path} does not end", target=path)
     left = validity.ends - now
-    metrics = (Metric("certificate_time_left", left, "s"),)
+    limit = min(14 * _DAY, (validity.ends - validity.begins) / 10) if warn_at is None else warn_at
+    metrics = (Metric("certificate_time_left", left, "s", f"{limit:.0f}:", f"{crit_at:.0f}:"),)
     at = utc(validity.ends)
     if left <= 0:
         return crit("CertificateExpired", f"{path} has ended {show_seconds(-left)} ago, {at}", target=path,
@@ -122,7 +123,6 @@ def _judge(host: Host, path: str, validity: Validity, warn_at: Optional[float], 
     message = f"{path} ends in {show_seconds(left)}, {at}"
     if left < crit_at:
         return crit("CertificateEnds", message, target=path, metrics=metrics)
-    limit = min(14 * _DAY, (validity.ends - validity.begins) / 10) if warn_at is None else warn_at
     if left < limit:
         return warn("CertificateEnds", message, target=path, metrics=metrics, action=Action.INSPECT)
     return ok(message, target=path, metrics=metrics)

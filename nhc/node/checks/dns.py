@@ -45,11 +45,13 @@ def check_dns_resolve(
             continue
         took = host.monotonic() - begin
         slowest = max(slowest, took)
-        metrics = (Metric("response_time", took, "s"),)
+        metrics = (Metric("response_time", took, "s", f"{slow:g}"),)
         if address and address not in addresses:
             message = f"{name} resolves to {', '.join(addresses[:5]) or 'nothing'}, not {address}"
             outcomes.append(crit("NameWrongAddress", message, target=name, metrics=metrics))
         elif took >= slow:
             message = f"{name} took {show_seconds(took)} to resolve"
             outcomes.append(warn("NameSlow", message, target=name, metrics=metrics, action=Action.INSPECT))
-    return outcomes or ok(f"{', '.join(wanted)} resolved", metrics=(Metric("response_time", slowest, "s"),))
+    return outcomes or ok(
+        f"{', '.join(wanted)} resolved", metrics=(Metric("response_time", slowest, "s", f"{slow:g}"),)
+    )

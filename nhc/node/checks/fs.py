@@ -110,7 +110,9 @@ def check_fs_free(host: Host, mountpoint: str, min: SpaceLimit) -> Outcome:
         message = f"{mountpoint} has only {share}% free ({free}), minimum is {min.written}"
     elif min.share is None and usage.free < min.amount:
         message = f"{mountpoint} has only {free} free, minimum is {show_kb(min.amount)}"
-    return _judged(message, f"{show_size(usage.free)} free ({share}%)", "FilesystemFull", mountpoint, "fs", usage, 1024)
+    return _judged(
+        message, f"{show_size(usage.free)} free ({share}%)", "FilesystemFull", mountpoint, "fs", usage, 1024, min
+    )
 
 
 @check(
@@ -137,7 +139,14 @@ def check_fs_used(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
     elif max.share is None and usage.used >= max.amount:
         message = f"{mountpoint} has {used} used, threshold is {show_kb(max.amount)}"
     return _judged(
-        message, f"{show_size(usage.used)} used ({usage.percent}%)", "FilesystemFull", mountpoint, "fs", usage, 1024
+        message,
+        f"{show_size(usage.used)} used ({usage.percent}%)",
+        "FilesystemFull",
+        mountpoint,
+        "fs",
+        usage,
+        1024,
+        most=max,
     )
 
 
@@ -186,7 +195,9 @@ def check_fs_ifree(host: Host, mountpoint: str, min: SpaceLimit) -> Outcome:
         message = f"{mountpoint} has only {share}% of inodes free ({usage.free}), minimum is {min.written}"
     elif min.share is None and usage.free < min.amount:
         message = f"{mountpoint} has only {usage.free} inodes free, minimum is {show_count(min.amount)}"
-    return _judged(message, f"{usage.free} inodes free ({share}%)", "InodesExhausted", mountpoint, "fs_inodes", usage)
+    return _judged(
+        message, f"{usage.free} inodes free ({share}%)", "InodesExhausted", mountpoint, "fs_inodes", usage, least=min
+    )
 
 
 @check(
@@ -212,7 +223,7 @@ def check_fs_iused(host: Host, mountpoint: str, max: SpaceLimit) -> Outcome:
     elif max.share is None and usage.used >= max.amount:
         message = f"{mountpoint} has {usage.used} inodes used, threshold is {show_count(max.amount)}"
     passed = f"{usage.used} inodes used ({usage.percent}%)"
-    return _judged(message, passed, "InodesExhausted", mountpoint, "fs_inodes", usage)
+    return _judged(message, passed, "InodesExhausted", mountpoint, "fs_inodes", usage, most=max)
 
 
 def _sized(
@@ -235,13 +246,26 @@ def _sized(
 
 
 def _judged(
-    message: str, passed: str, reason: str, mountpoint: str, prefix: str, usage: SpaceUsage, unit: int = 1
+    message: str,
+    passed: str,
+    reason: str,
+    mountpoint: str,
+    prefix: str,
+    usage: SpaceUsage,
+    unit: int = 1,
+    least: Optional[SpaceLimit] = None,
+    most: Optional[SpaceLimit] = None,
 ) -> Outcome:
     symbol = "B" if unit > 1 else ""
+    used, free, share = (str(most.amount * unit) if most else ""), (f"{least.amount * unit}:" if least else ""), ""
+    if most and most.share is not None:
+        used, share = "", f"{most.share:g}"
+    if least and least.share is not None:
+        free, share = "", f"{100 - least.share:g}"
     metrics = (
-        Metric(f"{prefix}_used", usage.used * unit, symbol),
-        Metric(f"{prefix}_free", usage.free * unit, symbol),
-        Metric(f"{prefix}_used_percent", usage.percent, "%"),
+        Metric(f"{prefix}_used", usage.used * unit, symbol, crit=used),
+        Metric(f"{prefix}_free", usage.free * unit, symbol, crit=free),
+        Metric(f"{prefix}_used_percent", usage.percent, "%", crit=share),
     )
     if message:
         return crit(reason, message, target=mountpoint, metrics=metrics)

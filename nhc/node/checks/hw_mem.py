@@ -140,7 +140,9 @@ def _size(
     except ValueError as error:
         return unknown("MeminfoUnreadable", str(error))
     spare = tolerance.of(actual)
-    metrics = (Metric(metric, actual * 1024, "B"),)
+    passes = "" if least is None and most is None else f"{((least or 0) - spare) * 1024:.0f}:"
+    passes += "" if most is None else f"{(most + spare) * 1024:.0f}"
+    metrics = (Metric(metric, actual * 1024, "B", crit=passes),)
     if least is not None and actual + spare < least:
         message = f"Actual {what}{_SIZE[what]} ({actual} kB) less than minimum allowed ({least} kB)."
         return crit("MemoryTooSmall", message, metrics=metrics)

@@ -40,7 +40,11 @@ def judge_share(
     if limit >= UNLIMITED:
         return ok(f"{used} {things} in use, without a limit", target=target, metrics=(Metric(f"{what}_used", used),))
     share = used * 100 / limit
-    metrics = (Metric(f"{what}_used", used), Metric(f"{what}_limit", limit), Metric(f"{what}_share", share, "%"))
+    metrics = (
+        Metric(f"{what}_used", used),
+        Metric(f"{what}_limit", limit),
+        Metric(f"{what}_share", share, "%", *(f"{level:g}" for level in levels)),
+    )
     message = f"{used} of {limit} {things} in use ({share:.1f} %)"
     if share >= levels[1]:
         return crit(reason, f"{message}, limit {levels[1]:g} %", target=target, metrics=metrics)

@@ -39,8 +39,12 @@ def check_ps_loadavg(
     except (OSError, ValueError) as error:
         return unknown("LoadUnreadable", f"/proc/loadavg: {getattr(error, 'strerror', None) or error}")
     values = (load.one, load.five, load.fifteen)
-    metrics = tuple(Metric(f"load{minutes}", value) for minutes, value in zip((1, 5, 15), values))
-    for minutes, value, limit in zip((1, 5, 15), values, (one, five, fifteen)):
+    limits = (one, five, fifteen)
+    metrics = tuple(
+        Metric(f"load{minutes}", value, crit="" if limit is None else f"{limit:g}")
+        for minutes, value, limit in zip((1, 5, 15), values, limits)
+    )
+    for minutes, value, limit in zip((1, 5, 15), values, limits):
         seen = int(value) if limit is not None and limit == int(limit) else value
         if limit is not None and seen >= limit:
             message = f"{minutes}-minute load average too high:  {seen:g} >= {limit:g}"

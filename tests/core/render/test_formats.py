@@ -1,6 +1,7 @@
 """A report in each format: whole, readable by its reader, safe whatever the text holds."""
 
 import json
+import re
 
 import pytest
 from hypothesis import given
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict, crit, printable
 from nhc.core.render import json as wire
 from nhc.core.render import nagios, npd, prometheus, text
+from tests.support.run import nhc
 
 WORDS = st.text(max_size=40)
 METRICS = st.builds(
@@ -133,12 +135,13 @@ def test_text_says_what_is_wrong_and_sums_up():
 def test_nagios_puts_the_worst_first_and_measures_behind_a_bar():
     shown = nagios.render(
         report(
-            result(Verdict.WARN, "warm", metrics=(Metric("t", 81.5, "Cel"),)),
-            result(Verdict.CRIT, "a|b", metrics=(Metric("free", 12, "B"),)),
+            result(Verdict.WARN, "warm", metrics=(Metric("t", 81.5, "Cel", "80", "95"), Metric("u", 1, "%", "2"))),
+            result(Verdict.CRIT, "a|b", metrics=(Metric("free", 12, "B", crit="20:"), Metric("n", 3))),
         )
     )
-    first = shown.splitlines()[0]
-    assert first == "NHC CRITICAL - check_x: a/b (+1 more) | 'check_x_t'=81.5 'check_x_free'=12B"
+    first, _bar, data = shown.splitlines()[0].partition(" | ")
+    assert first == "NHC CRITICAL - check_x: a/b (+1 more)"
+    assert data == "'check_x_t'=81.5;80;95 'check_x_u'=1%;2 'check_x_free'=12B;;20: 'check_x_n'=3"
     assert shown.splitlines()[1:] == ["CRIT: check_x: a/b", "WARN: check_x: warm"]
     verdicts = (Verdict.OK, Verdict.WARN, Verdict.CRIT, Verdict.UNKNOWN)
     assert [nagios.exit_status(report(result(verdict))) for verdict in verdicts] == [0, 1, 2, 3]
@@ -207,3 +210,21 @@ def test_on_a_terminal_the_hardest_repair_comes_first_among_what_is_crit():
     assert causes.startswith("4 causes: gpu2 e: replace; nhc explain E | gpu3 f: reboot")
     kept = wire.to_dict(report(*found))["results"]
     assert [each["check"] for each in kept] == [each.check for each in found]
+
+
+def test_the_limits_of_a_line_are_those_of_its_performance_data(tmp_path):
+    """As the checks give them, from a worker's process."""
+    config = tmp_path / "nhc.conf"
+    config.write_text(
+        "* || check_fs_used / 100%\n* || check_fs_free / 1k\n* || check_limits_pids -w 98 -c 99\n"
+        "* || check_ps_loadavg 99999 0 99998\n* || check_hw_physmem 1k 999TB\n"
+    )
+    env = {"NHC_STATE_DIR": str(tmp_path), "NHC_MUTES": str(tmp_path / "none")}
+    shown = nhc("check", "local", "-c", str(config), "--profile", "none", "--all", "-f", "nagios", env=env).stdout
+    found = dict(re.findall(r"'([^']+)'=[^; ]*(\S*)", shown))
+    assert found["check_fs_used_/_fs_used_percent"] == ";;100"
+    assert found["check_fs_free_/_fs_free"] == ";;1024:"
+    assert found["check_limits_pids_process_ids_share"] == ";98;99"
+    assert (found["check_ps_loadavg_load1"], found["check_ps_loadavg_load15"]) == (";;99999", ";;99998")
+    assert found["check_hw_physmem_memory_total"].startswith(";;")
+    assert found["check_fs_used_/_fs_free"] == ""
