@@ -195,11 +195,14 @@ def test_what_the_built_in_configuration_asks_is_asked_by_what_takes_its_place(n
 
 
 def test_dcgm_is_asked_where_it_is_installed():
-    node = {**BASE, **pci_tree()}
-    commands = {"dcgmi health -g 0 -c -j": "{}"}
-    assert "check_dcgm_health" in lines_of(FakeHost(node, commands=commands), "Accelerators")
-    assert "check_dcgm_health" not in lines_of(FakeHost(node), "Accelerators")
-    assert "check_dcgm_health" not in lines_of(FakeHost(BASE, commands=commands), "Accelerators")
+    def asked(**kind):
+        host = FakeHost({**BASE, **pci_tree()}, **kind)
+        host.system.answers["nvml"] = {"devices": []}
+        return lines_of(host, "Accelerators")
+
+    assert "check_dcgm_health" in asked(commands={"dcgmi health -g 0 -c -j": "{}"})
+    assert "check_gpu_lost" in asked()
+    assert "check_dcgm_health" not in asked()
 
 
 def test_what_does_not_hold_is_a_comment_with_its_reason():
