@@ -12,7 +12,7 @@ from nhc.marks.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Pro
 from nhc.remedy import detail as details
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.persons import abort, close_breaker, decide, release
-from nhc.store import episodes, evidence, holds
+from nhc.store import audit, episodes, evidence, holds
 from nhc.store.errors import RequestRefused
 from tests.remedy.test_controller import all_episodes, last, tried
 from tests.support.remedy_world import Node, Sickness
@@ -562,3 +562,20 @@ def test_what_was_said_of_a_repair_that_came_after_all_is_not_said_of_the_next(w
     world.run(controller, 30)
     assert (world.sendings("n1"), last(world).state) == ([Rung.REBOOT, Rung.POWER_CYCLE], "returned")
     assert tried(world, last(world).id) == [("reboot", "succeeded"), ("power-cycle", "succeeded")]
+
+
+def test_a_wait_of_which_nothing_but_figures_changes_writes_no_row(world):
+    """The audit log has a row for a change, not one for each round in which a bound counts anew."""
+    for node in world.nodes.values():
+        node.busy = True
+    controller = world.controller('[bounds.fleet]\nout = "1"')
+    world.fall_sick("n0")
+    world.fall_sick("n1")
+    for joined in range(8):
+        world.nodes[f"m{joined}"] = Node(f"m{joined}")
+        world.run(controller, 1)
+    assert [last(world, name).state for name in ("n0", "n1")] == ["draining", "detected"]
+    assert "1 of 12 nodes" in controller.round().waiting[-1].why
+    with world.read() as connection:
+        waits = audit.entries(connection, what="episode.waits", node="n1", limit=100)
+    assert len(waits) == 1
