@@ -190,6 +190,15 @@ def test_a_node_that_the_bound_keeps_in_service_says_so_once_an_hour_and_how_man
     assert "worse; not marked" in capsys.readouterr().err
 
 
+def test_a_check_that_could_not_tell_is_named_once_an_hour(scheduler, state, capsys):
+    for reason in ("U", "U", "V"):
+        assert run("healthcheck", report(unknown(reason, "no answer")), state) == 0
+    said = [line for line in capsys.readouterr().err.splitlines() if "could not tell" in line]
+    assert ["check_x" in line for line in said] == [True] * len(said)
+    assert 1 <= len(said) <= 2, "the same again is no new line"
+    assert scheduler.calls == []
+
+
 def test_the_bound_counts_in_each_partition_of_the_node(scheduler, state):
     """Two GPU nodes of ten: half of all is five, half of the partition one."""
     for number in range(1, 11):
