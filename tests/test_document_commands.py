@@ -23,7 +23,7 @@ import yaml
 
 from nhc.agent import settings as agent_settings
 from nhc.agent.npd_monitors import load_plugin_monitor
-from nhc.agent.server_push import PushSettings
+from nhc.agent.server_push import read_push_settings
 from nhc.core.archive import build
 from nhc.core.language import loader, site_scripts
 from nhc.core.language.site_settings import read as read_settings
@@ -274,7 +274,7 @@ def sinks(block: Block, place: Path) -> None:
 #: Configurations, by their page and how they begin, and what reads them.
 def server_sink(block: Block, place: Path) -> None:
     """A table of agent.toml that the sink takes."""
-    PushSettings(agent_settings.parse(block.text, "agent.toml").sinks["server"])
+    read_push_settings(agent_settings.parse(block.text, "agent.toml").sinks["server"])
 
 
 def agent_toml(block: Block, place: Path) -> None:
@@ -309,7 +309,7 @@ def spare_pools(block: Block, place: Path) -> None:
         "clusters": [{"name": "k", "cluster": {"server": "https://127.0.0.1:9"}}],
         "users": [{"name": "u", "user": {"token": "t"}}],
     }))  # fmt: skip
-    for pool in spares.parse(block.text):
+    for pool in spares.FILE.parse(block.text).pools:
         plugins.spare_pool(pool.type)(pool.settings, {"NHC_KUBECONFIG": str(config)})
 
 

@@ -15,19 +15,19 @@ import os
 import threading
 import time
 import zlib
-from typing import Callable, Dict, List, Mapping, Optional, Tuple, Union
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple, Union
 from urllib.parse import unquote, urlsplit
 
 from nhc import __version__
 from nhc.core.model import Verdict, printable
-from nhc.core.settings.settings_file import SettingsError, of
+from nhc.core.settings import declared
 from nhc.core.system.backoff import Backoff
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError, Tls
 from nhc.core.system.protobuf import double, fields, fixed64, integer, message, text
 from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.sinks import Delivery, Event, Standing
+from nhc.marks.ports.sinks import Delivery, Event, Standing, sink_settings
 
 # One kind of telemetry on its way to a collector: OTLP/HTTP's requests, and what its answers mean.
 #
@@ -153,6 +153,28 @@ LAST_TRY = 3.0
 """Seconds that the end of the agent waits for the last metrics."""
 
 
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    if not parts.hostname or parts.scheme not in ("http", "https") or parts.query:
+        raise ValueError("expected http://HOST:PORT or https://HOST:PORT")
+    return text.rstrip("/")
+
+
+@declared.settings
+class OtelSettings(NamedTuple):
+    """The table [sinks.otel]."""
+
+    endpoint: str = declared.converted("endpoint", _url, "http://127.0.0.1:4318")
+    headers: Mapping[str, str] = declared.entries(
+        "headers", lambda table, name: table.secret(name), shown='authorization = "Bearer TOKEN"'
+    )
+    every: float = declared.seconds("every", 60.0, least=0.1)
+    timeout: float = declared.seconds("timeout", 10.0, least=0.1)
+    logs: bool = declared.flag("logs", True)
+    metrics: bool = declared.flag("metrics", True)
+    certificate: str = declared.text("certificate", "", shown='"/etc/ssl/collector.pem"')
+
+
 class Otel:
     """`nhc.marks.ports.sinks.BufferedSink`. Raises AdapterError where the settings make no sense.
 
@@ -168,25 +190,16 @@ class Otel:
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.delivery: Optional[Delivery] = None
-        table = of(settings, "sinks", "otel")
-        try:
-            headers = table.table("headers")
-            endpoint = table.converted("endpoint", _url, "http://127.0.0.1:4318")
-            secrets = {name: headers.secret(name) for name in headers.names()}
-            timeout, tls = table.seconds("timeout", 10.0, least=0.1), Tls(table.text("certificate"))
-            logs, metrics = table.flag("logs", True), table.flag("metrics", True)
-            self._every = table.seconds("every", 60.0, least=0.1)
-            table.finish()
-        except SettingsError as error:
-            raise AdapterError(str(error)) from None
+        own = sink_settings(OtelSettings, settings, "otel")
+        self._every = own.every
         given = {"service.name": "nhc-agent", "service.version": __version__, "host.name": node, **labels}
         self._resource = _attributes(1, {**_of_environment(), **given})
 
         def signal(name: str) -> Signal:
-            return Signal(f"{endpoint}/v1/{name}", secrets, timeout, tls, log, clock)
+            return Signal(f"{own.endpoint}/v1/{name}", own.headers, own.timeout, Tls(own.certificate), log, clock)
 
-        self._logs = signal("logs") if logs else None
-        self._metrics = signal("metrics") if metrics else None
+        self._logs = signal("logs") if own.logs else None
+        self._metrics = signal("metrics") if own.metrics else None
         self._wake = threading.Condition()
         self._now = self._ending = False
         self._thread: Optional[threading.Thread] = None
@@ -248,13 +261,6 @@ class Otel:
         """ExportLogsServiceRequest or ExportMetricsServiceRequest, whose fields have the same numbers down to these."""
         scope = message(1, _SCOPE) + b"".join(message(2, value) for value in values)
         return message(1, message(1, self._resource) + message(2, scope))
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    if not parts.hostname or parts.scheme not in ("http", "https") or parts.query:
-        raise ValueError("expected http://HOST:PORT or https://HOST:PORT")
-    return text.rstrip("/")
 
 
 def _of_environment() -> Dict[str, str]:

@@ -8,41 +8,55 @@ from urllib.parse import urlsplit
 from nhc import __version__
 from nhc.core.json_values import object_from, text_of, texts_of
 from nhc.core.model import printable
-from nhc.core.settings.settings_file import SettingsError, of
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpClient, HttpError, Tls
 from nhc.marks import push
-from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.sinks import sink_settings
 
 ANSWER = 64 << 10
 """Bytes that are read of an answer."""
 _HOPELESS = (400, 413, 415, 422)
 
 
-class PushSettings:
-    """The table [sinks.server]. Raises AdapterError."""
+def _url(text: str) -> str:
+    parts = urlsplit(text)
+    local = parts.hostname in ("127.0.0.1", "::1", "localhost")
+    if not parts.hostname or parts.scheme not in ("http", "https") or parts.query or parts.username:
+        raise ValueError("expected https://HOST:PORT")
+    if parts.scheme == "http" and not local:
+        raise ValueError("expected https: a token does not travel in the clear")
+    return text.rstrip("/")
 
-    def __init__(self, settings: Mapping[str, object]) -> None:
-        table = of(settings, "sinks", "server")
-        try:
-            table.require("url")
-            self.url = table.converted("url", _url, "")
-            self.token_file = table.text("token-file")
-            self.certificate = table.text("certificate")
-            self.key = table.text("key")
-            self.ca = table.text("ca")
-            self.every = table.seconds("every", 60.0, least=1.0)
-            self.whole = table.seconds("whole", 3600.0, least=1.0)
-            self.timeout = table.seconds("timeout", 15.0, least=0.1, most=300.0)
-            self.spool = table.text("spool", "/var/lib/nhc/server-spool")
-            self.spool_size = table.size("spool-size", 64 << 20, least=4096)
-            self.spool_age = table.seconds("spool-age", 86400.0, least=60.0)
-            if not self.token_file and not self.certificate:
-                raise table.error("token-file", "missing: it takes token-file, or certificate and key")
-            table.finish()
-        except SettingsError as error:
-            raise AdapterError(str(error)) from None
+
+@declared.settings
+class PushSettings(NamedTuple):
+    """The table [sinks.server]."""
+
+    url: str = declared.converted("url", _url, declared.NEEDED, shown='"https://nhc.example.org:20259"')
+    token_file: str = declared.text("token-file", "", "or certificate and key", shown='"/etc/nhc/server.token"')
+    certificate: str = declared.text("certificate", "", shown='"/etc/nhc/node.crt"')
+    key: str = declared.text("key", "", shown='"/etc/nhc/node.key"')
+    ca: str = declared.text("ca", "", "default: the system's authorities", shown='"/etc/nhc/ca.crt"')
+    every: float = declared.seconds("every", 60.0, "for a report that says nothing new", least=1.0)
+    whole: float = declared.seconds("whole", 3600.0, "between two whole reports where nothing is new", least=1.0)
+    timeout: float = declared.seconds("timeout", 15.0, least=0.1, most=300.0)
+    spool: str = declared.text("spool", "/var/lib/nhc/server-spool", "where reports wait while the server is away")
+    spool_size: int = declared.size("spool-size", 64 << 20, least=4096)
+    spool_age: float = declared.seconds("spool-age", 86400.0, least=60.0)
+
+    def checked(self, table: Table) -> PushSettings:
+        """The same. Raises SettingsError where nothing says who the node is."""
+        if not self.token_file and not self.certificate:
+            raise table.error("token-file", "missing: it takes token-file, or certificate and key")
+        return self
+
+
+def read_push_settings(settings: Mapping[str, object]) -> PushSettings:
+    """The table [sinks.server]. Raises AdapterError."""
+    return sink_settings(PushSettings, settings, "server")
 
 
 class NotNow(Exception):
@@ -109,16 +123,6 @@ class Pusher:
         if not token or not token.isascii() or not token.isprintable() or " " in token:
             raise NotNow(f"{self._settings.token_file}: holds no token")
         return token
-
-
-def _url(text: str) -> str:
-    parts = urlsplit(text)
-    local = parts.hostname in ("127.0.0.1", "::1", "localhost")
-    if not parts.hostname or parts.scheme not in ("http", "https") or parts.query or parts.username:
-        raise ValueError("expected https://HOST:PORT")
-    if parts.scheme == "http" and not local:
-        raise ValueError("expected https: a token does not travel in the clear")
-    return text.rstrip("/")
 
 
 def _parsed(answer: bytes) -> PushAnswer:

@@ -18,7 +18,7 @@ import time
 from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.agent.deep_spool import FolderInUse, take_over, take_suite
-from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings
+from nhc.agent.server_push import Hopeless, NotNow, PushAnswer, Pusher, PushSettings, read_push_settings
 from nhc.agent.spool import Kept, Spool
 from nhc.core.model import NAMELESS, Report, printable
 from nhc.core.state.store import State
@@ -40,7 +40,7 @@ LAST_TRY = 3.0
 
 def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) -> ServerSink:
     """A sink from the table [sinks.server]. Raises AdapterError."""
-    return ServerSink(PushSettings(settings), node, log)
+    return ServerSink(read_push_settings(settings), node, log)
 
 
 class _Unsent(NamedTuple):

@@ -5,62 +5,162 @@ Every mistake is one line with the file, the line, the key and what was expected
 
 from __future__ import annotations
 
-import os
 from typing import Mapping, Optional, Tuple
 
 from nhc.agent.events import FORMATS
 from nhc.agent.nvhcd_settings import NvhcdSettings
-from nhc.agent.nvhcd_settings import read_settings as read_nvhcd
 from nhc.core.light import NamedTuple
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.core.system.addresses import host_and_port
 
 PATH = "/etc/nhc/agent.toml"
 
 
+HEAD = """
+Settings of the resident agent, `nhc serve agent`: /etc/nhc/agent.toml. Every key may be left out; what is shown is the
+default, unless the comment says otherwise. Which checks run is nhc.conf's: each line may say its own cadence,
+`* |every 5m, strikes 3| check_...`, and be meant for the agent alone (`context agent`). docs/agent.md explains all of
+it. A change is taken in at once; one with a mistake is refused and said.
+"""
+INTROS = {
+    "events": "News as lines of JSON (docs/event.schema.json).",
+    "history": "The same in an SQLite file, for `nhc status agent --history 20`.",
+    "npd": "node-problem-detector's own configuration files, as they are.",
+}
+SINKS = """
+# This node's conditions and events in Kubernetes (needs the extra `kubernetes`).
+# [sinks.kubernetes]
+# vocabularies = ["nhc", "npd"]         # docs/kubernetes.md
+# kubeconfig = ""                       # default: this pod's service account
+# context = ""
+# node = ""                             # default: the agent's node
+# heartbeat = "5m"
+
+# This node's health as CloudWatch's metrics (needs the extra `aws`), docs/repairers.md.
+# [sinks.cloudwatch]
+# namespace = "NHC"
+# period = "60s"
+
+# This node's reports for `nhc serve server` (needs the extra `remedy`), docs/store.md.
+# [sinks.server]
+# url = "https://nhc.example.org:20259"
+# token-file = "/etc/nhc/server.token"  # or certificate and key
+# certificate = "/etc/nhc/node.crt"
+# key = "/etc/nhc/node.key"
+# ca = "/etc/nhc/ca.crt"                # default: the system's authorities
+# every = "60s"                         # for a report that says nothing new
+# whole = "1h"                          # between two whole reports where nothing is new
+# timeout = "15s"
+# spool = "/var/lib/nhc/server-spool"   # where reports wait while the server is away
+# spool-size = "64MB"
+# spool-age = "24h"
+
+# OpenTelemetry over OTLP/HTTP.
+# [sinks.otel]
+# endpoint = "http://127.0.0.1:4318"
+# headers = { authorization = "Bearer TOKEN" }
+# every = "60s"
+# timeout = "10s"
+# logs = true
+# metrics = true
+# certificate = "/etc/ssl/collector.pem"
+""".strip()
+
+
+EVENT_FORMATS = {name: name for name in FORMATS}
+
+
+def _sinks(table: Table, key: str, _usual: object) -> Mapping[str, Mapping[str, object]]:
+    return {name: one.raw() for name, one in table.table(key).tables().items()}
+
+
+def _address(text: str) -> str:
+    """HOST:PORT. Raises ValueError."""
+    host_and_port(text)
+    return text
+
+
+@declared.settings
 class ProofSettings(NamedTuple):
     """The table [proof]: how often a GPU is proved, for how many seconds of products, with how many bytes of memory."""
 
-    every: float
-    time: float
-    memory: int
+    every: float = declared.seconds(
+        "every", 900.0, "one GPU of the node: with eight of them each is proved every two hours", least=10.0
+    )
+    time: float = declared.seconds("time", 0.03, "of products", least=0.001, most=1.0)
+    memory: int = declared.size(
+        "memory", 1 << 30, "less where less is free; none where the job needs it", least=64 << 20
+    )
 
 
+@declared.settings
 class AgentSettings(NamedTuple):
     """All of it. Times are in seconds."""
 
     path: str = ""
-    node: str = ""
-    root: str = ""
-    config: Tuple[str, ...] = ()
-    scripts: Tuple[str, ...] = ()
-    profile: str = "auto"
-    state: str = ""
-    watch_config: bool = True
-    jitter: float = 0.05
-    retry: float = 15.0
-    recover: int = 2
-    boot_window: float = 300.0
-    boot_window_except: Tuple[str, ...] = ()
-    kernel_log: bool = True
-    labels: Mapping[str, str] = {}
-    listen: Tuple[str, ...] = ("127.0.0.1:20258",)
-    socket: str = ""
-    events: str = "-"
-    events_format: str = "json"
-    events_limit: int = 64 << 20
-    history: str = ""
-    history_keep: float = 14 * 86400.0
-    history_rows: int = 100_000
-    system_log: Tuple[str, ...] = ()
-    custom_plugin: Tuple[str, ...] = ()
-    system_stats: Tuple[str, ...] = ()
-    sinks: Mapping[str, Mapping[str, object]] = {}
-    """What each [sinks.NAME] holds; the sink reads it."""
-    proof: Optional[ProofSettings] = None
-    """How GPUs are proved beside jobs, None where they are not."""
-    nvhcd: Optional[NvhcdSettings] = None
-    """The service that training jobs ask, None where it is off."""
+    node: str = declared.text("agent.node", "", "default: $NODE_NAME, else the kernel's host name", shown='"node001"')
+    root: str = declared.text(
+        "agent.root", "", "in a container: where the node's whole root is mounted; default: $NHC_ROOT", shown='"/host"'
+    )
+    config: Tuple[str, ...] = declared.texts(
+        "agent.config", (), "files or directories; default: this one, else the built-in checks", one=True,
+        shown='["/etc/nhc/nhc.conf"]',
+    )  # fmt: skip
+    scripts: Tuple[str, ...] = declared.texts(
+        "agent.scripts", (), "the site's own *.nhc checks; default: this directory", one=True,
+        shown='["/etc/nhc/scripts"]',
+    )  # fmt: skip
+    profile: str = declared.text("agent.profile", "auto")
+    state: str = declared.text(
+        "agent.state", "", "what is remembered from run to run, and the control socket", shown='"/run/nhc"'
+    )
+    watch_config: bool = declared.flag("agent.watch-config", True, "take changed files in without being told to")
+    jitter: float = declared.share("agent.jitter", 0.05, "of each cadence")
+    retry: float = declared.seconds("agent.retry", 15.0, "until a check that failed or got well is looked at again")
+    recover: int = declared.count("agent.recover", 2, "good runs in a row that end a fault", least=1)
+    boot_window: float = declared.seconds("agent.boot-window", 300.0, 'after a boot: failures are "too early to tell"')
+    boot_window_except: Tuple[str, ...] = declared.texts(
+        "agent.boot-window-except", (), 'checks that count at once, as ["check_fs_*"]', one=True
+    )
+    kernel_log: bool = declared.flag("agent.kernel-log", True, "follow /dev/kmsg live")
+    listen: Tuple[str, ...] = declared.texts(
+        "agent.listen", ("127.0.0.1:20258",), "HTTP: /metrics /healthz /livez /conditions /report; [] for none",
+        one=True, each=_address,
+    )  # fmt: skip
+    socket: str = declared.text("agent.socket", "", shown='"/run/nhc/agent.sock"')
+    events: str = declared.text("events.path", "-", '"-" is standard output, "" none')
+    events_format: str = declared.choice(
+        "events.format", EVENT_FORMATS, "json",
+        "or hyperpod (its health monitoring agent's), hyperpod-deep (its deep checks')",
+    )  # fmt: skip
+    events_limit: int = declared.size("events.rotate-at", 64 << 20)
+    history: str = declared.text("history.path", "", 'as "/var/lib/nhc/history.sqlite"; "" keeps none')
+    history_keep: float = declared.seconds("history.keep", 14 * 86400.0)
+    history_rows: int = declared.count("history.rows", 100_000, least=1)
+    system_log: Tuple[str, ...] = declared.texts(
+        "npd.system-log-monitor", (), 'as ["/etc/npd/kernel-monitor.json"]', one=True
+    )
+    custom_plugin: Tuple[str, ...] = declared.texts("npd.custom-plugin-monitor", (), one=True)
+    system_stats: Tuple[str, ...] = declared.texts("npd.system-stats-monitor", (), one=True)
+    labels: Mapping[str, str] = declared.entries(
+        "labels", lambda table, name: table.text(name),
+        "What is known of this node: in reports, in OpenTelemetry's resource, in HyperPod's lines (region, "
+        "instance_type).", shown='rack = "r12"',
+    )  # fmt: skip
+    proof: Optional[ProofSettings] = declared.part(
+        "proof", ProofSettings,
+        "GPUs are proved beside the jobs that use them, one at a time (docs/deep-checks.md). Without this table none "
+        "is.", optional=True,
+    )  # fmt: skip
+    nvhcd: Optional[NvhcdSettings] = declared.part(
+        "serve.nvhcd", NvhcdSettings,
+        "What training jobs ask before a rendezvous (needs the extra `nvhcd`), docs/agent.md.", optional=True,
+    )  # fmt: skip
+    sinks: Mapping[str, Mapping[str, object]] = declared.own(
+        "sinks", {}, _sinks,
+        form="tables, which each sink reads itself", within="NAME", shown=SINKS, live=True,
+    )  # fmt: skip
 
     @property
     def inputs(self) -> Tuple[str, ...]:
@@ -69,73 +169,5 @@ class AgentSettings(NamedTuple):
         return (self.path, *named) if self.path else named
 
 
-def load(path: str = "") -> AgentSettings:
-    """The settings in a file, /etc/nhc/agent.toml where none is named, else the defaults. Raises SettingsError."""
-    if not path:
-        if not os.path.exists(PATH):
-            return AgentSettings()
-        path = PATH
-    return read(settings_file.load(path))
-
-
-def parse(text: str, path: str) -> AgentSettings:
-    """The settings in a file's text. Raises SettingsError."""
-    return read(settings_file.parse(text, path))
-
-
-def read(file: settings_file.Table) -> AgentSettings:
-    """The settings in a file's tables. Raises SettingsError."""
-    usual = AgentSettings()
-    agent, events, history, npd = (file.table(name) for name in ("agent", "events", "history", "npd"))
-    labels, sinks, serve = file.table("labels"), file.table("sinks"), file.table("serve")
-    settings = AgentSettings(
-        path=file.path,
-        node=agent.text("node"),
-        root=agent.text("root"),
-        config=agent.text_or_texts("config"),
-        scripts=agent.text_or_texts("scripts"),
-        profile=agent.text("profile", usual.profile),
-        state=agent.text("state"),
-        watch_config=agent.flag("watch-config", usual.watch_config),
-        jitter=agent.share("jitter", usual.jitter),
-        retry=agent.seconds("retry", usual.retry),
-        recover=agent.count("recover", usual.recover, least=1),
-        boot_window=agent.seconds("boot-window", usual.boot_window),
-        boot_window_except=agent.text_or_texts("boot-window-except"),
-        kernel_log=agent.flag("kernel-log", usual.kernel_log),
-        labels={name: labels.text(name) for name in labels.names()},
-        listen=_addresses(agent, "listen", usual.listen),
-        socket=agent.text("socket"),
-        events=events.text("path", usual.events),
-        events_format=events.choice("format", {name: name for name in FORMATS}, usual.events_format),
-        events_limit=events.size("rotate-at", usual.events_limit),
-        history=history.text("path"),
-        history_keep=history.seconds("keep", usual.history_keep),
-        history_rows=history.count("rows", usual.history_rows, least=1),
-        system_log=npd.text_or_texts("system-log-monitor"),
-        custom_plugin=npd.text_or_texts("custom-plugin-monitor"),
-        system_stats=npd.text_or_texts("system-stats-monitor"),
-        sinks={name: table.raw() for name, table in sinks.tables().items()},
-        proof=_proof(file.table("proof")) if "proof" in file else None,
-        nvhcd=read_nvhcd(serve.table("nvhcd")) if "nvhcd" in serve else None,
-    )
-    file.finish()
-    return settings
-
-
-def _proof(table: settings_file.Table) -> ProofSettings:
-    return ProofSettings(
-        table.seconds("every", 900.0, least=10.0),
-        table.seconds("time", 0.03, least=0.001, most=1.0),
-        table.size("memory", 1 << 30, least=64 << 20),
-    )
-
-
-def _addresses(table: settings_file.Table, key: str, default: Tuple[str, ...]) -> Tuple[str, ...]:
-    addresses = table.text_or_texts(key, default)
-    for address in addresses:
-        try:
-            host_and_port(address)
-        except ValueError as error:
-            raise table.error(key, str(error)) from None
-    return addresses
+FILE = declared.SettingsFile(AgentSettings, PATH, HEAD, optional=True, intros=INTROS)
+load, parse, read = FILE.load, FILE.parse, FILE.read

@@ -52,15 +52,17 @@ def command(path: str, listen: str) -> int:
 def services_of(settings: HostSettings, opened: contextlib.ExitStack) -> List[RoundService]:
     """The services that go round; `opened` closes what they use. Raises SettingsError, StoreError, CommandError."""
     services = []
+    remedy = settings.remedy.settings or None if settings.remedy is not None else None
     if settings.remedy is not None:
         services.append(opened.enter_context(
-            remedy_service({**AS_SERVICE, "settings_path": settings.remedy or None}))[0])  # fmt: skip
+            remedy_service({**AS_SERVICE, "settings_path": remedy}))[0])  # fmt: skip
     if settings.jobs is not None:
-        services.append(opened.enter_context(job_service({**AS_SERVICE, "settings_path": settings.jobs or None}))[0])
+        jobs = settings.jobs.settings or None
+        services.append(opened.enter_context(job_service({**AS_SERVICE, "settings_path": jobs}))[0])
     if settings.notices is not None:
-        services.append(opened.enter_context(notices_service(settings.notices or NOTICES)))
+        services.append(opened.enter_context(notices_service(settings.notices.settings or NOTICES)))
     if settings.spares is not None:
-        services.append(spares_service(settings.spares, settings.remedy or None, opened))
+        services.append(spares_service(settings.spares, remedy, opened))
     return services
 
 
@@ -78,5 +80,5 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
     from nhc.store.server.settings import load as load_server
     from nhc.store.settings import load as load_store
 
-    of_server, of_store = load_server(settings.server), load_store(settings.store)
+    of_server, of_store = load_server(settings.server.settings), load_store(settings.server.store)
     return lambda stop: reports.serve(of_server, of_store, stop)

@@ -6,10 +6,10 @@ import calendar
 import ipaddress
 import re
 import time
-from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.access import Person, PersonToken, Register, Role
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.core.system.addresses import host_and_port, is_loopback
 from nhc.core.system.web_listener import WebBounds
@@ -17,25 +17,87 @@ from nhc.store import where
 
 DEFAULT_LISTEN = "127.0.0.1:9810"
 ROLES = {role.value: role for role in Role}
+PATH = "/etc/nhc/console.toml"
+HEAD = """
+/etc/nhc/console.toml: the web page over a fleet (docs/console.md). What is commented out is the default.
+"""
 
 
+def _network(text: str) -> str:
+    """An address, or a network. Raises ValueError."""
+    try:
+        ipaddress.ip_network(text)
+    except ValueError:
+        raise ValueError(f"{text!r} is not an address or a network such as 10.0.0.7 or 10.0.0.0/24") from None
+    return text
+
+
+def _day(text: str) -> float:
+    """The Unix time at which a day begins. Raises ValueError."""
+    try:
+        return float(calendar.timegm(time.strptime(text, "%Y-%m-%d")))
+    except ValueError:
+        raise ValueError(f"{text!r} is not a date such as 2027-01-31") from None
+
+
+@declared.settings
 class Proxy(NamedTuple):
     """A proxy that says who somebody is: believed from these addresses or a Unix socket, and with the secret alone."""
 
-    user_header: str
-    groups_header: str
-    addresses: Tuple[str, ...]
-    secret_file: str
+    secret_file: str = declared.text(
+        "secret_file", declared.NEEDED, "the proxy sends it as X-Nhc-Proxy-Secret", shown='"/etc/nhc/console.secret"'
+    )
+    user_header: str = declared.text("user_header", "X-Remote-User")
+    groups_header: str = declared.text("groups_header", "X-Remote-Groups")
+    addresses: Tuple[str, ...] = declared.texts("addresses", (), each=_network, shown='["10.0.0.7"]')
 
 
+@declared.settings
 class ListenerTls(NamedTuple):
     """Certificate and key of the listener, and the authorities of client certificates ("" asks for none)."""
 
-    certificate: str = ""
-    key: str = ""
-    clients: str = ""
+    certificate: str = declared.text("certificate", "", shown='"/etc/nhc/console.pem"')
+    key: str = declared.text("key", "", shown='"/etc/nhc/console.key"')
+    clients: str = declared.text("clients", "", "authorities of client certificates", shown='"/etc/nhc/people-ca.pem"')
 
 
+@declared.settings
+class TokenSettings(NamedTuple):
+    """A person's bearer token. `ends` is Unix time."""
+
+    sha256: str = declared.text("sha256", declared.NEEDED, shown=f'"{"0123456789abcdef" * 4}"')
+    ends: Optional[float] = declared.converted("ends", _day, None, shown='"2027-01-31"')
+
+    def checked(self, table: Table) -> TokenSettings:
+        """The same. Raises SettingsError."""
+        if not re.fullmatch(r"[0-9a-fA-F]{64}", self.sha256):
+            raise table.error("sha256", "is not a SHA-256 in hexadecimal (nhc token person makes one)")
+        return self
+
+
+@declared.settings
+class PersonSettings(NamedTuple):
+    """A person: what they may do, to which nodes, and by what they are recognised."""
+
+    name: str
+    roles: FrozenSet[Role] = declared.choices(
+        "roles", ROLES, frozenset({Role.VIEWER}), shown='["operator"]', made=frozenset, live=True
+    )
+    nodes: Tuple[str, ...] = declared.texts(
+        "nodes", ("*",), 'which nodes her acts may concern; "*" is all', one=True, shown='["gpu*"]', live=True
+    )
+    users: Tuple[str, ...] = declared.texts(
+        "users", (), 'her user on this machine, for listen = "unix:..."', one=True, shown='["anna"]', live=True
+    )
+    certificates: Tuple[str, ...] = declared.texts(
+        "certificates", (), "the common name of her certificate", one=True, shown='["anna"]', live=True
+    )
+    tokens: Tuple[TokenSettings, ...] = declared.tables_in_order(
+        "tokens", TokenSettings, "From `nhc token person anna`."
+    )
+
+
+@declared.settings
 class ConsoleSettings(NamedTuple):
     """All of it. `listen` is HOST:PORT or unix:PATH; `origin` how browsers reach the page, where that is not `listen`.
 
@@ -43,112 +105,78 @@ class ConsoleSettings(NamedTuple):
     the state that a node's page shows, "" for none.
     """
 
-    listen: str = DEFAULT_LISTEN
-    store: str = where.DEFAULT
-    origin: str = ""
-    refresh: float = 2.0
-    stale: float = 600.0
-    tls: ListenerTls = ListenerTls()
-    proxy: Optional[Proxy] = None
-    register: Register = Register()
-    links: Tuple[Tuple[str, str], ...] = ()
-    scheduler: str = ""
-    bounds: WebBounds = WebBounds(2000, 250, 20.0)
-
-
-def load(path: str) -> ConsoleSettings:
-    """Read a file. Raises SettingsError."""
-    return _read(settings_file.load(path))
-
-
-def parse(text: str, path: str = "console.toml") -> ConsoleSettings:
-    """The settings in a text. Raises SettingsError."""
-    return _read(settings_file.parse(text, path))
-
-
-def _read(file: Table) -> ConsoleSettings:
-    tls = file.table("tls")
-    settings = ConsoleSettings(
-        listen=file.text("listen", DEFAULT_LISTEN),
-        store=file.text("store", where.url()),
-        origin=file.text("origin").rstrip("/"),
-        refresh=file.seconds("refresh", 2.0, least=0.5, most=60.0),
-        stale=file.seconds("stale", 600.0, least=10.0),
-        tls=ListenerTls(tls.text("certificate"), tls.text("key"), tls.text("clients")),
-        proxy=_proxy(file),
-        register=_register(file),
-        links=tuple((name, file.table("links").text(name)) for name in file.table("links").names()),
-        scheduler=file.text("scheduler"),
+    listen: str = declared.text(
+        "listen", DEFAULT_LISTEN, "HOST:PORT or unix:PATH; another address than loopback needs [tls] and people"
     )
-    settings = settings._replace(bounds=_bounds(file.table("limits"), settings.bounds))
-    _check(file, settings)
-    file.finish()
-    return settings
-
-
-def _bounds(limits: Table, standard: WebBounds) -> WebBounds:
-    return WebBounds(
-        limits.count("connections", standard.connections, least=1),
-        limits.count("connections-an-address", standard.connections_each, least=1),
-        limits.seconds("slow", standard.slow, least=0.1, most=600.0),
+    store: str = declared.text("store", where.DEFAULT, "default: $NHC_STORE, else store.toml's", absent=where.url)
+    origin: str = declared.converted(
+        "origin", lambda text: text.rstrip("/"), "", "how browsers reach the page through a proxy",
+        shown='"https://console.cluster"',
+    )  # fmt: skip
+    refresh: float = declared.seconds(
+        "refresh", 2.0, "how often the fleet is read, once for all viewers; while nobody looks, a fifth as often",
+        least=0.5, most=60.0,
+    )  # fmt: skip
+    stale: float = declared.seconds(
+        "stale", 600.0, "a node without a report for so long is stale, never healthy", least=10.0
     )
-
-
-def _proxy(file: Table) -> Optional[Proxy]:
-    if "proxy" not in file:
-        return None
-    table = file.table("proxy")
-    table.require("secret_file")
-    addresses = table.texts("addresses")
-    for address in addresses:
-        try:
-            ipaddress.ip_network(address)
-        except ValueError:
-            raise table.wrong("addresses", "addresses or networks such as 10.0.0.7 or 10.0.0.0/24") from None
-    return Proxy(
-        table.text("user_header", "X-Remote-User"), table.text("groups_header", "X-Remote-Groups"), addresses,
-        table.text("secret_file"),
+    scheduler: str = declared.text(
+        "scheduler", "", "an adapter: a node's page shows its state and the work there, at most 30 s old",
+        shown='"slurm"',
+    )  # fmt: skip
+    anyone: FrozenSet[Role] = declared.choices(
+        "anyone", ROLES, frozenset({Role.VIEWER}),
+        "a person at this machine without a name, not behind a proxy; []: nobody", made=frozenset,
+    )  # fmt: skip
+    bounds: WebBounds = declared.part("limits", WebBounds, default=WebBounds(2000, 250))
+    tls: ListenerTls = declared.part("tls", ListenerTls)
+    people: Tuple[PersonSettings, ...] = declared.tables(
+        "people", PersonSettings, "Who may do what: the roles are viewer, operator, admin, auditor, metrics.",
+        sample="anna", live=True,
+    )  # fmt: skip
+    groups: Mapping[str, FrozenSet[Role]] = declared.entries(
+        "groups", lambda table, name: frozenset(table.choices(name, ROLES)),
+        "Groups of this machine, or of the proxy, with their roles.", form="list of roles",
+        shown='hpc-admins = ["admin"]', live=True,
+    )  # fmt: skip
+    proxy: Optional[Proxy] = declared.part(
+        "proxy", Proxy, "Believed from these addresses, or a Unix socket, and with the secret alone.", optional=True
+    )
+    links: Tuple[Tuple[str, str], ...] = declared.entries(
+        "links", Table.text, shown='Grafana = "https://grafana.cluster/d/node?var-node={node}"', live=True,
+        made=lambda found: tuple(found.items()),
     )  # fmt: skip
 
+    register: Register = Register()
+    """The persons, and by what each is recognised."""
 
-def _register(file: Table) -> Register:
-    people: Dict[str, Person] = {}
-    users: Dict[str, str] = {}
-    certificates: Dict[str, str] = {}
-    tokens: List[PersonToken] = []
-    for name, person in file.table("people").tables().items():
-        roles = frozenset(person.choices("roles", ROLES, (Role.VIEWER,)))
-        people[name] = Person(name, roles, "", person.text_or_texts("nodes", ("*",)))
-        users.update(dict.fromkeys(person.text_or_texts("users"), name))
-        certificates.update(dict.fromkeys(person.text_or_texts("certificates"), name))
-        tokens += [_token(token, name) for token in person.list_of_tables("tokens")]
-    groups: Dict[str, FrozenSet[Role]] = {}
-    for name in file.table("groups").names():
-        groups[name] = frozenset(file.table("groups").choices(name, ROLES))
-    anyone = frozenset(file.choices("anyone", ROLES, (Role.VIEWER,)))
-    if anyone - {Role.VIEWER}:
-        raise file.wrong("anyone", '["viewer"] or []: a person without a name may only look')
-    return Register(people, users, groups, certificates, tuple(tokens), anyone)
+    def checked(self, table: Table) -> ConsoleSettings:
+        """The same, where it fits together. Raises SettingsError."""
+        if self.anyone - {Role.VIEWER}:
+            raise table.wrong("anyone", '["viewer"] or []: a person without a name may only look')
+        if bool(self.tls.certificate) != bool(self.tls.key):
+            raise table.error("tls", "needs both certificate and key")
+        known = self._replace(register=_register(self))
+        why = unfit(known)
+        if why:
+            raise table.wrong("listen", why)
+        return known
 
 
-def _token(table: Table, person: str) -> PersonToken:
-    table.require("sha256")
-    if not re.fullmatch(r"[0-9a-fA-F]{64}", table.text("sha256")):
-        raise table.error("sha256", "is not a SHA-256 in hexadecimal (nhc token person makes one)")
-    ends = table.text("ends")
-    try:
-        when = float(calendar.timegm(time.strptime(ends, "%Y-%m-%d"))) if ends else None
-    except ValueError:
-        raise table.wrong("ends", "a date such as 2027-01-31") from None
-    return PersonToken(person, table.text("sha256"), when)
+def _register(settings: ConsoleSettings) -> Register:
+    people = settings.people
+    return Register(
+        {one.name: Person(one.name, one.roles, "", one.nodes) for one in people},
+        {user: one.name for one in people for user in one.users},
+        settings.groups,
+        {certificate: one.name for one in people for certificate in one.certificates},
+        tuple(PersonToken(one.name, token.sha256, token.ends) for one in people for token in one.tokens),
+        settings.anyone,
+    )
 
 
-def _check(file: Table, settings: ConsoleSettings) -> None:
-    if bool(settings.tls.certificate) != bool(settings.tls.key):
-        raise file.error("tls", "needs both certificate and key")
-    why = unfit(settings)
-    if why:
-        raise file.wrong("listen", why)
+FILE = declared.SettingsFile(ConsoleSettings, PATH, HEAD, optional=True)
+load, parse = FILE.load, FILE.parse
 
 
 def parse_listen(settings: ConsoleSettings) -> ConsoleSettings:

@@ -11,7 +11,7 @@ import sys
 from enum import Enum
 from typing import NamedTuple, Optional
 
-from nhc.core.units import seconds
+from nhc.core.units import seconds, show_seconds
 
 NO_LIMIT = sys.maxsize
 _WRITTEN = "a number of nodes, a share such as 10%, both, '10% at least 4', or none"
@@ -50,12 +50,23 @@ class Limit(NamedTuple):
             parts.append(f"{self.share * 100:g}%{f' ({self.least} at least)' if self.least else ''}")
         return " and ".join(parts) or "no limit"
 
+    def written(self) -> str:
+        """As `read_limit` reads it."""
+        parts = [] if self.nodes is None else [str(self.nodes)]
+        if self.share is not None:
+            parts.append(f"{self.share * 100:g}%{f' at least {self.least}' if self.least else ''}")
+        return " ".join(parts) or "none"
+
 
 class Rate(NamedTuple):
     """At most `operations` of a kind within `seconds`."""
 
     operations: int
     seconds: float
+
+    def written(self) -> str:
+        """As `read_rate` reads it."""
+        return f"{self.operations} per {show_seconds(self.seconds)}"
 
 
 def read_limit(text: str) -> Limit:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from enum import Enum
 from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.settings import declared
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.ports.jobs import JobLoss, JobView, LossCause, Phase
 
@@ -40,6 +41,7 @@ class JobRun(NamedTuple):
     active: bool
 
 
+@declared.settings
 class EvidenceRules(NamedTuple):
     """How to judge, in seconds.
 
@@ -49,9 +51,20 @@ class EvidenceRules(NamedTuple):
     job counts as failed (a collective call hangs), None: for ever.
     """
 
-    window: float = 180.0
-    settle: float = 120.0
-    running: Optional[float] = None
+    window: float = declared.seconds(
+        "window",
+        180.0,
+        "a critical problem of a node counts if it stood within so long of the job's failure",
+        least=1.0,
+    )
+    settle: float = declared.seconds(
+        "settle", 120.0, "late reports are waited for so long before a failure counts as the application's"
+    )
+    running: Optional[float] = declared.seconds(
+        "running", None,
+        "A job that still runs on a node with such a problem counts as failed after so long. Default: it is never "
+        "stopped.", least=1.0, shown='"10m"',
+    )  # fmt: skip
 
 
 class RunJudgement(NamedTuple):

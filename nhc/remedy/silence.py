@@ -11,8 +11,9 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.core.limits import Limit
+from nhc.core.limits import Limit, read_limit
 from nhc.core.model import Action
+from nhc.core.settings import declared
 from nhc.core.timestamps import is_recent
 from nhc.marks.policy.bounds import FLEET, Radius
 from nhc.marks.ports.adapter import NodeState
@@ -32,6 +33,7 @@ OFF = frozenset({"off", "poweroff", "powered off", "poweredoff", "stopped", "dea
 """Providers' words for a machine without power, in lower case."""
 
 
+@declared.settings
 class SilenceSettings(NamedTuple):
     """When a silence is no fault of the node itself.
 
@@ -43,12 +45,24 @@ class SilenceSettings(NamedTuple):
     0 for nowhere.
     """
 
-    limit: Limit = Limit(share=0.10, least=3)
-    share: float = 0.5
-    within: float = 600.0
-    power_on: bool = False
-    move_work: bool = True
-    port: int = 22
+    limit: Limit = declared.converted("together", read_limit, Limit(share=0.10, least=3), show=Limit.written)
+    share: float = declared.share("share", 0.5)
+    within: float = declared.seconds("within", 600.0, least=1.0)
+    power_on: bool = declared.flag(
+        "power-on", False,
+        "A machine that is powered off is for a person, who may have switched it off; true switches it on.",
+    )  # fmt: skip
+    move_work: bool = declared.flag(
+        "move-work", True,
+        "Kubernetes: once the machine of a silent node is proved to be off or to have restarted, its volumes and a "
+        "StatefulSet's pods may move to another node (the taint node.kubernetes.io/out-of-service), until the node is "
+        "heard again.",
+    )  # fmt: skip
+    port: int = declared.count(
+        "port", 22,
+        "Where the machines beside a silent node (same leaf, block, rack, nvlink_domain) are asked whether they answer "
+        "on the network, by a TCP connection; an open and a refused one both count. 0: they are not asked.", most=65535,
+    )  # fmt: skip
 
 
 def is_silence(fault: NodeFault) -> bool:

@@ -13,6 +13,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from nhc.core.model import NAMELESS, CheckResult, Report, Scope, Verdict, printable
 from nhc.core.render.json import names_of
+from nhc.core.settings import declared
 
 NAME_LIMIT = 253
 """Characters of a node's name: what DNS takes."""
@@ -33,6 +34,7 @@ NEITHER = "neither is acted upon until one of them is silent"
 _NO_FIGURES = str.maketrans("", "", "0123456789")
 
 
+@declared.settings
 class IntakeSettings(NamedTuple):
     """How reports are kept. Seconds, above 0.
 
@@ -42,10 +44,12 @@ class IntakeSettings(NamedTuple):
     `note`: how long no change leaves the history without a row.
     """
 
-    future: float = 300.0
-    gap: float = 600.0
-    refresh: float = 300.0
-    note: float = 86400.0
+    future: float = declared.seconds("future", 300.0, "a report stamped further ahead than this is refused", least=1.0)
+    gap: float = declared.seconds("gap", 600.0, "reports further apart than this leave a gap", least=1.0)
+    refresh: float = declared.seconds(
+        "refresh", 300.0, "how old the kept text of a report may be whose node says nothing new", least=1.0
+    )
+    note: float = declared.seconds("note", 86400.0, "history gets a row at least this often", least=1.0)
 
 
 class Incoming(NamedTuple):

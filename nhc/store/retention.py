@@ -17,6 +17,7 @@ from typing import Dict, List, NamedTuple, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.core.settings import declared
 from nhc.core.system import kept_owner
 from nhc.store import audit, evidence, where
 from nhc.store.database import LONG, Store
@@ -45,24 +46,37 @@ CHUNK = 5000
 DAY = 86400.0
 
 
+@declared.settings
 class Keep(NamedTuple):
     """Ages in seconds. Repairs and their attempts are never deleted: they are few, and rates are counted from them."""
 
-    history: float = 90 * DAY
-    problems: float = 365 * DAY
-    audit: float = 365 * DAY
-    tokens: float = 365 * DAY
-    deep: float = 180 * DAY
-    trains: float = 365 * DAY
-    jobs: float = 365 * DAY
+    history: float = declared.seconds("history", 90 * DAY, least=DAY)
+    problems: float = declared.seconds("problems", 365 * DAY, "after their end", least=DAY)
+    audit: float = declared.seconds("audit", 365 * DAY, "in the database; older rows are moved into files", least=DAY)
+    tokens: float = declared.seconds("tokens", 365 * DAY, "after they were revoked", least=DAY)
+    deep: float = declared.seconds(
+        "deep", 180 * DAY, "deep results and sweeps; a node's newest of each suite stays", least=DAY
+    )
+    trains: float = declared.seconds(
+        "trains", 365 * DAY, "nodes and work of maintenance trains, after their end; the names stay", least=DAY
+    )
+    jobs: float = declared.seconds(
+        "jobs", 365 * DAY, "jobs with their restarts and the nodes that failed them, after their end", least=DAY
+    )
 
 
+@declared.settings
 class PruneSettings(NamedTuple):
     """How often (seconds; 0 for never), how long things are kept, and where old rows of the audit log go."""
 
-    keep: Keep = Keep()
-    segments: str = f"{where.DIRECTORY}/audit"
-    every: float = 86400.0
+    keep: Keep = declared.part("keep", Keep)
+    segments: str = declared.text(
+        "audit-archive", f"{where.DIRECTORY}/audit", "where `nhc store prune` puts old rows of the audit log"
+    )
+    every: float = declared.seconds(
+        "keep.every", 86400.0,
+        "how often `nhc serve server` and `nhc serve remedy` prune, all of them together; 0: `nhc store prune` alone",
+    )  # fmt: skip
 
 
 class Pruned(NamedTuple):

@@ -10,29 +10,51 @@ import os
 from contextlib import suppress
 from typing import NamedTuple
 
-from nhc.core.settings import settings_file
-from nhc.core.settings.settings_file import SettingsError
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.store import where
 from nhc.store.anchor import Anchor
 from nhc.store.connect import open_store, stand_in
 from nhc.store.database import Store, connect, same_database
 from nhc.store.errors import NoStore, StoreError
 from nhc.store.intake import IntakeSettings
-from nhc.store.retention import DAY, Keep, PruneSettings
+from nhc.store.retention import PruneSettings
+
+HEAD = """
+Where the store is and how long it keeps things: /etc/nhc/store.toml, or the file that $NHC_STORE_SETTINGS names. Read
+by every command that opens the store. See docs/store.md. What stands here behind # is the default.
+"""
 
 
+@declared.settings
 class StoreSettings(NamedTuple):
     """All of it. `url` may hold a password, and is never shown as it is.
 
     `anchor_of` is the store that the file names, whose anchor it sets; "" for whichever it is.
     """
 
-    url: str = where.DEFAULT
+    url: str = declared.secret(
+        "url", where.DEFAULT,
+        "One file, or a PostgreSQL that several servers share: postgresql://nhc@db.example.org/nhc, whose password is "
+        "better kept in ~/.pgpass. $NHC_STORE stands for it where it is set.",
+    )  # fmt: skip
     anchor_of: str = ""
-    anchor: str = ""
-    syslog: bool = False
-    pace: IntakeSettings = IntakeSettings()
-    prune: PruneSettings = PruneSettings()
+    anchor: str = declared.text(
+        "audit-anchor", "",
+        "Where the newest row of the audit log is written down outside the database. Default: beside SQLite's file; "
+        "for PostgreSQL /var/lib/nhc-server/DATABASE.anchor.",
+        shown='"/var/lib/nhc-server/store.db.anchor"',
+    )  # fmt: skip
+    syslog: bool = declared.flag("audit-syslog", False, "and to syslog (authpriv)")
+    pace: IntakeSettings = declared.part("reports", IntakeSettings)
+    prune: PruneSettings = declared.part("", PruneSettings)
+
+    def checked(self, table: Table) -> StoreSettings:
+        """The same with the store whose anchor the file sets."""
+        return self._replace(anchor_of=self.url) if "url" in table else self
+
+
+FILE = declared.SettingsFile(StoreSettings, where.PATH, HEAD)
 
 
 def load(path: str = "", url: str = "") -> StoreSettings:
@@ -41,33 +63,9 @@ def load(path: str = "", url: str = "") -> StoreSettings:
     `url`, or `$NHC_STORE`, stands for the file's. Raises SettingsError.
     """
     path = path or where.settings_path()
-    settings = _read(settings_file.load(path)) if path else StoreSettings()
+    settings = FILE.load(path) if path else StoreSettings()
     url = url or os.environ.get("NHC_STORE", "")
     return settings._replace(url=url) if url else settings
-
-
-def _read(file: settings_file.Table) -> StoreSettings:
-    reports, keep = file.table("reports"), file.table("keep")
-    default = PruneSettings()
-    settings = StoreSettings(
-        url=file.secret("url", where.DEFAULT),
-        anchor_of=file.secret("url", ""),
-        anchor=file.text("audit-anchor"),
-        syslog=file.flag("audit-syslog"),
-        pace=IntakeSettings(
-            future=reports.seconds("future", 300.0, least=1.0),
-            gap=reports.seconds("gap", 600.0, least=1.0),
-            refresh=reports.seconds("refresh", 300.0, least=1.0),
-            note=reports.seconds("note", DAY, least=1.0),
-        ),
-        prune=PruneSettings(
-            Keep(*(keep.seconds(name, age, least=DAY) for name, age in default.keep._asdict().items())),
-            file.text("audit-archive", default.segments),
-            keep.seconds("every", default.every, least=0.0),
-        ),
-    )
-    file.finish()
-    return settings
 
 
 def opened(settings: StoreSettings, *, create: bool = True, check: bool = True) -> Store:

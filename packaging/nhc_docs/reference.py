@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from nhc.cli.click_app import application
 from nhc.core.check import find_all
+from nhc.core.settings.files import FILES, file_of
 from nhc.node.planning.runbooks import reasons
 from nhc_release.manpages import commands
 
@@ -112,14 +113,15 @@ def options() -> str:
 
 
 def settings(root: Path) -> str:
-    lines = [
-        "# Settings\n\nEach file with every key, its default, and what it means: the examples that are installed.\n"
-    ]
-    for path in sorted((root / "conf").glob("*.example")):
-        name = path.name[: -len(".example")]
-        language = "toml" if name.endswith(".toml") else ""
-        lines.append(f"## {name}\n\n{fenced(path.read_text(), language)}\n")
-    return "\n".join(lines)
+    lines = ["# Settings\n\nEach file with every key: what its value is, its bounds, its default, and what it means.\n"]
+    for name in FILES:
+        lines += [f"## {name}\n", "| key | value | default | means |", "|---|---|---|---|"]
+        for one in file_of(name).reference():
+            cells = (f"`{one.key}`", f"{one.form} {one.bounds}".strip(), one.default and f"`{one.default}`", one.help)
+            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
+        lines.append("")
+    example = (root / "conf/nhc.conf.example").read_text()
+    return "\n".join([*lines, f"## nhc.conf\n\n{fenced(example)}\n"])
 
 
 def metrics(root: Path) -> str:

@@ -7,8 +7,9 @@ import tempfile
 
 import pytest
 
-from nhc.agent.nvhcd_settings import read_settings
+from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.core.model import Report
+from nhc.core.settings import declared
 from nhc.core.settings.settings_file import parse
 from nhc.marks.ports.sinks import Delivery
 
@@ -24,7 +25,7 @@ def test_a_node_that_slurm_has_drained_is_not_taken_again(cluster, monkeypatch):
     path = f"{tempfile.mkdtemp(prefix='nhc-nvhcd-')}/s"
     log = []
     server = nvhcd.NvhcdServer(
-        read_settings(parse(f'path = "{path}"\nscheduler = "slurm"', "agent.toml")),
+        declared.whole(NvhcdSettings, parse(f'path = "{path}"\nscheduler = "slurm"', "agent.toml")),
         "n1",
         log.append,
         clock=lambda: now[0],

@@ -20,8 +20,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.agent.nvhcd import answer_request, asked_for, read_request
-from nhc.agent.nvhcd_settings import read_settings
+from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
+from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, parse
 from nhc.store import deep
 from tests.support.new_store import new_store
@@ -123,7 +124,7 @@ def _sized(word):
 )
 def test_wrong_settings_are_refused(text, complaint):
     with pytest.raises(SettingsError, match=complaint):
-        read_settings(parse(text, "agent.toml"))
+        declared.whole(NvhcdSettings, parse(text, "agent.toml"))
 
 
 # A running agent.
@@ -254,7 +255,6 @@ def threads_of(pid):
 def test_one_look_at_the_scheduler_serves_all_who_ask(tmp_path, monkeypatch):
     pytest.importorskip("grpc")
     from nhc.agent.nvhcd import NvhcdServer
-    from nhc.agent.nvhcd_settings import NvhcdSettings
     from nhc.marks import plugins
     from nhc.marks.ports.adapter import NodeState
 
@@ -391,7 +391,9 @@ def serving(tmp_path, words=(), **settings):
     table = "\n".join(f'{name} = "{value}"' for name, value in settings.items())
     log = []
     with tempfile.TemporaryDirectory(prefix="nhc-nvhcd-") as place:
-        server = NvhcdServer(read_settings(parse(f'path = "{place}/s"\n{table}', "agent.toml")), "n1", log.append)
+        server = NvhcdServer(
+            declared.whole(NvhcdSettings, parse(f'path = "{place}/s"\n{table}', "agent.toml")), "n1", log.append
+        )
         try:
             server.deliver(Delivery(Report("n1", "b", 0.0, 1.0, ()), True))
             return {**call(f"{place}/s", words), "log": log}

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from nhc.agent.server_push import PushSettings
+from nhc.agent.server_push import read_push_settings
 from nhc.agent.server_sink import ServerSink
 from nhc.agent.spool import Spool
 from nhc.core.system.bounded_read import unpacked
@@ -43,7 +43,7 @@ class Place:
             "url": self.server.url, "token-file": str(self.token), "spool": str(self.path / "spool"), "timeout": "5s",
             **more,
         }  # fmt: skip
-        self.sinks.append(ServerSink(PushSettings(table), "n1", self.lines.append))
+        self.sinks.append(ServerSink(read_push_settings(table), "n1", self.lines.append))
         return self.sinks[-1]
 
     def boots(self):
@@ -236,7 +236,7 @@ def test_any_other_answer_is_no_answer_and_the_report_stays(pushed_to, answer, s
 )
 def test_settings_that_cannot_be_are_one_line(table, said):
     with pytest.raises(AdapterError) as raised:
-        PushSettings(table)
+        read_push_settings(table)
     assert said in str(raised.value)
 
 

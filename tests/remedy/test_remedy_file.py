@@ -1,7 +1,5 @@
 """remedy.toml: the example shows the defaults, nothing is enabled by default, and a mistake is one line."""
 
-from pathlib import Path
-
 import pytest
 
 from nhc.core.limits import Limit, Mode, Rate
@@ -10,19 +8,6 @@ from nhc.marks.policy.bounds import FLEET, REPAIRS, Bounds
 from nhc.marks.ports.repair import Rung
 from nhc.remedy.remedy_file import load, parse
 from nhc.remedy.settings import RemedySettings
-
-EXAMPLE = Path(__file__).resolve().parents[2] / "conf/remedy.toml.example"
-
-
-def test_the_example_shows_the_defaults():
-    found, default = load(str(EXAMPLE)), parse("")
-    assert found.sources.adapter == "slurm"
-    assert found.bounds.protected == ("login*", "head*")
-    same = found._replace(
-        path=default.path, sources=default.sources, bounds=found.bounds._replace(protected=()),
-    )  # fmt: skip
-    assert same == default
-    assert found.sources._replace(adapter="", settings={}) == default.sources
 
 
 def test_an_empty_file_is_the_default_and_enables_nothing():

@@ -8,7 +8,6 @@ from __future__ import annotations
 import signal
 import threading
 import time
-from dataclasses import replace
 from typing import Any, Callable, Optional, Sequence
 
 from nhc.core.model import Report, printable
@@ -50,7 +49,7 @@ from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 
-__all__ = ["Cluster", "DrainRules", "drain", "make", "read", "release_device", "replace", "uncordon"]
+__all__ = ["Cluster", "DrainRules", "drain", "make", "read", "release_device", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
 

@@ -74,9 +74,7 @@ def settings_of(path: Optional[str]) -> ConsoleSettings:
     """The console's settings: a file, the usual one where it is there, or the defaults. Raises SettingsError."""
     from nhc.console import settings as console_settings
 
-    if path is None and not os.path.exists(SETTINGS):
-        return console_settings.parse("")
-    return console_settings.load(path or SETTINGS)
+    return console_settings.load(path or "")
 
 
 def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:

@@ -16,9 +16,10 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 from nhc.console.notices import bursts
 from nhc.console.notices.notice import OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Incident, Notice
 from nhc.core.json_values import parse_object
+from nhc.core.settings import declared
 from nhc.store.problem_groups import RANK, by_cause, group
 
-HOUR = 3600.0
+HOUR, DAY = 3600.0, 86400.0
 FLAPS = 3
 """An incident that comes back so many times within an hour flaps."""
 
@@ -36,6 +37,7 @@ class StandingFault(NamedTuple):
     place: str
 
 
+@declared.settings
 class NoticeTiming(NamedTuple):
     """When notices are sent. Times in seconds.
 
@@ -43,15 +45,20 @@ class NoticeTiming(NamedTuple):
     What comes on the same nodes before a `silence` is one incident; 0: each cause is one of its own.
     """
 
-    wait: float = 30.0
-    cooldown: float = 300.0
-    repeat: float = 4 * HOUR
-    settle: float = 120.0
-    flap_settle: float = 900.0
+    wait: float = declared.seconds("wait", 30.0, "a burst within this is told of together", most=3600.0)
+    cooldown: float = declared.seconds("cooldown", 300.0, "between two notices of one incident", most=DAY)
+    repeat: float = declared.seconds("repeat", 4 * HOUR, "until an incident that goes on is told of again", least=60.0)
+    settle: float = declared.seconds("settle", 120.0, "a recovery is told once it lasted for this,", most=DAY)
+    flap_settle: float = declared.seconds(
+        "settle-flapping", 900.0, "or for this where the incident came back three times within an hour", most=DAY
+    )
     refresh: float = 120.0
-    burst: int = 20
-    spread: int = 3
-    silence: float = 180.0
+    burst: int = declared.count("most-per-minute", 20, "incidents told of; the others wait, the worst first", least=1)
+    spread: int = declared.count("spread", 3, "a cause in more groups than this is one incident of the fleet", least=1)
+    silence: float = declared.seconds(
+        "silence", 180.0,
+        'causes that come on the same nodes before so long a silence are one incident; "0s": each its own', most=3600.0,
+    )  # fmt: skip
 
 
 class IncidentChanges(NamedTuple):

@@ -10,8 +10,9 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tupl
 
 from sqlalchemy.engine import Connection
 
-from nhc.console.notices.incidents import StandingFault
+from nhc.console.notices.incidents import DAY, StandingFault
 from nhc.console.notices.notice import JOB
+from nhc.core.settings import declared
 from nhc.store import jobs
 from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
 
@@ -22,18 +23,32 @@ NO_NODE = "none"
 """What stands for the nodes of a job of which nobody knows any."""
 
 
+@declared.settings
 class JobNoticeSettings(NamedTuple):
     """`tell` names the events that notices are sent about; empty for none. Times in seconds.
 
     `owners` is the channel by which owners get the mails about their jobs, "" for none.
     """
 
-    tell: Tuple[str, ...] = (GIVEN_UP, HELD)
-    held_for: float = 900.0
-    restarted_for: float = 600.0
-    owners: str = ""
-    per_owner: int = 4
-    per_hour: int = 200
+    tell: Tuple[str, ...] = declared.choices(
+        "tell", {event: event for event in JOB_EVENTS}, (GIVEN_UP, HELD),
+        "of jobs that nhc restarts; [] for nothing",
+    )  # fmt: skip
+    held_for: float = declared.seconds(
+        "held-for", 900.0, "a restart that waits for healthy nodes for longer than this is told of", most=DAY
+    )
+    restarted_for: float = declared.seconds(
+        "restarted-for", 600.0, "a restart is told of while it is under way, and for so long after it", most=DAY
+    )
+    owners: str = declared.text(
+        "owners", "",
+        "The channel of mails to the owners of jobs (jobs.toml: [owners]); without it they get none.",
+        shown='"ops-mail"',
+    )  # fmt: skip
+    per_owner: int = declared.count(
+        "most-per-owner", 4, "mails to one owner within an hour; what is over it is dropped", least=1
+    )
+    per_hour: int = declared.count("most-to-owners", 200, "mails to all owners within an hour", least=1)
 
 
 def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[StandingFault]:

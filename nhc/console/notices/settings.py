@@ -9,10 +9,10 @@ from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
 from nhc.console.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
 from nhc.console.notices.incidents import NoticeTiming
-from nhc.console.notices.job_faults import JOB_EVENTS, JobNoticeSettings
+from nhc.console.notices.job_faults import JobNoticeSettings
 from nhc.console.notices.notice import Notice
 from nhc.console.notices.sender import JsonChannel, Sender, basic_auth
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared
 from nhc.core.settings.settings_file import Table
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.exchange import Exchange
@@ -22,6 +22,49 @@ from nhc.store.problem_groups import RANK
 
 PATH = "/etc/nhc/notices.toml"
 DAY = 86400.0
+LEAST = {verdict.lower(): rank for verdict, rank in RANK.items()}
+HEAD = """
+Who is told what is wrong, and how often: nhc serve notices. docs/monitoring.md
+"""
+CHANNELS = "Secrets stand in files that others cannot read (chmod 0640 or stricter)."
+EXAMPLES = """
+[channels.am]
+kind = "alertmanager"
+url = "http://127.0.0.1:9093"
+
+[channels.ops-mail]
+kind = "mail"
+host = "mail.example.org"
+tls = "starttls"           # or tls, none
+from = "nhc@example.org"
+to = ["ops@example.org"]
+
+# [channels.hook]
+# kind = "webhook"
+# url = "https://hooks.example.org/nhc"
+# secret-file = "/etc/nhc/secrets/hook"       # whsec_..., one a line: the newest first
+#
+# [channels.chat]
+# kind = "slack"                              # or teams
+# url-file = "/etc/nhc/secrets/slack-url"
+#
+# [channels.pager]
+# kind = "pagerduty"
+# routing-key-file = "/etc/nhc/secrets/pagerduty"
+#
+# [channels.snow]
+# kind = "servicenow"
+# url = "https://INSTANCE.service-now.com"
+# user = "nhc"
+# password-file = "/etc/nhc/secrets/servicenow"
+#
+# [channels.tickets]
+# kind = "jira"
+# url = "https://jira.example.org"
+# project = "OPS"
+# issue-type = "Task"
+# token-file = "/etc/nhc/secrets/jira"
+""".strip()
 
 
 class Deliverer(Protocol):
@@ -39,76 +82,6 @@ class NoticeChannel(NamedTuple):
     kind: str
     refreshes: bool
     way: Deliverer
-
-
-class NoticesSettings(NamedTuple):
-    """All of it. Times are in seconds."""
-
-    store: str = where.DEFAULT
-    cluster: str = ""
-    group_by: str = "rack"
-    link: str = ""
-    least: int = RANK["CRIT"]
-    every: float = 10.0
-    give_up: float = 3 * DAY
-    keep: float = 30 * DAY
-    pace: NoticeTiming = NoticeTiming()
-    jobs: JobNoticeSettings = JobNoticeSettings()
-    channels: Mapping[str, NoticeChannel] = {}
-
-
-def load(path: str = "") -> NoticesSettings:
-    """The settings in a file. Raises SettingsError."""
-    return read(settings_file.load(path or PATH))
-
-
-def parse(text: str, path: str = PATH) -> NoticesSettings:
-    """The settings in a text. Raises SettingsError."""
-    return read(settings_file.parse(text, path))
-
-
-def read(file: Table) -> NoticesSettings:
-    """The settings in a table."""
-    pace = NoticeTiming()
-    settings = NoticesSettings(
-        store=file.secret("store", where.url()),
-        cluster=file.text("cluster"),
-        group_by=file.text("group-by", "rack"),
-        link=file.text("console"),
-        least=file.choice("least", {verdict.lower(): rank for verdict, rank in RANK.items()}, RANK["CRIT"]),
-        every=file.seconds("every", 10.0, least=0.1, most=60.0),
-        give_up=file.seconds("give-up", 3 * DAY, least=60.0),
-        keep=file.seconds("keep", 30 * DAY, least=3600.0),
-        pace=pace._replace(
-            wait=file.seconds("wait", pace.wait, most=3600.0),
-            cooldown=file.seconds("cooldown", pace.cooldown, most=DAY),
-            repeat=file.seconds("repeat", pace.repeat, least=60.0),
-            settle=file.seconds("settle", pace.settle, most=DAY),
-            flap_settle=file.seconds("settle-flapping", pace.flap_settle, most=DAY),
-            burst=file.count("most-per-minute", pace.burst, least=1),
-            spread=file.count("spread", pace.spread, least=1),
-            silence=file.seconds("silence", pace.silence, most=3600.0),
-        ),
-        jobs=_jobs(file.table("jobs")),
-        channels={name: _channel(name, table) for name, table in file.table("channels").tables().items()},
-    )
-    file.finish()
-    owners = settings.jobs.owners
-    if owners and (owners not in settings.channels or settings.channels[owners].kind != "mail"):
-        raise file.table("jobs").wrong("owners", "the name of a channel of the kind mail")
-    return settings
-
-
-def _jobs(table: Table) -> JobNoticeSettings:
-    jobs = JobNoticeSettings()
-    return JobNoticeSettings(
-        table.choices("tell", {event: event for event in JOB_EVENTS}, jobs.tell),
-        table.seconds("held-for", jobs.held_for, most=DAY),
-        table.seconds("restarted-for", jobs.restarted_for, most=DAY),
-        table.text("owners"),
-        table.count("most-per-owner", jobs.per_owner, least=1),
-        table.count("most-to-owners", jobs.per_hour, least=1),
-    )
 
 
 def _channel(name: str, table: Table) -> NoticeChannel:
@@ -220,3 +193,45 @@ KINDS: Dict[str, Callable[[Table, Sender], Deliverer]] = {
     "alertmanager": _alertmanager, "webhook": _webhook, "mail": _mail, "slack": _slack, "teams": _teams,
     "pagerduty": _pagerduty, "servicenow": _servicenow, "jira": _jira,
 }  # fmt: skip
+
+
+def _channels(table: Table, key: str, _default: object) -> Dict[str, NoticeChannel]:
+    return {name: _channel(name, one) for name, one in table.table(key).tables().items()}
+
+
+@declared.settings
+class NoticesSettings(NamedTuple):
+    """All of it. Times are in seconds."""
+
+    store: str = declared.secret("store", where.DEFAULT, "default: $NHC_STORE, else store.toml's", absent=where.url)
+    cluster: str = declared.text("cluster", "", "how notices call it", shown='"main"')
+    link: str = declared.text("console", "", "the link in each notice", shown='"https://console.example.org"')
+    group_by: str = declared.text(
+        "group-by", "rack", 'one incident for one cause in one of these; "" for the whole fleet'
+    )
+    least: int = declared.choice(
+        "least", LEAST, RANK["CRIT"],
+        "the verdict from which on people are told",
+    )  # fmt: skip
+    every: float = declared.seconds("every", 10.0, "between two looks", least=0.1, most=60.0)
+    pace: NoticeTiming = declared.part("", NoticeTiming)
+    give_up: float = declared.seconds(
+        "give-up", 3 * DAY, "a message that a channel did not take by then is dropped and counted", least=60.0
+    )
+    keep: float = declared.seconds("keep", 30 * DAY, "how long what was told is remembered", least=3600.0)
+    jobs: JobNoticeSettings = declared.part("jobs", JobNoticeSettings)
+    channels: Mapping[str, NoticeChannel] = declared.own(
+        "channels", {}, _channels, CHANNELS, form=f"tables, each of a kind: {', '.join(KINDS)}", within="NAME",
+        shown=EXAMPLES, live=True,
+    )  # fmt: skip
+
+    def checked(self, table: Table) -> NoticesSettings:
+        """The same. Raises SettingsError where the mails to owners have no channel."""
+        owners = self.jobs.owners
+        if owners and (owners not in self.channels or self.channels[owners].kind != "mail"):
+            raise table.table("jobs").wrong("owners", "the name of a channel of the kind mail")
+        return self
+
+
+FILE = declared.SettingsFile(NoticesSettings, PATH, HEAD)
+load, parse = FILE.load, FILE.parse

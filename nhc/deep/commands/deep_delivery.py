@@ -34,14 +34,14 @@ def push_settings(path: str) -> PushSettings:
     Read before the node is tested: an hour's results would be lost to a path that is mistyped.
     """
     try:
-        from nhc.agent.server_push import PushSettings
+        from nhc.agent.server_push import read_push_settings
     except ImportError as error:
         raise UsageError(f"--server needs the extra nodehealth[remedy]: {error}") from None
     try:
         tables = load_settings(path).table("sinks").tables()
         if "server" not in tables:
             raise UsageError(f"{path}: there is no [sinks.server]")
-        return PushSettings(tables["server"].raw())
+        return read_push_settings(tables["server"].raw())
     except (SettingsError, AdapterError) as error:
         raise UsageError(str(error)) from None
 

@@ -284,5 +284,5 @@ def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
         except ValueError as error:
             raise ValueError(f"--max-marked: {error}") from None
         policy: Policy = settings.policy.with_ceiling(ceiling)
-        settings = kit.replace(settings, policy=policy)
+        settings = settings._replace(policy=policy)
     return settings

@@ -9,10 +9,12 @@ A share of a radius is one node at least: of three nodes 20 % is none, and one m
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_right, insort
 from fnmatch import fnmatchcase
 from typing import (
     Callable,
+    Collection,
     Container,
     Dict,
     FrozenSet,
@@ -26,10 +28,12 @@ from typing import (
     Tuple,
 )
 
-from nhc.core.limits import Limit, Rate
+from nhc.core.limits import Limit, Rate, read_limit, read_rate
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.core.units import show_seconds
-from nhc.marks.policy.hours import UTC, Hours, Zone, any_holds
-from nhc.marks.ports.adapter import NodeState
+from nhc.marks.policy.hours import UTC, Hours, Zone, any_holds, read_hours, read_zone
+from nhc.marks.ports.adapter import NodeState, Operation
 from nhc.marks.ports.repair import LADDER, Rung
 
 MARK = "mark"
@@ -37,6 +41,8 @@ MARK = "mark"
 
 REPAIRS: Tuple[Rung, ...] = LADDER[: LADDER.index(Rung.ESCALATE)]
 """The rungs that do something to a node."""
+
+RUNGS: Mapping[str, Rung] = {rung.value: rung for rung in REPAIRS}
 
 EVERY_REPAIR: FrozenSet[str] = frozenset(rung.value for rung in REPAIRS)
 
@@ -49,10 +55,26 @@ FLEET = "fleet"
 PARTITION = "partition"
 """The kind of what a scheduler groups nodes in: partitions, queues, pools."""
 
+RATES: Mapping[str, str] = {**ACTIONS, Operation.CLEAR.value: Operation.CLEAR.value, "repair": "repair"}
+"""What a rate can be given for; `repair` is all repairs together."""
+
+OWN = ("protected", "zone", "bounds", "quiet-hours", "maintenance-windows")
+"""The keys of a file that `read_bounds` reads, besides `attempts` and `window` of `[limits]`."""
+
+AT_FIRST = ("first_run", "first_run_for", "approvals")
+"""The bounds that the repair loop alone has."""
+
 Radius = Tuple[str, str]
 """A blast radius: its kind and its name, as ("rack", "r17"); the fleet is ("fleet", "")."""
 
 
+def _limit(text: str) -> Optional[Limit]:
+    """A bound of a radius, None for `none`. Raises ValueError."""
+    limit = read_limit(text)
+    return None if limit == Limit() else limit
+
+
+@declared.settings
 class RadiusBounds(NamedTuple):
     """The bounds of one kind of radius. None, and a rate that is not named: no bound.
 
@@ -60,9 +82,13 @@ class RadiusBounds(NamedTuple):
     `mark`, a rung, or `repair` for all rungs together.
     """
 
-    out: Optional[Limit] = None
-    repairing: Optional[Limit] = None
-    rates: Mapping[str, Rate] = {}
+    out: Optional[Limit] = declared.converted("out", _limit, None, "nodes out at one time", show=Limit.written)
+    repairing: Optional[Limit] = declared.converted(
+        "repairing", _limit, None, "nodes under repair at one time", show=Limit.written
+    )
+    rates: Mapping[str, Rate] = declared.by_word(
+        "rate", RATES, declared.converted("", read_rate, None, show=Rate.written), {}
+    )
 
 
 def radii_of(state: NodeState) -> Tuple[Radius, ...]:
@@ -70,13 +96,44 @@ def radii_of(state: NodeState) -> Tuple[Radius, ...]:
     return (*((PARTITION, group) for group in state.groups), *state.placed)
 
 
+@declared.settings
 class Timed(NamedTuple):
     """Hours of the week and the actions that they are for."""
 
-    hours: Tuple[Hours, ...] = ()
-    actions: FrozenSet[str] = EVERY_REPAIR
+    hours: Tuple[Hours, ...] = declared.texts(
+        "hours", (), '"Mon-Fri 08:00-18:00", "Sat 22:00-Sun 06:00"', each=read_hours
+    )
+    actions: FrozenSet[str] = declared.choices("actions", ACTIONS, EVERY_REPAIR, made=frozenset)
 
 
+def _radii(file: Table, key: str, usual: Mapping[str, RadiusBounds]) -> Mapping[str, RadiusBounds]:
+    radii = dict(usual)
+    for kind, table in file.table(key).tables().items():
+        if kind != "named":
+            if not re.fullmatch(r"[a-z][a-z0-9_]*", kind):
+                raise file.table(key).error(kind, "a kind of blast radius is written as rack or nvlink_domain")
+            radii[kind] = declared.read(RadiusBounds, table, usual.get(kind, RadiusBounds()))
+    return radii
+
+
+def _show_radii(radii: Mapping[str, RadiusBounds]) -> str:
+    lines: List[str] = []
+    for kind, radius in radii.items():
+        lines += ["", f"[bounds.{kind}]"]
+        for key, limit in (("out", radius.out), ("repairing", radius.repairing)):
+            lines += [] if limit is None else [f'# {key} = "{limit.written()}"']
+        rates = [f'# {action} = "{rate.written()}"' for action, rate in radius.rates.items()]
+        lines += ["", f"[bounds.{kind}.rate]", *rates] if rates else []
+    return "\n".join(lines[1:])
+
+
+def _named(table: Table, name: str) -> Limit:
+    if name == "*":
+        raise table.error("*", "every partition is bounded as [bounds.partition] out")
+    return table.converted(name, read_limit, Limit())
+
+
+@declared.settings
 class Bounds(NamedTuple):
     """All that a policy bounds.
 
@@ -89,24 +146,50 @@ class Bounds(NamedTuple):
     each.
     """
 
-    radii: Mapping[str, RadiusBounds] = {
-        FLEET: RadiusBounds(
-            Limit(share=0.05, least=2), Limit(share=0.02), {MARK: Rate(10, 3600.0), "repair": Rate(10, 3600.0)}
-        ),
-        "rack": RadiusBounds(Limit(share=0.25)),
-        "nvlink_domain": RadiusBounds(Limit(share=0.25)),
-        "leaf": RadiusBounds(Limit(share=0.25)),
-    }
-    named: Mapping[str, Limit] = {}
-    first_run: Limit = Limit(1)
-    first_run_for: float = 86400.0
-    attempts: int = 3
-    window: float = 7 * 86400.0
-    protected: Tuple[str, ...] = ()
-    quiet: Timed = Timed()
-    windows: Timed = Timed((), frozenset())
-    approvals: Mapping[Rung, int] = {Rung.REPLACE: 1}
-    zone: Zone = UTC
+    radii: Mapping[str, RadiusBounds] = declared.own(
+        "bounds", {
+            FLEET: RadiusBounds(
+                Limit(share=0.05, least=2), Limit(share=0.02), {MARK: Rate(10, 3600.0), "repair": Rate(10, 3600.0)}
+            ),
+            "rack": RadiusBounds(Limit(share=0.25)),
+            "nvlink_domain": RadiusBounds(Limit(share=0.25)),
+            "leaf": RadiusBounds(Limit(share=0.25)),
+        }, _radii,
+        "How many nodes may be out, or under repair, at one time; how many actions may begin within a time: mark, a "
+        "rung (reboot = '5 per 1h'), clear, or repair for all repairs together. Each for the fleet and for every kind "
+        "of blast radius that nodes have a group of: partition, rack, nvlink_domain, leaf, zone, pool, instance_group, "
+        "or one of your own. docs/remedy.md says how a limit is written.",
+        form="tables of out, repairing, rate", within="KIND", show=_show_radii, live=True,
+    )  # fmt: skip
+    named: Mapping[str, Limit] = declared.entries(
+        "bounds.named", _named,
+        "Single partitions, queues or pools, by name or shell pattern, in place of [bounds.partition].", form="limit",
+        shown='gpu = "4 25%"',
+    )  # fmt: skip
+    first_run: Limit = declared.converted(
+        "limits.first-run", read_limit, Limit(1), "nodes out during the first time after marking was enabled",
+        show=Limit.written,
+    )  # fmt: skip
+    first_run_for: float = declared.seconds("limits.first-run-for", 86400.0, "how long that time is")
+    attempts: int = declared.count(
+        "limits.attempts", 3, "repairs of one node, across episodes; then a person must look", least=1
+    )
+    window: float = declared.seconds("limits.window", 7 * 86400.0, "how far back such repairs count", least=60.0)
+    protected: Tuple[str, ...] = declared.texts(
+        "protected", (), "nodes that are never touched, as shell patterns", shown='["login*", "head*"]'
+    )
+    quiet: Timed = declared.part("quiet-hours", Timed, "In these hours the actions do not begin.")
+    windows: Timed = declared.part(
+        "maintenance-windows", Timed, "Where there are hours, the actions begin in them alone.",
+        default=Timed((), frozenset()),
+    )  # fmt: skip
+    approvals: Mapping[Rung, int] = declared.by_word(
+        "approval", RUNGS, declared.count("", 0, most=2), {Rung.REPLACE: 1},
+        "How many persons must agree (`nhc approve episode`) before a repair: 0, 1 or 2.",
+    )  # fmt: skip
+    zone: Zone = declared.converted(
+        "zone", read_zone, UTC, "the time zone of the hours below", show=lambda zone: zone.name
+    )
     asked: FrozenSet[str] = frozenset()
 
     def out(self, radius: Radius) -> Optional[Limit]:
@@ -135,6 +218,15 @@ class Bounds(NamedTuple):
         return [
             f"{bound}: no node is in such a group: the nodes' groups are of these kinds: {kinds}" for bound in bounds
         ]
+
+
+def read_bounds(file: Table, default: Bounds, only: Collection[str] = ()) -> Bounds:
+    """The bounds in a file's tables, those of `only` where it names some; what the file does not say is as in
+    `default`. Raises SettingsError.
+    """
+    found = declared.read(Bounds, file, default, only=only)
+    asked = frozenset(kind for kind, radius in found.radii.items() if radius != default.radii.get(kind))
+    return found._replace(asked=asked or found.asked)
 
 
 class BegunAction(NamedTuple):

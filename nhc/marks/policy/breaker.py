@@ -9,12 +9,14 @@ from __future__ import annotations
 
 from typing import NamedTuple, Sequence
 
-from nhc.core.limits import Limit
+from nhc.core.limits import Limit, read_limit
+from nhc.core.settings import declared
 
 NAME = "remedy"
 """Its row in the store."""
 
 
+@declared.settings
 class BreakerSettings(NamedTuple):
     """When it opens.
 
@@ -23,10 +25,14 @@ class BreakerSettings(NamedTuple):
     0 switches that off.
     """
 
-    faults: Limit = Limit(share=0.10, least=5)
-    within: float = 900.0
-    failures: int = 5
-    blind: Limit = Limit(share=0.30, least=5)
+    faults: Limit = declared.converted(
+        "faults", read_limit, Limit(share=0.10, least=5), "nodes that fall sick within a time", show=Limit.written
+    )
+    within: float = declared.seconds("within", 900.0, "that time", least=1.0)
+    failures: int = declared.count("failures", 5, "repairs in a row that leave no node healthy; 0: never")
+    blind: Limit = declared.converted(
+        "blind", read_limit, Limit(share=0.30, least=5), "nodes without a verdict", show=Limit.written
+    )
 
 
 class BreakerInput(NamedTuple):

@@ -11,15 +11,19 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from nhc.core.limits import Limit
 from nhc.core.model import Action, Report
+from nhc.core.settings import declared
 from nhc.marks.policy import bounds as bounding
 from nhc.marks.policy import door
-from nhc.marks.policy.bounds import FLEET, BegunAction, Bounds, Held, RadiusBounds
+from nhc.marks.policy.bounds import AT_FIRST, FLEET, BegunAction, Bounds, Held, RadiusBounds, read_bounds
 from nhc.marks.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.marks import healthy, in_place_of, mark_of, may_change, out_by_nhc
 
 HOUR = 3600.0
+HERE = tuple(name for name in Bounds._fields if name not in (*AT_FIRST, "asked"))
+"""The bounds that a policy has."""
 
 
+@declared.settings
 class Policy(NamedTuple):
     """What nhc may do by itself.
 
@@ -31,12 +35,22 @@ class Policy(NamedTuple):
     returns to service.
     """
 
-    bounds: Bounds = Bounds({FLEET: RadiusBounds(Limit(share=0.1))}, window=24 * HOUR)
-    count_all: bool = False
-    repairs: FrozenSet[Operation] = frozenset()
-    cooldown: float = HOUR
-    max_age: float = HOUR
-    healthy_for: float = 0.0
+    bounds: Bounds = declared.own(
+        "", Bounds(radii={FLEET: RadiusBounds(Limit(share=0.1))}, window=24 * HOUR),
+        lambda file, _key, usual: read_bounds(file, usual, HERE), group=Bounds, only=HERE,
+    )  # fmt: skip
+    count_all: bool = declared.flag(
+        "count-all", False,
+        "count every node that takes no work against the ceilings, not only those that carry our mark",
+    )  # fmt: skip
+    repairs: FrozenSet[Operation] = declared.choices(
+        "repair.allow", {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}, frozenset(), made=frozenset
+    )
+    cooldown: float = declared.seconds("repair.cooldown", HOUR, "between two repairs of one node")
+    max_age: float = declared.seconds("max-age", HOUR, "a report older than this counts for nothing")
+    healthy_for: float = declared.seconds(
+        "healthy-for", 0.0, "a node stays out at least this long, so that it does not come and go"
+    )
 
     @property
     def ceiling(self) -> Limit:

@@ -14,7 +14,7 @@ from __future__ import annotations
 from typing import Iterable, List, NamedTuple, Sequence, Tuple
 
 from nhc.core.model import CheckResult, DeviceId, Scope, Verdict
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared
 
 NODE, DEVICE = "node", "device"
 """What a failed device takes out of service: its node, or itself, where the cluster has a state for one device. Slurm
@@ -22,17 +22,14 @@ has none, and a smaller GRES costs the jobs on the node (docs/slurm.md)."""
 KEEP = {name: name for name in (NODE, DEVICE)}
 
 
+@declared.settings
 class DeviceSettings(NamedTuple):
     """`keep` is one of KEEP. So many failed devices of a node, `most`, are the node's fault (1: each is)."""
 
-    keep: str = NODE
-    most: int = 2
-
-
-def read_devices(file: settings_file.Table) -> DeviceSettings:
-    """The table `[devices]` of a settings file. Raises SettingsError."""
-    table, default = file.table("devices"), DeviceSettings()
-    return DeviceSettings(table.choice("keep", KEEP, default.keep), table.count("most", default.most, least=1))
+    keep: str = declared.choice(
+        "keep", KEEP, NODE, '"node" takes its node out, "device" that device alone, where the cluster can'
+    )
+    most: int = declared.count("most", 2, "so many failed devices of a node are the node's fault", least=1)
 
 
 class DeviceFault(NamedTuple):

@@ -1,15 +1,4 @@
-"""A policy as TOML (conf/policy.toml.example), read into `nhc.marks.policy.decide.Policy`.
-
-    apply = false
-    [bounds.fleet]
-    out = "10%"
-    [bounds.fleet.rate]
-    mark = "20 per 1h"
-    [repair]
-    allow = ["reboot"]
-
-Every mistake is one line that names the file, the line, the key, the value and what was expected.
-"""
+"""A policy as TOML (conf/policy.toml.example): `nhc.marks.policy.decide.Policy`."""
 
 from __future__ import annotations
 
@@ -17,24 +6,35 @@ import os
 from typing import NamedTuple, Optional
 
 from nhc.core.limits import read_limit
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared, settings_file
+from nhc.core.settings.settings_file import Table
 from nhc.marks.policy.bounds import Bounds
-from nhc.marks.policy.bounds_file import read_bounds
 from nhc.marks.policy.decide import Policy
-from nhc.marks.ports.adapter import Operation
 
 PATH = "/etc/nhc/policy.toml"
-REPAIRS = {"reboot": Operation.REBOOT, "replace": Operation.REPLACE}
+HEAD = """
+What nhc may do by itself to a fleet: /etc/nhc/policy.toml. Every key may be left out; what stands here behind # is the
+default, save for names. Read by `nhc sync`, `nhc fleet check --mark`, the controller of `nhc kubernetes`, and the
+remedy loop and trains where remedy.toml says policy = "policy.toml". docs/remedy.md has the forms of a limit, and which
+part counts what.
+"""
+
+INTROS = {
+    "repair": "What sync and the controller may do beyond marking: nothing unless listed. Only nodes that nhc took out "
+    "and that are idle.",
+}
 
 
-BOUNDS = Policy().bounds
-
-
+@declared.settings
 class PolicyFile(NamedTuple):
     """A policy, and whether it is carried out without `--apply`."""
 
-    policy: Policy = Policy()
-    apply: bool = False
+    policy: Policy = declared.part("", Policy)
+    apply: bool = declared.flag("apply", False, "carry plans out without being told to on the command line")
+
+
+FILE = declared.SettingsFile(PolicyFile, PATH, HEAD, intros=INTROS)
+parse = FILE.parse
 
 
 def policy_of(path: Optional[str] = None, max_drained: Optional[str] = None) -> PolicyFile:
@@ -53,27 +53,12 @@ def policy_of(path: Optional[str] = None, max_drained: Optional[str] = None) -> 
     return settings._replace(policy=settings.policy.with_ceiling(bound))
 
 
-def load(path: str, bounds: Bounds = BOUNDS) -> PolicyFile:
+def load(path: str, bounds: Optional[Bounds] = None) -> PolicyFile:
     """Read a file; `bounds` holds where the file says nothing. Raises SettingsError."""
-    return read(settings_file.load(path), bounds)
-
-
-def parse(text: str, path: str = "policy") -> PolicyFile:
-    """The policy in a TOML text. Raises SettingsError."""
-    return read(settings_file.parse(text, path))
-
-
-def read(file: settings_file.Table, bounds: Bounds = BOUNDS) -> PolicyFile:
-    """The policy in a file's tables. Raises SettingsError."""
-    default, repair = Policy(), file.table("repair")
-    policy = Policy(
-        bounds=read_bounds(file, bounds),
-        count_all=file.flag("count-all"),
-        repairs=frozenset(repair.choices("allow", REPAIRS)),
-        cooldown=repair.seconds("cooldown", default.cooldown),
-        max_age=file.seconds("max-age", default.max_age),
-        healthy_for=file.seconds("healthy-for", default.healthy_for),
-    )
-    apply = file.flag("apply")
+    file: Table = settings_file.load(path)
+    usual = PolicyFile()
+    if bounds is not None:
+        usual = usual._replace(policy=usual.policy._replace(bounds=bounds))
+    found = declared.read(PolicyFile, file, usual)
     file.finish()
-    return PolicyFile(policy, apply)
+    return found

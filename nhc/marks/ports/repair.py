@@ -16,6 +16,7 @@ from typing import Iterator, Mapping, NamedTuple, Optional, Protocol, Sequence, 
 from typing import runtime_checkable as port
 
 from nhc.core.model import Action
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 
 
@@ -331,11 +332,12 @@ class Exhibit(NamedTuple):
     cut: bool = False
 
 
+@declared.settings
 class EvidenceBudget(NamedTuple):
     """At most how many bytes in all and how many seconds a collection may take."""
 
-    size: int = 32 << 20
-    seconds: float = 300.0
+    size: int = declared.size("size", 32 << 20, least=1)
+    seconds: float = declared.seconds("time", 300.0, least=1.0)
 
 
 @port

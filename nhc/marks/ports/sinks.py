@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
-from typing import Dict, List, Mapping, NamedTuple, Protocol, Tuple, TypedDict
+from typing import Dict, List, Mapping, NamedTuple, Protocol, Tuple, Type, TypedDict, TypeVar
 
 from nhc.core.model import Report
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import SettingsError, of
 from nhc.marks.ports.adapter import AdapterError
 
 REFUSED = "refused: "
 """What a sink's problem begins with where the other side is there and does not take what it is sent: that does not pass
 by itself, and the agent is not ready."""
+
+
+T = TypeVar("T")
+
+
+def sink_settings(kind: Type[T], settings: Mapping[str, object], name: str) -> T:
+    """What the table [sinks.NAME] says, which the sink declares. Raises AdapterError."""
+    try:
+        return declared.whole(kind, of(settings, "sinks", name))
+    except SettingsError as error:
+        raise AdapterError(str(error)) from None
 
 
 class NotYetDelivered(AdapterError):

@@ -11,13 +11,28 @@ from fnmatch import fnmatchcase
 from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.core.matching.node_ranges import expand
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.marks.plugins import GATEKEEPERS
 
 PATH = "/etc/nhc/gate.toml"
 LONGEST_HEARTBEAT = 7200.0
 """Seconds: the longest HeartbeatTimeout that Auto Scaling takes."""
+
+HEAD = """
+Which nodes take no work until a suite of deep checks has passed: /etc/nhc/gate.toml. docs/new-nodes.md explains it.
+What stands here behind # is the default.
+"""
+ADAPTER = """
+Settings of the scheduler's adapter. Slurm: path (where Slurm's commands are), conf (slurm.conf), timeout (of one
+command, 30s). Kubernetes: kubeconfig, context,
+taint = "startup-taint.cluster-autoscaler.kubernetes.io/nhc-gate:NoSchedule", hyperpod = "yes" for SageMaker HyperPod's
+labels and taint as well.
+"""
+HOOK = """
+name = "nhc-gate"                      # the lifecycle hook
+on-failure = "wait"                    # "abandon": the group terminates an instance that did not pass
+""".strip()
 
 
 class Trigger(str, Enum):
@@ -29,81 +44,7 @@ class Trigger(str, Enum):
     DEMAND = "demand"
 
 
-class HookSettings(NamedTuple):
-    """A cloud's lifecycle hook: which kind, how often it is asked to go on waiting (seconds), and its own settings."""
-
-    kind: str
-    every: float
-    settings: Mapping[str, str]
-
-
-class GateRules(NamedTuple):
-    """One group's gate.
-
-    `nodes` are patterns (`gpu*`) or sets (`gpu[001-064]`). `max_age` is how long a verdict holds, 0 for ever. `closed`:
-    a suite that could not tell keeps the node out, else lets it in. After such a run comes another, `tries` in all,
-    each `pause` after the one before. `limit` is for one run. Times are in seconds.
-    """
-
-    name: str
-    nodes: Tuple[str, ...]
-    suite: str = "quick"
-    on: FrozenSet[Trigger] = frozenset(Trigger)
-    max_age: float = 0.0
-    closed: bool = True
-    tries: int = 3
-    pause: float = 300.0
-    limit: float = 7200.0
-    hook: Optional[HookSettings] = None
-
-    def contains(self, node: str) -> bool:
-        """Whether a node is in the group."""
-        return any(_matches(pattern, node) for pattern in self.nodes)
-
-
-class GateSettings(NamedTuple):
-    """All of gate.toml. `scheduler` is "" for none; `store` is a URL, "" where nothing is audited."""
-
-    path: str
-    scheduler: str
-    adapter: Mapping[str, str]
-    store: str
-    groups: Tuple[GateRules, ...]
-
-    def rules(self, node: str) -> Optional[GateRules]:
-        """The rules for a node, None where it has no gate."""
-        return next((group for group in self.groups if group.contains(node)), None)
-
-
-def _matches(pattern: str, node: str) -> bool:
-    if "[" in pattern and "*" not in pattern and "?" not in pattern:
-        return node in expand(pattern)
-    return fnmatchcase(node, pattern)
-
-
-def load(path: str) -> GateSettings:
-    """Read a file. Raises SettingsError."""
-    return _read(settings_file.load(path))
-
-
-def parse(text: str, path: str = "gate.toml") -> GateSettings:
-    """The settings in a text. Raises SettingsError."""
-    return _read(settings_file.parse(text, path))
-
-
-def _read(file: Table) -> GateSettings:
-    adapter = file.table("adapter")
-    scheduler = file.converted("scheduler", _scheduler, "")
-    settings = GateSettings(
-        file.path, scheduler, {name: adapter.converted(name, str, "") for name in adapter.names()},
-        file.secret("store"), tuple(_group(name, table) for name, table in file.table("groups").tables().items()),
-    )  # fmt: skip
-    if "scheduler" not in file:
-        raise SettingsError(f"{file.path}: scheduler: missing: slurm, kubernetes or none")
-    if not settings.groups:
-        raise SettingsError(f'{file.path}: no [groups.NAME]: no node would have a gate (nodes = ["*"] means all)')
-    file.finish()
-    return settings
+TRIGGERS = {trigger.value: trigger for trigger in Trigger}
 
 
 def _scheduler(name: str) -> str:
@@ -114,32 +55,99 @@ def _scheduler(name: str) -> str:
     return "" if name == "none" else name
 
 
-def _group(name: str, table: Table) -> GateRules:
-    table.require("nodes")
-    default = GateRules(name, ())
-    nodes = table.text_or_texts("nodes")
-    for node in nodes:
-        try:
-            _matches(node, "")
-        except ValueError as error:
-            raise table.error("nodes", str(error)) from None
-    return GateRules(
-        name, nodes,
-        table.text("suite", default.suite),
-        frozenset(table.choices("on", {trigger.value: trigger for trigger in Trigger}, tuple(Trigger))),
-        table.seconds("max-age", default.max_age),
-        table.choice("cannot-tell", {"closed": True, "open": False}, default.closed),
-        table.count("tries", default.tries, least=1, most=100),
-        table.seconds("pause", default.pause),
-        table.seconds("limit", default.limit, least=1.0),
-        _hook(table.table("hook")) if "hook" in table else None,
-    )  # fmt: skip
+def _nodes(text: str) -> str:
+    """A pattern or a set of nodes. Raises ValueError."""
+    _matches(text, "")
+    return text
 
 
-def _hook(table: Table) -> HookSettings:
-    table.require("type")
-    own = {"type", "every"}
-    return HookSettings(
-        table.text("type"), table.seconds("every", 300.0, least=1.0, most=LONGEST_HEARTBEAT),
-        {key: table.converted(key, str, "") for key in table.names() if key not in own},
+def _matches(pattern: str, node: str) -> bool:
+    if "[" in pattern and "*" not in pattern and "?" not in pattern:
+        return node in expand(pattern)
+    return fnmatchcase(node, pattern)
+
+
+@declared.settings
+class HookSettings(NamedTuple):
+    """A cloud's lifecycle hook: which kind, how often it is asked to go on waiting (seconds), and its own settings."""
+
+    kind: str = declared.text("type", declared.NEEDED, shown='"aws"')
+    every: float = declared.seconds(
+        "every", 300.0, "a heartbeat so often; half of the hook's HeartbeatTimeout at most", least=1.0,
+        most=LONGEST_HEARTBEAT,
     )  # fmt: skip
+    settings: Mapping[str, str] = declared.rest(shown=HOOK)
+
+
+@declared.settings
+class GateRules(NamedTuple):
+    """One group's gate.
+
+    `nodes` are patterns (`gpu*`) or sets (`gpu[001-064]`). `max_age` is how long a verdict holds, 0 for ever. `closed`:
+    a suite that could not tell keeps the node out, else lets it in. After such a run comes another, `tries` in all,
+    each `pause` after the one before. `limit` is for one run. Times are in seconds.
+    """
+
+    name: str
+    nodes: Tuple[str, ...] = declared.texts(
+        "nodes", declared.NEEDED, one=True, each=_nodes, shown='["gpu[001-064]", "h100-*"]'
+    )
+    suite: str = declared.text("suite", "quick", "what has to pass: nhc list suites")
+    on: FrozenSet[Trigger] = declared.choices(
+        "on", TRIGGERS, frozenset(Trigger),
+        "What closes the gate: new (never tested, or another machine), start (another boot), update (kernel, driver, "
+        "firmware, image or a suite of the site's own), demand (nhc gate close).", made=frozenset,
+    )  # fmt: skip
+    max_age: float = declared.seconds("max-age", 0.0, "how long a verdict holds; 0s: until something above happens")
+    closed: bool = declared.choice(
+        "cannot-tell", {"closed": True, "open": False}, True,
+        'A suite that could not tell, after all its tries: "closed" keeps the node out until a person looks, "open" '
+        "lets it in.",
+    )  # fmt: skip
+    tries: int = declared.count("tries", 3, least=1, most=100)
+    pause: float = declared.seconds("pause", 300.0, "between two tries")
+    limit: float = declared.seconds("limit", 7200.0, "of one run", least=1.0)
+    hook: Optional[HookSettings] = declared.part(
+        "hook", HookSettings, "An Auto Scaling group that waits with new instances until their gate has decided.",
+        optional=True,
+    )  # fmt: skip
+
+    def contains(self, node: str) -> bool:
+        """Whether a node is in the group."""
+        return any(_matches(pattern, node) for pattern in self.nodes)
+
+
+@declared.settings
+class GateSettings(NamedTuple):
+    """All of gate.toml. `scheduler` is "" for none; `store` is a URL, "" where nothing is audited."""
+
+    path: str
+    scheduler: str = declared.converted(
+        "scheduler", _scheduler, "",
+        "Who keeps work off a node: slurm, kubernetes, or none (then check_gate in a prolog is what does).",
+        shown='"slurm"', live=True,
+    )  # fmt: skip
+    adapter: Mapping[str, str] = declared.entries(
+        "adapter", lambda table, name: table.converted(name, str, ""), ADAPTER
+    )
+    store: str = declared.secret("store", "", "a store for the audit log of what gates did; empty: none")
+    groups: Tuple[GateRules, ...] = declared.tables(
+        "groups", GateRules, "The first group that a node is in counts. A node in none has no gate.", sample="gpu",
+        live=True,
+    )  # fmt: skip
+
+    def checked(self, table: Table) -> GateSettings:
+        """The same. Raises SettingsError where it would gate no node, or nobody would."""
+        if "scheduler" not in table:
+            raise SettingsError(f"{table.path}: scheduler: missing: slurm, kubernetes or none")
+        if not self.groups:
+            raise SettingsError(f'{table.path}: no [groups.NAME]: no node would have a gate (nodes = ["*"] means all)')
+        return self
+
+    def rules(self, node: str) -> Optional[GateRules]:
+        """The rules for a node, None where it has no gate."""
+        return next((group for group in self.groups if group.contains(node)), None)
+
+
+FILE = declared.SettingsFile(GateSettings, PATH, HEAD)
+load, parse = FILE.load, FILE.parse

@@ -4,14 +4,29 @@ from __future__ import annotations
 
 from typing import Mapping, NamedTuple, Tuple
 
-from nhc.core.settings import settings_file
-from nhc.core.settings.settings_file import SettingsError
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import SettingsError, Table
 
 PATH = "/etc/nhc/spares.toml"
 HOUR = 3600.0
-OWN = ("type", "for", "size", "after", "most", "suite", "verified", "timeout")
+HEAD = """
+Pools of spare nodes: /etc/nhc/spares.toml, read by `nhc spares`. docs/maintenance.md explains them. Who marks, the
+store and the age of reports are those of remedy.toml.
+"""
+OTHERS = """
+Without nodes that wait: one is added to an instance group of SageMaker HyperPod, kept or deleted after the repair.
+[pools.hyperpod]
+type = "hyperpod"
+for = ["hyperpod-i-*"]
+cluster = "ml-cluster"
+group = "gpus"
+group-limit = 66                      # the group never gets more nodes than this by nhc
+after-repair = "keep"                 # or "delete": the added node, when the node that was out is back and it is idle
+region = "us-east-1"
+"""
 
 
+@declared.settings
 class PoolSettings(NamedTuple):
     """One pool. Times are in seconds.
 
@@ -22,39 +37,48 @@ class PoolSettings(NamedTuple):
     """
 
     name: str
-    type: str
-    serves: Tuple[str, ...]
-    size: int = 1
-    after: float = 0.5 * HOUR
-    most: int = 1
-    suite: str = ""
-    verified: float = 7 * 24 * HOUR
-    settings: Mapping[str, str] = {}
-    timeout: float = 30.0
+    type: str = declared.text(
+        "type", declared.NEEDED, "who keeps the spares: slurm, kubernetes, hyperpod", shown='"slurm"'
+    )
+    serves: Tuple[str, ...] = declared.texts(
+        "for", declared.NEEDED, "the nodes that they stand in for, as shell patterns", one=True, shown='["gpu*"]'
+    )
+    size: int = declared.count(
+        "size", 1, "so many verified spares are wanted; `nhc spares verify` says when there are fewer", least=1
+    )
+    after: float = declared.seconds(
+        "after", 0.5 * HOUR, "a node that an episode has had out for so long gets a spare", least=60.0
+    )
+    most: int = declared.count("most", 1, "spares in service at one time", least=1)
+    suite: str = declared.text(
+        "suite", "", 'a deep suite of which a spare needs a healthy verdict, beside a fresh healthy report; "": none'
+    )
+    verified: float = declared.seconds("verified", 7 * 24 * HOUR, "how old that verdict may be", least=HOUR)
+    settings: Mapping[str, str] = declared.rest(
+        "Slurm's spares wait in reservations called NAME-NODE, here nhc-spare-gpu128. In Kubernetes they are nodes "
+        'with the label and the taint nhc/spare; then this is type = "kubernetes", spare = "gpu".',
+        shown='reservation = "nhc-spare"',
+        live=True,
+    )
+    timeout: float = declared.seconds("timeout", 30.0, "for one question to who keeps them", least=1.0)
+
+
+@declared.settings
+class SparesSettings(NamedTuple):
+    """All of spares.toml."""
+
+    pools: Tuple[PoolSettings, ...] = declared.tables("pools", PoolSettings, sample="gpu", live=True, more=OTHERS)
+
+    def checked(self, table: Table) -> SparesSettings:
+        """The same. Raises SettingsError where there is no pool."""
+        if not self.pools:
+            raise SettingsError(f"{table.path}: pools: missing: name a pool as [pools.gpu]")
+        return self
+
+
+FILE = declared.SettingsFile(SparesSettings, PATH, HEAD)
 
 
 def load(path: str) -> Tuple[PoolSettings, ...]:
     """The pools in a file. Raises SettingsError."""
-    return _read(settings_file.load(path))
-
-
-def parse(text: str, path: str = "spares.toml") -> Tuple[PoolSettings, ...]:
-    """The pools in a text. Raises SettingsError."""
-    return _read(settings_file.parse(text, path))
-
-
-def _read(file: settings_file.Table) -> Tuple[PoolSettings, ...]:
-    pools = []
-    for name, table in file.table("pools").tables().items():
-        table.require("type", "for")
-        pools.append(PoolSettings(
-            name, table.text("type"), table.text_or_texts("for"), table.count("size", 1, least=1),
-            table.seconds("after", 0.5 * HOUR, least=60.0), table.count("most", 1, least=1), table.text("suite"),
-            table.seconds("verified", 7 * 24 * HOUR, least=HOUR),
-            {key: table.converted(key, str, "") for key in table.names() if key not in OWN},
-            table.seconds("timeout", 30.0, least=1.0),
-        ))  # fmt: skip
-    file.finish()
-    if not pools:
-        raise SettingsError(f"{file.path}: pools: missing: name a pool as [pools.gpu]")
-    return tuple(pools)
+    return FILE.load(path).pools

@@ -8,18 +8,88 @@ from __future__ import annotations
 import hashlib
 import math
 import re
-from typing import NamedTuple, Tuple
+from typing import NamedTuple, Optional, Tuple
 
 from nhc.core.limits import Limit, Mode, read_limit
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared, settings_file
 from nhc.core.settings.settings_file import SettingsError, Table
-from nhc.marks.policy.bounds import ACTIONS, REPAIRS
+from nhc.marks.policy.bounds import ACTIONS, RUNGS
 from nhc.marks.ports.repair import Rung
 from nhc.remedy.settings import DrainSettings, RemedySettings, VerifySettings, Work
 
 NAME = r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
 
+HEAD = """
+A maintenance train: the same work on many nodes, wave by wave. `nhc train plan FILE` shows the waves; `nhc train run
+FILE` shows what it would do; `--apply` does it. docs/maintenance.md explains it. Who marks, who repairs, and the bounds
+are those of remedy.toml.
+"""
+INTROS = {
+    "verify": "A node is put back when a report newer than the work is healthy and stays so.",
+    "stop": "The train stops when more nodes than this have failed; a person resumes or aborts it.",
+}
+WORK = """
+The work on each node, in this order. A rung is a repairer's: reboot, power-cycle, reload-driver, reset-device,
+restart-app. A command runs as root on the node, by a repairer that runs commands ([repairers.node] in remedy.toml); it
+must not reboot the node itself. It goes by the bounds, quiet hours and approvals of the rung that it counts as.
+"""
+REBOOT = """
+[[work]]
+rung = "reboot"
+takes = "30m"
+"""
+
+
+def _name(text: str) -> str:
+    if not re.fullmatch(NAME, text):
+        raise ValueError(f"{text!r} is not a name of letters, digits, '.', '_' and '-', at most 63")
+    return text
+
+
+def _group(text: str) -> str:
+    if not re.fullmatch(r"[a-z][a-z0-9_]*=.+", text):
+        raise ValueError(f"{text!r} is no group such as rack=r12")
+    return text
+
+
+def _command(table: Table, key: str, _usual: object) -> Tuple[str, ...]:
+    argv = table.texts(key)
+    if argv and not argv[0].startswith("/"):
+        raise table.error(key, f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
+    if any("\0" in argument for argument in argv):
+        raise table.error(key, "no program takes an argument with a zero byte in it")
+    return argv
+
+
+@declared.settings
+class WorkSettings(NamedTuple):
+    """A [[work]]: a rung, or a command and the rung that it counts as."""
+
+    command: Tuple[str, ...] = declared.own(
+        "command", (), _command, form="list of texts", shown='["/usr/local/sbin/install-kernel", "6.12"]', live=True
+    )
+    counts_as: Rung = declared.choice("counts-as", RUNGS, Rung.REBOOT)
+    rung: Optional[Rung] = declared.choice("rung", RUNGS, None, "in place of a command", shown='"reboot"')
+    takes: float = declared.seconds("takes", 1800.0, "how long it may take", least=1.0)
+
+    def checked(self, table: Table) -> WorkSettings:
+        """The same. Raises SettingsError where it is no work of a train."""
+        if bool(self.command) == (self.rung is not None):
+            raise table.error("command" if self.command else "rung", "a [[work]] has either a rung or a command")
+        if not self.command and "counts-as" in table:
+            raise table.error("counts-as", "is for a command: a rung counts as itself")
+        if self.work.rung is Rung.REPLACE:
+            raise table.error("rung", "a train does not replace nodes: give them to the remedy loop")
+        return self
+
+    @property
+    def work(self) -> Work:
+        """What is done."""
+        return Work(self.counts_as if self.command else self.rung or Rung.REBOOT, self.command, self.takes)
+
+
+@declared.settings
 class Waves(NamedTuple):
     """How nodes are put in waves.
 
@@ -27,32 +97,70 @@ class Waves(NamedTuple):
     one blast radius (its kind and a limit). `pause` seconds lie between two waves.
     """
 
-    first: int = 1
-    size: Limit = Limit(share=0.05, least=4)
-    per: Tuple[Tuple[str, Limit], ...] = ()
-    pause: float = 600.0
+    first: int = declared.count("first", 1, "the first wave; if a node of it fails, the train stops; 0: no such wave")
+    size: Limit = declared.converted(
+        "size", read_limit, Limit(share=0.05, least=4), "of the others", show=Limit.written
+    )
+    per: Tuple[Tuple[str, Limit], ...] = declared.entries(
+        "per", lambda table, kind: table.converted(kind, read_limit, Limit(1)),
+        "How many of one blast radius may be in one wave.", form="limit", shown='rack = "2"',
+        made=lambda found: tuple(found.items()),
+    )  # fmt: skip
+    pause: float = declared.seconds("pause", 600.0, "between two waves")
 
 
+@declared.settings
 class TrainPlan(NamedTuple):
     """All of a train's file. `proof` says when a node counts as healthy afterwards: its suite's newest verdict must be
     healthy and newer than the work. A node that cannot begin, or be marked, for `wait_limit` seconds is skipped.
     """
 
-    path: str
-    digest: str
-    text: str
-    name: str
-    why: str
-    nodes: Tuple[str, ...]
-    groups: Tuple[str, ...]
-    without: Tuple[str, ...]
-    work: Tuple[Work, ...]
-    waves: Waves = Waves()
-    failures: Limit = Limit(share=0.05)
-    drain: DrainSettings = DrainSettings()
-    proof: VerifySettings = VerifySettings()
-    wait_limit: float = 86400.0
-    every: float = 15.0
+    name: str = declared.converted(
+        "name", _name, declared.NEEDED, "used once: what was done to a node under it is never done again",
+        shown='"kernel-6.12"',
+    )  # fmt: skip
+    why: str = declared.text("why", declared.NEEDED, shown='"kernel 6.12 with the new GPU driver"')
+    nodes: Tuple[str, ...] = declared.texts(
+        "nodes", (), "names and ranges, or patterns over the cluster's nodes", one=True, shown='["gpu[001-128]"]',
+        live=True,
+    )  # fmt: skip
+    groups: Tuple[str, ...] = declared.texts("groups", (), 'of the store, as "rack=r12"', one=True, each=_group)
+    without: Tuple[str, ...] = declared.texts("without", (), 'what is left out, as "gpu007"', one=True)
+    works: Tuple[WorkSettings, ...] = declared.tables_in_order("work", WorkSettings, WORK, live=True, more=REBOOT)
+    waves: Waves = declared.part("waves", Waves)
+    failures: Limit = declared.converted("stop.failures", read_limit, Limit(share=0.05), show=Limit.written)
+    drain: DrainSettings = declared.part(
+        "drain", DrainSettings, only=("deadline", "force", "evict"), force=declared.choice(
+            "then", {"skip": False, "force": True}, False, 'then: "skip" the node, or "force" the work on a busy node'
+        ),
+    )  # fmt: skip
+    proof: VerifySettings = declared.part("verify", VerifySettings, only=("healthy_for", "deadline", "grace", "suite"))
+    command: Tuple[str, ...] = declared.own(
+        "verify.command", (), _command, "a command on the node that must end with 0", form="list of texts",
+        shown='["/usr/bin/nhc", "check", "local"]',
+    )  # fmt: skip
+    command_takes: float = declared.seconds("verify.command-takes", 1800.0, "how long it may take", least=1.0)
+    wait_limit: float = declared.seconds(
+        "patience", 86400.0, "a node that cannot begin for so long is skipped", least=1.0
+    )
+    every: float = declared.seconds("every", 15.0, "the pause between two rounds", least=0.2)
+    path: str = ""
+    digest: str = ""
+    text: str = ""
+
+    def checked(self, table: Table) -> TrainPlan:
+        """The same. Raises SettingsError where there is no node, or nothing to do."""
+        if not self.works:
+            raise SettingsError(f"{self.path}: work: empty: name at least one [[work]]")
+        if not self.nodes and not self.groups:
+            raise SettingsError(f"{self.path}: nodes: missing: name nodes, or groups such as rack=r12")
+        return self
+
+    @property
+    def work(self) -> Tuple[Work, ...]:
+        """What is done on each node, the command that proves it at the end."""
+        proof = [Work(Rung.RESTART_APP, self.command, self.command_takes, True)] if self.command else []
+        return (*(one.work for one in self.works), *proof)
 
     def over(self, site: RemedySettings) -> RemedySettings:
         """The site's settings with what the plan says of drain and proof. Bounds, hours, breaker, sources and
@@ -65,6 +173,9 @@ class TrainPlan(NamedTuple):
         )  # fmt: skip
 
 
+FILE = declared.SettingsFile(TrainPlan, "train.toml", HEAD, intros=INTROS)
+
+
 def load(path: str) -> TrainPlan:
     """Read a file. Raises SettingsError."""
     return parse(settings_file.text_of(path), path)
@@ -72,79 +183,4 @@ def load(path: str) -> TrainPlan:
 
 def parse(text: str, path: str) -> TrainPlan:
     """The plan in a text. Raises SettingsError."""
-    file = settings_file.parse(text, path)
-    file.require("name", "why", "work")
-    name = file.text("name")
-    if not re.fullmatch(NAME, name):
-        raise file.wrong("name", "a name of letters, digits, '.', '_' and '-', at most 63")
-    proof = file.table("verify")
-    plan = TrainPlan(
-        path, hashlib.sha256(text.encode()).hexdigest(), text, name, file.text("why"),
-        file.text_or_texts("nodes"), file.text_or_texts("groups"), file.text_or_texts("without"),
-        (*_works(file), *_verifying(proof)), _waves(file.table("waves")),
-        file.table("stop").converted("failures", read_limit, Limit(share=0.05)),
-        _drain(file.table("drain")), _proof(proof), file.seconds("patience", 86400.0, least=1.0),
-        file.seconds("every", 15.0, least=0.2),
-    )  # fmt: skip
-    file.finish()
-    if not plan.nodes and not plan.groups:
-        raise SettingsError(f"{path}: nodes: missing: name nodes, or groups such as rack=r12")
-    for group in plan.groups:
-        if not re.fullmatch(r"[a-z][a-z0-9_]*=.+", group):
-            raise file.error("groups", f"{group!r} is no group such as rack=r12")
-    return plan
-
-
-def _works(file: Table) -> Tuple[Work, ...]:
-    rungs = {rung.value: rung for rung in REPAIRS}
-    works = []
-    for table in file.list_of_tables("work"):
-        argv = _command(table)
-        if bool(argv) == ("rung" in table):
-            raise table.error("command" if argv else "rung", "a [[work]] has either a rung or a command")
-        rung = table.choice("counts-as", rungs, Rung.REBOOT) if argv else table.choice("rung", rungs, Rung.REBOOT)
-        if rung is Rung.REPLACE:
-            raise table.error("rung", "a train does not replace nodes: give them to the remedy loop")
-        works.append(Work(rung, argv, table.seconds("takes", 1800.0, least=1.0)))
-    if not works:
-        raise SettingsError(f"{file.path}: work: empty: name at least one [[work]]")
-    return tuple(works)
-
-
-def _command(table: Table) -> Tuple[str, ...]:
-    argv = table.texts("command")
-    if argv and not argv[0].startswith("/"):
-        raise table.error("command", f"{argv[0]!r}: the program is named by its whole path, as /usr/sbin/fwupdate")
-    if any("\0" in argument for argument in argv):
-        raise table.error("command", "no program takes an argument with a zero byte in it")
-    return argv
-
-
-def _verifying(table: Table) -> Tuple[Work, ...]:
-    argv, takes = _command(table), table.seconds("command-takes", 1800.0, least=1.0)
-    return (Work(Rung.RESTART_APP, argv, takes, True),) if argv else ()
-
-
-def _waves(table: Table) -> Waves:
-    default = Waves()
-    per = tuple((kind, table.table("per").converted(kind, read_limit, Limit(1))) for kind in table.table("per").names())
-    return Waves(
-        table.count("first", default.first), table.converted("size", read_limit, default.size), per,
-        table.seconds("pause", default.pause),
-    )  # fmt: skip
-
-
-def _drain(table: Table) -> DrainSettings:
-    default = DrainSettings()
-    return DrainSettings(
-        table.seconds("deadline", default.deadline), table.choice("then", {"skip": False, "force": True}, False),
-        table.flag("evict", default.evict),
-    )  # fmt: skip
-
-
-def _proof(table: Table) -> VerifySettings:
-    default = VerifySettings()
-    return VerifySettings(
-        table.seconds("healthy-for", default.healthy_for), table.seconds("deadline", default.deadline, least=1.0),
-        table.seconds("grace", default.grace), table.text("suite"),
-    )  # fmt: skip
+    return FILE.read(settings_file.parse(text, path), text=text, digest=hashlib.sha256(text.encode()).hexdigest())

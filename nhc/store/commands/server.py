@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import time
 
@@ -51,7 +50,7 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
     settings, server = store_settings.load(path, url), load(server_path)
     if listen:
-        server = dataclasses.replace(server, listen=listen)
+        server = server._replace(listen=listen)
         try:
             host, _port = host_and_port(listen)
         except ValueError as error:

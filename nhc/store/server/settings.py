@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import os
-from dataclasses import dataclass
+from typing import NamedTuple, Tuple
 
-from nhc.core.settings import declared, settings_file
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.core.system.addresses import host_and_port, is_loopback
 
-PATH = "/etc/nhc/server.toml"
 HEAD = """
 The server that agents push their reports to: /etc/nhc/server.toml. Where the store is, store.toml says. See
 docs/store.md. What stands here behind # is the default.
 """
-"""How the example begins, which is `declared.example(ServerSettings, HEAD)`."""
 
 
 def _address(text: str) -> str:
@@ -22,8 +20,8 @@ def _address(text: str) -> str:
     return text
 
 
-@dataclass(frozen=True)
-class ServerSettings:
+@declared.settings
+class ServerSettings(NamedTuple):
     """All of it. Sizes in bytes, times in seconds; a rate of 0 is none."""
 
     listen: str = declared.converted(
@@ -52,7 +50,7 @@ class ServerSettings:
     )
 
     @property
-    def address(self) -> tuple[str, int]:
+    def address(self) -> Tuple[str, int]:
         """The host and port to listen on."""
         return host_and_port(self.listen)
 
@@ -61,21 +59,19 @@ class ServerSettings:
         """Whether it speaks HTTPS."""
         return bool(self.certificate)
 
+    def checked(self, table: Table) -> ServerSettings:
+        """The same, where it fits together. Raises SettingsError."""
+        tls = table.table("tls")
+        if self.client_ca and not self.certificate:
+            raise tls.error("client-ca", "asks for client certificates, which takes tls.certificate as well")
+        if self.key and not self.certificate:
+            raise tls.error("key", "is a key without tls.certificate")
+        if not self.tls and not is_loopback(self.address[0]):
+            raise table.error(
+                "listen", f"{self.listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)"
+            )
+        return self
 
-def load(path: str = "") -> ServerSettings:
-    """The settings in a file, /etc/nhc/server.toml where none is named, else the defaults. Raises SettingsError."""
-    if not path and not os.path.exists(PATH):
-        return ServerSettings()
-    return _read(settings_file.load(path or PATH))
 
-
-def _read(file: settings_file.Table) -> ServerSettings:
-    settings, tls = declared.read(ServerSettings, file), file.table("tls")
-    file.finish()
-    if settings.client_ca and not settings.certificate:
-        raise tls.error("client-ca", "asks for client certificates, which takes tls.certificate as well")
-    if settings.key and not settings.certificate:
-        raise tls.error("key", "is a key without tls.certificate")
-    if not settings.tls and not is_loopback(settings.address[0]):
-        raise file.error("listen", f"{settings.listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)")
-    return settings
+FILE = declared.SettingsFile(ServerSettings, "/etc/nhc/server.toml", HEAD, optional=True)
+load = FILE.load

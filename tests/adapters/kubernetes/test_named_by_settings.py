@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -67,7 +66,7 @@ def test_a_bound_that_holds_no_node_is_said_by_the_controller_and_by_sync(kube: 
     policy = tmp_path / "policy.toml"
     policy.write_text(text)
     (tmp_path / "kubernetes.toml").write_text('policy = "policy.toml"\ntopologies = ["site.example/pool"]\n')
-    chosen = replace(settings(kube, topologies=("site.example/pool",)), policy=load_policy(str(policy)).policy)
+    chosen = settings(kube, topologies=("site.example/pool",))._replace(policy=load_policy(str(policy)).policy)
     expected = ["bounds.gadget", "bounds.pool", "bounds.named.other=b"]
     with running(kube, chosen) as controller:
         heal(kube, node)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
@@ -11,7 +10,6 @@ from nhc.core.limits import Limit
 from nhc.core.settings.settings_file import SettingsError
 from nhc_adapters.kubernetes.controller.settings import make, read
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG
-from tests.support.kube import REPOSITORY
 
 
 def written(tmp_path: Path, text: str) -> str:
@@ -20,16 +18,14 @@ def written(tmp_path: Path, text: str) -> str:
     return str(path)
 
 
-def test_the_example_shows_the_defaults(tmp_path: Path) -> None:
-    example = (REPOSITORY / "conf/kubernetes.toml.example").read_text()
-    assert read(written(tmp_path, example)) == read(written(tmp_path, ""))
-    every = re.sub(r"^#(?=[\[a-z\"])", "", example, flags=re.MULTILINE)
+def test_what_only_this_file_has(tmp_path: Path) -> None:
     (tmp_path / "policy.toml").write_text('[bounds.fleet]\nout = "5"\n')
-    settings = read(written(tmp_path, every))
+    text = 'policy = "policy.toml"\n[drain-rules]\ngrace = "30s"\n[expected."p5.48xlarge"]\n"nvidia.com/gpu" = 8\n'
+    settings = read(written(tmp_path, text))
     assert settings.policy.ceiling == Limit(nodes=5)
     assert settings.expected == {"p5.48xlarge": {"nvidia.com/gpu": 8}}
-    assert settings.podlogs.namespaces == ("train",)
     assert settings.rules.grace == 30
+    assert len(settings.sources) == 2
 
 
 def test_named_faults_stand_alone_and_else_the_vocabularies_say(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.console.notices import settings as notices_settings
 from nhc.core.settings.settings_file import SettingsError
-from tests.support.run import ROOT, nhc
+from tests.support.run import nhc
 
 
 @pytest.fixture
@@ -25,16 +25,6 @@ def read(text):
 
 
 @pytest.mark.thorough
-def test_the_example_says_what_the_defaults_are():
-    found = notices_settings.load(str(ROOT / "conf" / "notices.toml.example"))
-    assert found.pace == notices_settings.NoticeTiming()
-    assert set(found.channels) == {"am", "ops-mail"}
-    plain = read("")
-    assert (found.every, found.give_up, found.keep, found.least, found.group_by) == (
-        plain.every, plain.give_up, plain.keep, plain.least, plain.group_by,
-    )  # fmt: skip
-
-
 @pytest.mark.parametrize(
     ("text", "said"),
     [

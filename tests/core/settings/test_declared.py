@@ -1,47 +1,83 @@
-"""Settings that are declared once: what is read, what is refused, and the example that is installed."""
+"""Settings that are declared once: what is read, what is refused, and the examples that are installed.
+
+Each key of each file is tried: its default, its bounds, a value of another kind, and a name that is almost right.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import json
 from pathlib import Path
+from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
 
-from nhc.core.settings import declared, settings_file
-from nhc.core.settings.settings_file import SettingsError
-from nhc.store.server import settings as server
+from nhc.agent.otel import OtelSettings
+from nhc.agent.server_push import PushSettings
+from nhc.core.settings import declared, settings_file, toml_text
+from nhc.core.settings.declared import Reference, SettingsFile
+from nhc.core.settings.files import FILES, file_of
+from nhc.core.settings.settings_file import SettingsError, Table
+from nhc_adapters.kubernetes.sink.sink import KubernetesSink
 
 ROOT = Path(__file__).resolve().parents[3]
-EXAMPLES = {"server.toml": (server.ServerSettings, server.HEAD)}
+SINKS = {"server": PushSettings, "otel": OtelSettings, "kubernetes": KubernetesSink}
+WITNESS = {"sinks.server": 'url = "https://nhc"\ntoken-file = "t"\n'}
+"""What a file needs at least, where its example does not say that."""
+
+MEANT = {"gate.toml:scheduler", "remedy.toml:policy", "store.toml:url", "train.toml:nodes", "train.toml:work[].command",
+         "sinks.server:token-file", "remedy.toml:repairers.NAME.type"}  # fmt: skip
+"""Keys that say something by being there, whatever they hold, or without which the example is nothing."""
+ABSENT = object()
 
 
-@dataclass(frozen=True)
-class Keep:
+@declared.settings
+class Keep(NamedTuple):
     history: float = declared.seconds("history", 90 * 86400.0, "how long", least=86400.0)
 
 
-@dataclass(frozen=True)
-class Whole:
-    path: str
+@declared.settings
+class Pool(NamedTuple):
+    name: str
+    type: str = declared.text("type", declared.NEEDED, "of what kind", shown='"slurm"')
+    own: Dict[str, str] = declared.rest(shown='size = "2"')
+
+
+@declared.settings
+class Whole(NamedTuple):
+    path: str = ""
     name: str = declared.text("name", "x", "a help that is far too long to stand beside its key " * 2)
     share: int = declared.count("limits.share", 3, least=1, most=9)
     mode: bool = declared.choice("mode", {"on": True, "off": False}, False)
-    words: tuple[str, ...] = declared.texts("words", ("a",), one=True)
-    keep: Keep = declared.part("keep", Keep)  # noqa: RUF009 (a field)
-    own: int = field(default=7)
+    words: Tuple[str, ...] = declared.texts("words", ("a",), one=True)
+    rates: Dict[str, int] = declared.by_word("rates", {"a": "a", "b": "b"}, declared.count("", 1, most=5), {"b": 2})
+    keep: Keep = declared.part("keep", Keep)
+    more: Keep = declared.part("more", Keep, optional=True)
+    pools: Tuple[Pool, ...] = declared.tables("pools", Pool, sample="gpu", live=True)
+
+    def checked(self, table: Table) -> Whole:
+        if self.name == "no":
+            raise table.wrong("name", "a name")
+        return self
 
 
-def read(text: str) -> Whole:
-    table = settings_file.parse(text, "x.toml")
-    found = declared.read(Whole, table, path="here")
-    table.finish()
-    return found
+FILE = SettingsFile(Whole, "x.toml", "A head.")
+USUAL = Whole("x.toml", rates={"a": 1, "b": 2}, more=None)
 
 
 def test_what_a_file_says_and_what_it_does_not_say():
-    assert read("") == Whole("here")
-    text = 'name = "y"\nmode = "on"\nwords = "b"\n[limits]\nshare = 9\n[keep]\nhistory = "2d"\n'
-    assert read(text) == Whole("here", "y", 9, True, ("b",), Keep(2 * 86400.0))
+    assert FILE.parse("") == USUAL
+    text = (
+        'name = "y"\nmode = "on"\nwords = "b"\n[limits]\nshare = 9\n[keep]\nhistory = "2d"\n[rates]\na = 5\n'
+        '[more]\n[pools.p]\ntype = "t"\nsize = 3\n'
+    )  # fmt: skip
+    assert FILE.parse(text) == Whole(
+        "x.toml", "y", 9, True, ("b",), {"a": 5, "b": 2}, Keep(2 * 86400.0), Keep(), (Pool("p", "t", {"size": "3"}),)
+    )
+
+
+def test_what_another_default_says_is_kept_where_the_file_says_nothing():
+    found = declared.read(Whole, settings_file.parse("[limits]\nshare = 4\n", "x"), Whole(name="z", keep=Keep(86400.0)))
+    assert (found.name, found.share, found.keep) == ("z", 4, Keep(86400.0))
 
 
 @pytest.mark.parametrize(
@@ -52,24 +88,137 @@ def test_what_a_file_says_and_what_it_does_not_say():
         ('[keep]\nhistory = "1h"\n', "x.toml:2: keep.history: '1h' is too small: expected 1d or more"),
         ('mode = "yes"\n', "x.toml:1: mode: 'yes' is not one of on, off"),
         ("path = 1\n", "x.toml:1: path: there is no such key: known are "),
+        ('name = "no"\n', "x.toml:1: name: 'no' is not a name"),
+        ("[pools.p]\n", "x.toml:1: pools.p.type: missing"),
+        ("[rates]\nb = 6\n", "x.toml:2: rates.b: 6 is too large"),
+        ("[rates]\nc = 1\n", "x.toml:2: rates.c: there is no such key"),
     ],
 )
 def test_a_mistake_is_one_line_with_its_key(text, said):
     with pytest.raises(SettingsError) as raised:
-        read(text)
+        FILE.parse(text)
     assert str(raised.value).startswith(said)
 
 
 def test_an_example_has_every_key_and_its_values_are_the_defaults():
-    text = declared.example(Whole, "A head.")
-    lines = text.splitlines()
+    lines = FILE.example().splitlines()
     assert lines[0] == "# A head."
     assert max(map(len, lines)) <= declared.WIDTH
-    assert {'# name = "x"', "[limits]", "# share = 3", "[keep]", '# words = ["a"]', '# mode = "off"'} <= set(lines)
-    values = "\n".join(line[2:] if line[:2] == "# " and " = " in line else line for line in lines)
-    assert read(values) == Whole("here")
+    assert {'# name = "x"', "[limits]", "# share = 3", "[keep]", '# words = ["a"]', '# mode = "off"', "# [more]",
+            "# a = 1", "# b = 2", "[pools.gpu]", '# size = "2"'} <= set(lines)  # fmt: skip
+    assert FILE.parse(FILE.example()) == USUAL._replace(pools=(Pool("gpu", "slurm"),))
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+# Every key of every file.
+
+
+def _files() -> Iterator[Tuple[str, SettingsFile[Any]]]:
+    for name in FILES:
+        yield name, file_of(name)
+    for name, kind in SINKS.items():
+        yield f"sinks.{name}", SettingsFile(kind, f"sinks.{name}", "")
+
+
+KINDS = dict(_files())
+KEYS = [pytest.param(name, one, id=f"{name}:{one.key}") for name, file in KINDS.items() for one in file.reference()]
+
+
+def least_text(name: str) -> str:
+    return WITNESS.get(name) or KINDS[name].example()
+
+
+def written(value: Dict[str, Any], where: str = "") -> List[str]:
+    """TOML of tables within tables."""
+    inner = [key for key, item in value.items() if isinstance(item, dict) or _tables(item)]
+    lines = [f"{json.dumps(key)} = {_toml(item)}" for key, item in value.items() if key not in inner]
+    for key in inner:
+        name = f"{where}.{json.dumps(key)}" if where else json.dumps(key)
+        for item in [value[key]] if isinstance(value[key], dict) else value[key]:
+            lines += [f"[{name}]" if isinstance(value[key], dict) else f"[[{name}]]", *written(item, name)]
+    return lines
+
+
+def _tables(value: object) -> bool:
+    return isinstance(value, list) and bool(value) and all(isinstance(item, dict) for item in value)
+
+
+def _toml(value: object) -> str:
+    return json.dumps(value)
+
+
+def with_key(name: str, one: Reference, value: object, key: str = "") -> Tuple[str, str]:
+    """The file with a value at a key, and how messages call the key."""
+    tables = toml_text.parse(least_text(name))
+    at: Any = tables
+    *path, last = (key or one.key).replace("[]", ".[]").split(".")
+    shown: List[str] = []
+    for word in path:
+        if word == "[]":
+            at = at[0]
+            shown[-1] += "[1]"
+            continue
+        named = next(iter(at), "made-up") if word == "NAME" else word
+        at = at.setdefault(named, [{}] if f"{word}[]" in one.key else {})
+        shown.append(named)
+    last = "made-up" if last in ("NAME", "*") else last
+    table = one.key.rpartition(".")[0]
+    for other in KINDS[name].reference():
+        if other.default == "needed" and other.key.rpartition(".")[0] == table:
+            at.setdefault(other.key.rpartition(".")[2], json.loads(other.setting.shown))
+    at.pop(last, None)
+    at.update({} if value is ABSENT else {last: value})
+    shown.append(last)
+    return "\n".join(written(tables)) + "\n", ".".join(shown)
+
+
+def read(name: str, text: str) -> Any:
+    return KINDS[name].parse(text, name)
+
+
+def refused(name: str, text: str) -> str:
+    with pytest.raises(SettingsError) as raised:
+        read(name, text)
+    return str(raised.value)
+
+
+@pytest.mark.parametrize(("name", "one"), KEYS)
+def test_each_key_of_each_file(name, one):
+    setting, (text, called) = one.setting, with_key(name, one, [[1]])
+    if one.form.startswith("tables"):  # what such tables hold has rules, and tests, of its own
+        return
+    wrong = refused(name, text)
+    line = next(number for number, row in enumerate(text.splitlines(), 1) if "= [[1]]" in row)
+    assert f"{name}:{line}: {called}: " in wrong
+    if one.default and one.default != "needed" and f"{name}:{one.key}" not in MEANT:
+        said = read(name, with_key(name, one, json.loads(one.default))[0])
+        assert usual(said) == usual(read(name, with_key(name, one, ABSENT)[0]))
+    scale = 100 if one.form == "share" else 1
+    for end, beyond, why in ((setting.least, -1, "small"), (setting.most, 1, "large")):
+        if end is not None:
+            value = end * scale + beyond * (
+                1 if one.form in ("whole number", "size") else 0.001 + abs(end) * scale * 0.01
+            )
+            assert f"{called}: " in (said := refused(name, with_key(name, one, value)[0]))
+            assert f"too {why}" in said or "is not" in said
+    if not called.endswith("made-up") and not _own(name, one):
+        said = refused(name, with_key(name, one, 1, f"{one.key}x")[0])
+        assert f"{called}x: there is no such key: did you mean " in said
+
+
+def usual(settings: Any) -> Dict[str, Any]:
+    """The values that can be compared: channels of notices are objects that send."""
+    return {key: value for key, value in settings._asdict().items() if key != "channels"}
+
+
+def _own(name: str, one: Reference) -> bool:
+    """Whether its table takes keys that are a plug-in's own."""
+    table = one.key.rpartition(".")[0]
+    return any(other.setting.rest and other.key == f"{table}.*" for other in KINDS[name].reference())
+
+
+@pytest.mark.parametrize("name", FILES)
 def test_the_example_that_is_installed_is_made_from_the_declaration(name):
-    assert (ROOT / "conf" / f"{name}.example").read_text() == declared.example(*EXAMPLES[name])
+    text = (ROOT / "conf" / f"{name}.example").read_text()
+    assert text == file_of(name).example()
+    file_of(name).parse(text)
+    assert all(len(line) <= declared.WIDTH for line in text.splitlines())

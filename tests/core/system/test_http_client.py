@@ -10,7 +10,7 @@ import time
 
 import pytest
 
-from nhc.agent.server_push import NotNow, Pusher, PushSettings
+from nhc.agent.server_push import NotNow, Pusher, read_push_settings
 from nhc.console.notices.sender import Sender, SendLater
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import BadAddress, CertificateRefused, HttpClient, NoAnswer, NotSent, Tls
@@ -30,7 +30,7 @@ def push(url, tmp_path):
     token = tmp_path / "token"
     token.write_text("a-token")
     table = {"url": url, "token-file": str(token), "timeout": f"{LIMIT}s"}
-    Pusher(PushSettings(table)).push(b"")
+    Pusher(read_push_settings(table)).push(b"")
 
 
 def notice(url, tmp_path):

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.model import Action, CheckResult, DeviceId, Outcome, Scope, Verdict
-from nhc.core.settings import settings_file
-from nhc.marks.policy.devices import DEVICE, NODE, DeviceSettings, by_device, read_devices, split
+from nhc.core.settings import declared, settings_file
+from nhc.marks.policy.devices import DEVICE, NODE, DeviceSettings, by_device, split
 from nhc.marks.ports.marks import cause_of, most_drastic
 
 KEEP = DeviceSettings(DEVICE)
@@ -91,7 +91,7 @@ def test_every_fault_is_counted_once(found: list[DeviceId], random):
 
 def read(text: str) -> DeviceSettings:
     file = settings_file.parse(text, "remedy.toml")
-    found = read_devices(file)
+    found = declared.read(DeviceSettings, file.table("devices"))
     file.finish()
     return found
 

@@ -87,9 +87,3 @@ def test_a_mistake_is_one_line(text, said):
 def test_a_file_that_is_not_there_is_one_line(tmp_path):
     with pytest.raises(SettingsError, match=r"none\.toml: No such file or directory$"):
         load(str(tmp_path / "none.toml"))
-
-
-def test_the_example_is_read():
-    found = load(str(ROOT / "conf/policy.toml.example"))
-    assert not found.apply
-    assert found.policy.rates

@@ -172,12 +172,6 @@ def test_limits_are_held_against_the_suite_and_all_its_tries() -> None:
     assert said(hooked, 300.0, beat._replace(seconds=3600.0)) == [("ok", beat.who)]
 
 
-def test_the_example_is_what_is_read() -> None:
-    found = load(str(Path(__file__).resolve().parents[3] / "conf/gate.toml.example"))
-    (group,) = found.groups
-    assert group._replace(nodes=()) == GateRules("gpu", ())
-
-
 def test_the_settings_of_the_published_manifests_are_read() -> None:
     shipped = Path(__file__).resolve().parents[3] / "adapters/kubernetes/overlays/gate/gate.toml"
     assert load(str(shipped)).scheduler == "kubernetes"

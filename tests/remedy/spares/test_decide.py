@@ -10,7 +10,7 @@ from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.marks.ports.adapter import Mark, NodeState
 from nhc.remedy.spares.decide import SpareView, decide, unverified
-from nhc.remedy.spares.settings import PoolSettings, load, parse
+from nhc.remedy.spares.settings import FILE, PoolSettings
 from nhc.remedy.view import Health
 from nhc.store.episodes import Episode
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, SpareInUse
@@ -122,7 +122,7 @@ def test_bounds_hold_whatever_is_seen(out, waiting, used, most, sick):
 
 
 def test_the_example_is_read_and_mistakes_are_one_line():
-    found = load(str(ROOT / "conf" / "spares.toml.example"))
+    found = FILE.parse(FILE.example()).pools
     assert found == (PoolSettings("gpu", "slurm", ("gpu*",), settings={"reservation": "nhc-spare"}),)
     for text, said in (
         ("", "pools: missing"),
@@ -130,7 +130,7 @@ def test_the_example_is_read_and_mistakes_are_one_line():
         ('[pools.a]\ntype = "slurm"\nfor = "n*"\nafter = "1s"\n', "too small"),
     ):
         with pytest.raises(SettingsError) as caught:
-            parse(text)
+            FILE.parse(text)
         assert said in str(caught.value)
 
 

@@ -7,22 +7,11 @@ import pytest
 from nhc.core.limits import Limit
 from nhc.core.settings.settings_file import SettingsError
 from nhc.marks.policy.bounds import Bounds
-from nhc.marks.ports.repair import Rung
-from nhc.remedy.trains.settings import load, parse
+from nhc.remedy.trains.settings import parse
 from nhc.remedy.trains.waves import BadTrain, natural, take
 
 ROOT = Path(__file__).resolve().parents[3]
 LEAST = 'name = "a"\nwhy = "b"\nnodes = "n[1-4]"\n[[work]]\nrung = "reboot"\n'
-
-
-def test_the_example_is_read_and_says_the_defaults():
-    found = load(str(ROOT / "conf" / "train.toml.example"))
-    least = parse(LEAST, "t")
-    assert [work.rung for work in found.work] == [Rung.REBOOT, Rung.REBOOT]
-    assert found.work[0].argv == ("/usr/local/sbin/install-kernel", "6.12")
-    assert (found.drain, found.proof, found.failures) == (least.drain, least.proof, least.failures)
-    assert found.waves._replace(per=()) == least.waves
-    assert (found.wait_limit, found.every) == (least.wait_limit, least.every)
 
 
 @pytest.mark.parametrize(

@@ -1,6 +1,5 @@
 """`nhc store` and `nhc serve server`'s tokens as a person uses them, on both databases."""
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -18,8 +17,6 @@ import pytest
 from nhc.core.render.json import render
 from nhc.store import episodes, evidence
 from nhc.store.connect import open_store
-from nhc.store.server.settings import load as load_server
-from nhc.store.settings import StoreSettings, load
 from tests.store.conftest import postgresql, url  # noqa: F401 (fixtures)
 from tests.support.intake import XID, report
 
@@ -142,20 +139,6 @@ def test_wrong_settings_are_one_line(nhc, tmp_path, text, said):
     (tmp_path / "store.toml").write_text(text)
     status, _, err = nhc("status", "store")
     assert (status, said in err, err.count("\n")) == (2, True, 1)
-
-
-def _uncommented(path):
-    return re.sub(r"(?m)^# (?=[a-z-]+ = )", "", path.read_text())
-
-
-def test_the_examples_hold_what_the_settings_know(tmp_path):
-    text = _uncommented(ROOT / "conf" / "store.toml.example")
-    (tmp_path / "store.toml").write_text(text.replace('url = "postgresql://nhc@db.example.org/nhc"\n', ""))
-    found = load(str(tmp_path / "store.toml"))
-    assert found._replace(anchor="") == StoreSettings(anchor_of=StoreSettings().url)._replace(url=found.url)
-    (tmp_path / "server.toml").write_text(_uncommented(ROOT / "conf" / "server.toml.example"))
-    server = load_server(str(tmp_path / "server.toml"))
-    assert dataclasses.replace(server, certificate="", key="", client_ca="") == type(server)()
 
 
 def test_the_units_command_exists():

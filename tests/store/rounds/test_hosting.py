@@ -16,7 +16,7 @@ from nhc.core.system.metrics_server import Pages
 from nhc.core.system.stop_signals import ENDING
 from nhc.store.errors import StoreError
 from nhc.store.rounds import hosting
-from nhc.store.rounds.host_settings import HostSettings, SparesPart, load, parse
+from nhc.store.rounds.host_settings import FILE, HostedService, HostSettings, ServerPart, SparesPart, parse
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundEnd, RoundService
 from tests.support.new_store import new_store
@@ -28,11 +28,10 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def test_a_section_that_is_there_is_hosted():
-    assert load(str(ROOT / "conf/serve.toml.example")) == HostSettings(
-        remedy="/etc/nhc/remedy.toml", notices="/etc/nhc/notices.toml", server="/etc/nhc/server.toml",
-        store="/etc/nhc/store.toml",
-    )  # fmt: skip
-    assert parse('[jobs]\n[spares]\nevery = "5m"\n') == HostSettings(jobs="", spares=SparesPart("", 300.0, False))
+    assert parse(FILE.example()) == HostSettings(remedy=HostedService(), notices=HostedService(), server=ServerPart())
+    assert parse('[jobs]\nsettings = "j"\n[spares]\nevery = "5m"\n') == HostSettings(
+        jobs=HostedService("j"), spares=SparesPart("", 300.0, False)
+    )
 
 
 @pytest.mark.parametrize(

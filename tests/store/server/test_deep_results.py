@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 
 from nhc.agent.deep_spool import deep_spool
-from nhc.agent.server_push import PushSettings
+from nhc.agent.server_push import read_push_settings
 from nhc.agent.server_sink import ServerSink
 from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Scope, Verdict
 from nhc.core.render.json import to_dict
@@ -206,7 +206,7 @@ class Away:
 
     def sink(self, lines):
         table = settings_file.load(self.file).table("sinks").tables()["server"].raw()
-        return ServerSink(PushSettings(table), "n1", lines.append)
+        return ServerSink(read_push_settings(table), "n1", lines.append)
 
 
 @pytest.fixture(scope="module")

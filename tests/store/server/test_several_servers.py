@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from nhc.agent.server_push import PushSettings
+from nhc.agent.server_push import read_push_settings
 from nhc.agent.server_sink import ServerSink
 from nhc.marks.ports.sinks import Delivery
 from nhc.store import nodes
@@ -38,7 +38,7 @@ class Site:
                 "url": self.balancer.url, "token-file": str(tmp_path / f"{node}.token"), "every": "1s",
                 "spool": str(tmp_path / f"{node}.spool"), "timeout": "10s",
             }  # fmt: skip
-            self.sinks[node] = ServerSink(PushSettings(table), node, self.lines.append)
+            self.sinks[node] = ServerSink(read_push_settings(table), node, self.lines.append)
 
     def deliver(self, number, boot, results=(OK, XID)):
         """One report of each node, by clocks that go on by two seconds a round."""

@@ -8,7 +8,7 @@ import time
 import pytest
 import urllib3
 
-from nhc.agent.server_push import Pusher, PushSettings
+from nhc.agent.server_push import Pusher, read_push_settings
 from nhc.store.server import access
 from tests.support.intake import Server, packed, report
 from tests.support.require import need
@@ -70,7 +70,7 @@ def test_a_wildcard_is_nobody(secure):
 
 def test_an_agent_s_pushes_follow_on_one_connection(secure, keys):
     files = {"ca": f"{keys}/ca.crt", "certificate": f"{keys}/n1.crt", "key": f"{keys}/n1.key"}
-    pusher = Pusher(PushSettings({"url": secure.url, **files}))
+    pusher = Pusher(read_push_settings({"url": secure.url, **files}))
     pushed = [(pusher.push(packed(report(at=time.time()))), pusher._http._kept) for _ in range(3)]
     assert [answer.refused for answer, _ in pushed] == [[], [], []]
     assert len({kept[1] for _, kept in pushed}) == 1

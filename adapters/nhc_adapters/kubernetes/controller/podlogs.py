@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.service_log import failure
 from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import AdapterError
@@ -45,20 +46,30 @@ TAIL_BYTES = 256 << 10
 REMEMBERED = 20_000
 
 
-@dataclass(frozen=True)
-class PodLogs:
+def _pattern(text: str) -> str:
+    """A pattern of a line. Raises ValueError."""
+    try:
+        if re.compile(text).search("") is not None:
+            raise ValueError(f"{text!r} fits every line")
+    except re.error as error:
+        raise ValueError(f"{text!r} is no pattern: {error}") from None
+    return text
+
+
+@declared.settings
+class PodLogs(NamedTuple):
     """What to look for and where. No namespaces means that pod logs are not read at all.
 
     `pods` different pods must have met an error on a node; a job that met one on more than `spread` nodes within
     `window` seconds is not believed of these.
     """
 
-    namespaces: Tuple[str, ...] = ()
-    patterns: Tuple[str, ...] = PATTERNS
-    every: float = 30.0
-    pods: int = 1
-    spread: int = 2
-    window: float = 600.0
+    namespaces: Tuple[str, ...] = declared.texts("namespaces", (), "none: no logs are read", shown='["train"]')
+    patterns: Tuple[str, ...] = declared.texts("patterns", PATTERNS, "what such an error looks like", each=_pattern)
+    every: float = declared.seconds("every", 30.0)
+    pods: int = declared.count("pods", 1, "so many different pods on a node")
+    spread: int = declared.count("spread", 2, "a job that fails so on more nodes than this ...")
+    window: float = declared.seconds("window", 600.0, "... within this time is itself at fault")
 
 
 @dataclass(frozen=True)

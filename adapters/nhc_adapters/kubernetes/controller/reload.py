@@ -77,7 +77,7 @@ class WatchedSettings:
 
 def differences(before: ControllerSettings, after: ControllerSettings) -> List[str]:
     """The names of the settings that differ."""
-    names = (name for name in before.__dataclass_fields__ if name != "sources")
+    names = (name for name in before._fields if name != "sources")
     return [name.replace("_", "-") for name in names if getattr(before, name) != getattr(after, name)]
 
 

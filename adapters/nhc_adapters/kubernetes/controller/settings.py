@@ -12,18 +12,17 @@ from __future__ import annotations
 
 import os
 import re
-from dataclasses import dataclass, field, replace
-from typing import Any, Dict, Mapping, Optional, Sequence, Tuple
+from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.core.settings import settings_file
+from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.marks.policy.decide import Policy
 from nhc.marks.policy.policy_file import PolicyFile
 from nhc.marks.policy.policy_file import load as load_policy
 from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
-from nhc_adapters.kubernetes.controller.podlogs import PATTERNS, PodLogs
-from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings, read_device_rules
+from nhc_adapters.kubernetes.controller.podlogs import PodLogs
+from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
@@ -33,49 +32,94 @@ from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 
+PATH = "/etc/nhc/kubernetes.toml"
+HEAD = """
+What `nhc sync kubernetes` and `nhc serve kubernetes` do: /etc/nhc/kubernetes.toml. What stands here behind # is the
+default, unless the comment says otherwise. docs/kubernetes.md explains it.
+"""
 NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 """What an object's name may begin with: with what stands behind it, it is still a DNS label (RFC 1123)."""
 
 
-@dataclass(frozen=True)
-class LokiSettings:
+@declared.settings
+class LokiSettings(NamedTuple):
     """A Loki that holds the kernel logs of nodes. `node_label` is the stream's label that names the node."""
 
-    url: str = ""
-    query: str = '{job="dmesg"} |~ "(?i)NVRM: xid|SXid|NEURON_HW_ERR="'
-    node_label: str = "k8s_node_name"
-    every: float = 10.0
-    tenant: str = ""
-    lookback: float = LOOKBACK
-    """Seconds looked back on at the very first look; later ones, after a restart too, go on from the last."""
+    url: str = declared.text("url", "", shown='"http://loki.loki.svc.cluster.local:3100"')
+    query: str = declared.text("query", '{job="dmesg"} |~ "(?i)NVRM: xid|SXid|NEURON_HW_ERR="')
+    node_label: str = declared.text("node-label", "k8s_node_name")
+    every: float = declared.seconds("every", 10.0)
+    tenant: str = declared.text("tenant")
+    lookback: float = declared.seconds(
+        "lookback", LOOKBACK, "how far back the very first look goes; later ones go on from the last"
+    )
 
 
-@dataclass(frozen=True)
-class ControllerSettings:
+def _name(text: str) -> str:
+    """What objects are called, as far as Kubernetes takes it. Raises ValueError."""
+    if not NAME.fullmatch(text):
+        raise ValueError(f"{text!r} is no name: at most 50 lower-case letters, digits and - between them")
+    return text
+
+
+def _expected(table: Table) -> Dict[str, Dict[str, int]]:
+    return {
+        kind: {name: resources.count(name, 0) for name in resources.names()}
+        for kind, resources in table.tables().items()
+    }
+
+
+@declared.settings
+class ControllerSettings(NamedTuple):
     """All of it. `apply` False means a dry run."""
 
     apply: bool = False
-    policy: Policy = field(default_factory=Policy)
+    policy: Policy = Policy()
     vocabularies: Tuple[Vocabulary, ...] = ()
     faults: Tuple[Fault, ...] = ()
-    treatment: Treatment = field(default_factory=Treatment)
-    rules: DrainRules = field(default_factory=DrainRules)
-    topologies: Tuple[str, ...] = TOPOLOGIES
-    selector: str = ""
-    silent_after: float = SILENT_AFTER
-    expected: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
-    watch_allocatable: bool = True
-    allocatable_grace: float = GRACE
-    """Seconds for which too few accelerators may be allocatable."""
-    devices: DeviceRuleSettings = field(default_factory=DeviceRuleSettings)
-    podlogs: PodLogs = field(default_factory=PodLogs)
-    loki: LokiSettings = field(default_factory=LokiSettings)
-    namespace: str = "nhc-system"
-    name: str = "nhc"
-    """What the names of this installation's objects begin with, so that two of them share no Lease and no ledger."""
-    agent_namespace: str = ""
-    """Where the agents are, "" in `namespace`."""
-    sources: Tuple[str, ...] = field(default=(), compare=False)
+    treatment: Treatment = Treatment()
+    rules: DrainRules = declared.part("drain-rules", DrainRules)
+    topologies: Tuple[str, ...] = declared.texts(
+        "topologies", TOPOLOGIES,
+        'Zones and pools that can have ceilings of their own, by these labels ("label=value" in the policy\'s '
+        "[bounds.named]).",
+    )  # fmt: skip
+    selector: str = declared.text("selector", "", "only these nodes", shown='"nvidia.com/gpu.present=true"')
+    silent_after: float = declared.seconds(
+        "silent-after", SILENT_AFTER, "a node whose agent has said nothing for so long is unknown"
+    )
+    expected: Mapping[str, Mapping[str, int]] = declared.own(
+        "expected", {}, lambda table, key, _usual: _expected(table.table(key)),
+        "Accelerators that a node must be able to give out, by instance type. Without an entry, a node's own capacity. "
+        "With one, a device plugin that never registered counts, too.", form="tables of counts", within="TYPE",
+        shown='[expected."p5.48xlarge"]\n"nvidia.com/gpu" = 8',
+    )  # fmt: skip
+    watch_allocatable: bool = declared.flag(
+        "allocatable", True, "too few accelerators that can be given out are a fault (NhcAllocatableProblem) ..."
+    )
+    allocatable_grace: float = declared.seconds(
+        "allocatable-grace", GRACE,
+        "... once that has lasted so long: a device plugin that restarts shows none meanwhile",
+    )  # fmt: skip
+    devices: DeviceRuleSettings = declared.part(
+        "devices", DeviceRuleSettings,
+        "A fault of one GPU takes out that GPU alone, with a DeviceTaintRule (docs/kubernetes.md).",
+    )  # fmt: skip
+    podlogs: PodLogs = declared.part(
+        "podlogs", PodLogs, "Pods that failed with a device error in their log speak against their node."
+    )
+    loki: LokiSettings = declared.part("loki", LokiSettings, "Kernel logs that are collected in Loki.")
+    namespace: str = declared.text("namespace", "nhc-system", "where the Lease and the ledger are")
+    name: str = declared.converted(
+        "name", _name, "nhc",
+        "what they begin with (nhc-controller, nhc-ledger), so that two installations share none; the chart writes its "
+        "release's",
+    )  # fmt: skip
+    agent_namespace: str = declared.text(
+        "agent-namespace", "", "where `nhc doctor kubernetes` finds the agents; otherwise in `namespace`",
+        shown='"nhc-agents"',
+    )  # fmt: skip
+    sources: Tuple[str, ...] = ()
     """The files that these settings came from, in order to see when one changes."""
 
     def object_name(self, part: str) -> str:
@@ -114,7 +158,34 @@ def make(
         known += (Fault(JOB_ERROR),)
     if settings.loki.url:
         known += (Fault(KERNEL_LOG),)
-    return replace(settings, faults=known)
+    return settings._replace(faults=known)
+
+
+@declared.settings
+class KubernetesFile(NamedTuple):
+    """What kubernetes.toml says, before vocabularies and the policy are loaded."""
+
+    apply: Optional[bool] = declared.own(
+        "apply", None, lambda table, key, _usual: table.flag(key) if key in table else None,
+        "until this is true, nothing is changed: what would be done is said", form="true or false", shown="false",
+    )  # fmt: skip
+    policy: str = declared.text(
+        "policy", "", "ceilings and rates (conf/policy.toml.example), beside this file", shown='"policy.toml"'
+    )
+    vocabularies: Tuple[str, ...] = declared.texts(
+        "vocabularies", ("nhc",), "also: aks hyperpod hyperpod-short konduktor neuron npd nvsentinel, or a file"
+    )
+    faults: Tuple[str, ...] = declared.texts(
+        "faults", (), 'as draino is told: ["GpuXid", "GpuCount=True,10m"]; none: the vocabularies\''
+    )
+    cordon: bool = declared.flag("cordon", True)
+    taint: bool = declared.flag("taint", True)
+    label: bool = declared.flag("label", True)
+    drain: bool = declared.flag("drain")
+    settings: ControllerSettings = declared.part("", ControllerSettings)
+
+
+FILE = declared.SettingsFile(KubernetesFile, PATH, HEAD)
 
 
 def read(
@@ -126,100 +197,25 @@ def read(
     **override: Any,
 ) -> ControllerSettings:
     """Settings from a file; the rest is what the command line says, None where nothing. Raises SettingsError."""
-    file = settings_file.load(path)
-    named = file.texts("vocabularies", ("nhc",))
-    sources = [path, *(name for name in named if "/" in name)]
+    said = FILE.load(path)
+    sources = [path, *(name for name in said.vocabularies if "/" in name)]
     chosen = PolicyFile()
-    if "policy" in file:
-        policy = os.path.join(os.path.dirname(os.path.abspath(path)), file.text("policy"))
+    if said.policy:
+        policy = os.path.join(os.path.dirname(os.path.abspath(path)), said.policy)
         chosen = load_policy(policy)
         sources.append(policy)
-    details: Dict[str, Any] = {
-        "apply": file.flag("apply", chosen.apply),
-        "policy": chosen.policy,
-        "rules": _rules(file.table("drain-rules")),
-        "topologies": file.texts("topologies", TOPOLOGIES),
-        "selector": file.text("selector"),
-        "silent_after": file.seconds("silent-after", SILENT_AFTER),
-        "expected": _expected(file.table("expected")),
-        "watch_allocatable": file.flag("allocatable", True),
-        "allocatable_grace": file.seconds("allocatable-grace", GRACE),
-        "devices": read_device_rules(file),
-        "podlogs": _podlogs(file.table("podlogs")),
-        "loki": _loki(file.table("loki")),
-        "namespace": file.text("namespace", "nhc-system"),
-        "name": _name(file),
-        "agent_namespace": file.text("agent-namespace"),
-        "sources": tuple(sources),
-    }
-    details.update((key, value) for key, value in override.items() if value is not None)
-    faults = faults if faults is not None else file.texts("faults")
-    cordon, taint, label = (file.flag(key, True) for key in ("cordon", "taint", "label"))
-    drains = file.flag("drain")
-    file.finish()
+    details = {
+        **said.settings._asdict(), "apply": chosen.apply if said.apply is None else said.apply,
+        "policy": chosen.policy, "sources": tuple(sources),
+        **{key: value for key, value in override.items() if value is not None},
+    }  # fmt: skip
+    for made in ("vocabularies", "treatment", "faults"):
+        del details[made]
     try:
         return make(
-            vocabularies if vocabularies is not None else named, faults,
-            cordon=cordon, taint=taint, label=label, drain=drains if drain is None else drain, **details,
+            said.vocabularies if vocabularies is None else vocabularies, said.faults if faults is None else faults,
+            cordon=said.cordon, taint=said.taint, label=said.label, drain=said.drain if drain is None else drain,
+            **details,
         )  # fmt: skip
     except SettingsError as error:
         raise SettingsError(f"{path}: {error}") from None
-
-
-def _name(file: Table) -> str:
-    """What objects are called, as far as Kubernetes takes it."""
-    name = file.text("name", "nhc")
-    if not NAME.fullmatch(name):
-        raise file.error("name", f"{name!r} is no name: at most 50 lower-case letters, digits and - between them")
-    return name
-
-
-def _rules(table: Table) -> DrainRules:
-    default = DrainRules()
-    return DrainRules(
-        int(table.seconds("grace", 0.0)) if "grace" in table else None,
-        table.seconds("deadline", default.deadline),
-        table.flag("force"),
-        table.flag("empty-dir"),
-        table.texts("protected", default.protected),
-        table.texts("namespaces"),
-        table.text("selector"),
-    )
-
-
-def _expected(table: Table) -> Dict[str, Dict[str, int]]:
-    return {
-        kind: {name: resources.count(name, 0) for name in resources.names()}
-        for kind, resources in table.tables().items()
-    }
-
-
-def _podlogs(table: Table) -> PodLogs:
-    default = PodLogs()
-    patterns = table.texts("patterns", PATTERNS)
-    for pattern in patterns:
-        try:
-            if re.compile(pattern).search("") is not None:
-                raise table.error("patterns", f"{pattern!r} fits every line")
-        except re.error as error:
-            raise table.error("patterns", f"{pattern!r} is no pattern: {error}") from None
-    return PodLogs(
-        table.texts("namespaces"),
-        patterns,
-        table.seconds("every", default.every),
-        table.count("pods", default.pods),
-        table.count("spread", default.spread),
-        table.seconds("window", default.window),
-    )
-
-
-def _loki(table: Table) -> LokiSettings:
-    default = LokiSettings()
-    return LokiSettings(
-        table.text("url"),
-        table.text("query", default.query),
-        table.text("node-label", default.node_label),
-        table.seconds("every", default.every),
-        table.text("tenant"),
-        table.seconds("lookback", default.lookback),
-    )

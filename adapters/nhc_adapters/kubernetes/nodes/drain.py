@@ -12,8 +12,9 @@ import threading
 import time
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -37,8 +38,8 @@ SAFE_VOLUMES = f"{SAFE}-local-volumes"
 """The cluster autoscaler's annotation that names a pod's volumes whose data may be lost, with commas."""
 
 
-@dataclass(frozen=True)
-class DrainRules:
+@declared.settings
+class DrainRules(NamedTuple):
     """What a drain may do.
 
     `grace` is the longest grace period allowed to a pod (seconds), None for whatever the pod asks. `selector`
@@ -46,14 +47,20 @@ class DrainRules:
     of namespaces whose work ends by itself: its pods are waited for, and never evicted.
     """
 
-    grace: Optional[int] = None
-    deadline: float = DEADLINE
-    force: bool = False
-    empty_dir: bool = False
-    protected: Tuple[str, ...] = (f"{SAFE}=false",)
-    namespaces: Tuple[str, ...] = ()
-    selector: str = ""
+    grace: Optional[int] = declared.own(
+        "grace", None, lambda table, key, _usual: int(table.seconds(key, 0.0)) if key in table else None,
+        "longest grace period for a pod; unset: the pod's own", form="duration", shown='"30s"',
+    )  # fmt: skip
+    deadline: float = declared.seconds("deadline", DEADLINE)
+    force: bool = declared.flag("force", False, "evict pods that nothing would start again")
+    empty_dir: bool = declared.flag("empty-dir", False, "evict pods that keep data in an emptyDir")
+    protected: Tuple[str, ...] = declared.texts("protected", (f"{SAFE}=false",), "annotations that protect a pod")
+    namespaces: Tuple[str, ...] = declared.texts("namespaces", (), "only pods of these; none: of all")
+    selector: str = declared.text("selector", "", "only pods with these labels")
     waits: Tuple[str, ...] = ()
+
+
+RULES = DrainRules()
 
 
 @dataclass(frozen=True)
@@ -140,7 +147,7 @@ class Drain:
         self,
         client: Client,
         node: str,
-        rules: DrainRules = DrainRules(),
+        rules: DrainRules = RULES,
         *,
         budget_wait: float = BUDGET_WAIT,
         elapsed: float = 0.0,

@@ -9,12 +9,11 @@ controller's. In a pod, NODE_NAME (the downward API's spec.nodeName) says which 
 
 from __future__ import annotations
 
-from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import Verdict
-from nhc.core.settings.settings_file import SettingsError, of
-from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.sinks import REFUSED, Delivery, Event, Standing
+from nhc.core.settings import declared
+from nhc.marks.ports.sinks import REFUSED, Delivery, Event, Standing, sink_settings
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING
@@ -27,19 +26,22 @@ RETRIED_FOR = 3.0
 """Seconds over which one request is tried again: what is to be said may be another by then."""
 
 
+@declared.settings
+class KubernetesSink(NamedTuple):
+    """The table [sinks.kubernetes]."""
+
+    vocabularies: Tuple[str, ...] = declared.texts("vocabularies", ("nhc",), "docs/kubernetes.md", one=True)
+    kubeconfig: str = declared.text("kubeconfig", "", "default: this pod's service account")
+    context: str = declared.text("context")
+    node: str = declared.text("node", "", "default: the agent's node")
+    heartbeat: float = declared.seconds("heartbeat", HEARTBEAT)
+
+
 def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) -> NodeSink:
     """A sink from the table [sinks.kubernetes]. Raises ValueError or AdapterError."""
-    table = of(settings, "sinks", "kubernetes")
-    try:
-        names = table.text_or_texts("vocabularies", ("nhc",))
-        heartbeat = table.seconds("heartbeat", HEARTBEAT)
-        kubeconfig, context, other = table.text("kubeconfig"), table.text("context"), table.text("node")
-        table.finish()
-    except SettingsError as error:
-        raise AdapterError(str(error)) from None
-    where = access.find(kubeconfig, context)
-    client = Client(where, retry_for=RETRIED_FOR, connections=2, agent="nhc-agent")
-    return NodeSink(client, other or node, [load(name) for name in names], heartbeat, log)
+    own = sink_settings(KubernetesSink, settings, "kubernetes")
+    client = Client(access.find(own.kubeconfig, own.context), retry_for=RETRIED_FOR, connections=2, agent="nhc-agent")
+    return NodeSink(client, own.node or node, [load(name) for name in own.vocabularies], own.heartbeat, log)
 
 
 def event_of(event: Event) -> Optional[Tuple[str, str, str]]:
