@@ -370,7 +370,7 @@ def _read(kind: Any, fields: Mapping[str, Setting], table: Table, default: Any, 
 
 def whole(kind: Type[T], table: Table, **given: Any) -> T:
     """The same; a key that no field names is refused."""
-    found = read(kind, table, **given)
+    found: T = read(kind, table, **given)
     table.finish()
     return found
 
@@ -398,7 +398,9 @@ class SettingsFile(_OfKind[T]):
     def read(self, file: Table, **given: Any) -> T:
         """The settings in a file's tables, and what no file has. Raises SettingsError."""
         fields: Tuple[str, ...] = self.kind._fields  # type: ignore[attr-defined]
-        return whole(self.kind, file, **({"path": file.path} if "path" in fields else {}), **given)
+        if "path" in fields:
+            given["path"] = file.path
+        return whole(self.kind, file, **given)
 
     def example(self) -> str:
         """A file with every key and its default behind `#`; what a file has to name stands there without."""
@@ -519,9 +521,6 @@ def _reference(fields: Mapping[str, Setting], prefix: str, default: Any) -> Iter
             continue
         if not setting.form:
             continue
-        limits = " ".join(
-            filter(None, (setting.least and f"from {setting.least}", setting.most and f"to {setting.most}"))
-        )
         if setting.words:
             item = setting.fields[""]
             for word, meant in setting.words.items():
@@ -531,9 +530,8 @@ def _reference(fields: Mapping[str, Setting], prefix: str, default: Any) -> Iter
             continue
         none = usual is None or usual is NEEDED or setting.within or setting.rest
         shown = "needed" if usual is NEEDED else "" if none else setting.show(usual)
-        yield Reference(
-            whole if not setting.rest else f"{prefix}.*", setting.form, limits, shown, setting.help, setting
-        )
+        key = f"{prefix}.*" if setting.rest else whole
+        yield Reference(key, setting.form, _ends(setting), shown, setting.help, setting)
 
 
 def _ends(setting: Setting) -> str:
