@@ -12,8 +12,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from nhc import __version__
-from nhc.cli.command_table import COMMANDS, SECTIONS, Verb
+from nhc.cli.command_table import COMMANDS, PLAIN, SECTIONS, Verb
 from nhc.core.command_line.command_error import refusal
+from nhc.core.command_line.formatted import formatted
 from nhc.core.command_line.option_groups import GroupedCommand, HeadedOption, OfferedChoice
 from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, Option, UsageError, check_local_options
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
@@ -107,7 +108,9 @@ class VerbCommand(click.Command):
         if first in self.table:
             return f"{name} {first}", self.get_command(ctx, first), words[1:]
         if self.default and not asks:
-            return name, self.get_command(ctx, self.default), words
+            usual = self.get_command(ctx, self.default)
+            if first[:1] in ("", "-") or usual is None or any(isinstance(one, click.Argument) for one in usual.params):
+                return name, usual, words
         if not asks:
             wrong = f"{first!r} is none of" if first[:1] not in ("", "-") else "name one of"
             raise click.UsageError(
@@ -147,7 +150,7 @@ def command_of(path: str, entry: Entry) -> click.Command:
     module, _, attribute = first.partition(":")
     command: click.Command = getattr(__import__(module, fromlist=[attribute]), attribute)
     vars(command).update(name=name, epilog=f"\b\nExample: {path} {entry[-1]}".rstrip())  # click has no method for it
-    return command
+    return command if first in PLAIN else formatted(command)
 
 
 def summary_of(entry: Entry) -> str:

@@ -239,7 +239,8 @@ COMMANDS: CommandTable = {
     "notices": ("Tell people what is wrong: mail, chat, pagers, tickets, webhooks.", {
         "test": ("nhc.console.commands.notices:test", "Send a test to a channel.", "mail"),
     }),
-    "status": ("Show how a part is, and what holds it.", Verb({
+    "status": ("Show how a part is, and what holds it; alone, what of nhc there is here.", Verb({
+        "overview": ("nhc.cli.overview:command", "What of nhc is set up and runs on this machine.", ""),
         "agent": ("nhc.agent.commands.agent:status", "What the agent on this node knows.", "--checks"),
         "gate": ("nhc.remedy.commands.gate_status:status_command", "This node's gate.", ""),
         "deep": (
@@ -259,7 +260,7 @@ COMMANDS: CommandTable = {
         ),
         "notices": ("nhc.console.commands.notices:status", "What waits for each channel, and what was lost.", ""),
         "store": ("nhc.store.commands.store:status", "What the store holds.", ""),
-    })),
+    }, default="overview")),
     "show": ("Show one thing with all that is known of it.", Verb({
         "episode": ("nhc.remedy.commands.remedy_status:show", "An episode with all that was done.", "12"),
         "sweep": ("nhc.deep.commands.deep_results:show", "A deep sweep: whom it blames, and by which tests.", "7"),
@@ -301,3 +302,12 @@ SECTIONS: Sections = {
     "Develop": ("demo", "simulate", "drill", "inject", "new", "completion"),
 }  # fmt: skip
 """The commands under the headings of `nhc --help`, by who uses them."""
+
+PLAIN = frozenset({
+    "nhc.node.commands.genconf:command", "nhc.node.commands.catalogue:completion_command",
+    "nhc.console.commands.top:top", "nhc.lab.commands.demo:demo", "nhc.jobs.commands.job_step:command",
+    "nhc.cli.serve:command", "nhc.agent.commands.agent:run", "nhc.store.commands.server:run",
+    "nhc.console.commands.console:run", "nhc.console.commands.notices:run",
+    "nhc.marks.commands.kubernetes:controller_command",
+})  # fmt: skip
+"""What has no `--format`: services, a screen, a file that another program reads, the output of a program of a user."""

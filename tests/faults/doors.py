@@ -191,6 +191,7 @@ DOORS = {
     "deep calibrate": Door(lambda p: ["deep", "calibrate", p.report]),
     "deep restore": Door(lambda p: ["deep", "restore"]),
     "deep sweep": Door(lambda p: ["deep", "sweep", "--dry-run", "-w", "n[1-4]"]),
+    "status overview": Door(lambda p: ["status"]),
     "status deep": Door(lambda p: ["status", "deep", "--store", p.base / "store.db"]),
     "show sweep": Door(lambda p: ["show", "sweep", "1", "--store", p.base / "store.db"]),
     "deep history": Door(lambda p: ["deep", "history", "n1", "--store", p.base / "store.db"]),

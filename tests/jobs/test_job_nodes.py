@@ -80,7 +80,7 @@ def fleet(tmp_path):
         (["--count", "2"], 0, "n[5-6]\n"),
         (["--count", "3"], 0, "n[1,5-6]\n"),
         (["--count", "1", "--proved", "1h"], 0, "n5\n"),
-        (["--count", "3", "--as", "exclude"], 0, "n[2-4]\n"),
+        (["--count", "3", "--format", "exclude"], 0, "n[2-4]\n"),
         (["--count", "1", "--nodes", "n[1-3]"], 0, "n1\n"),
     ],
 )
@@ -91,15 +91,15 @@ def test_the_fleets_best_nodes(fleet, words, status, said):
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize("form", ["nodelist", "exclude"])
+@pytest.mark.parametrize("form", ["text", "exclude"])
 def test_what_is_for_sbatch_has_brackets_at_the_end_of_names_alone(tmp_path, form):
     url, now = f"sqlite:///{tmp_path}/store.db", time.time()
-    verdict = Verdict.OK if form == "nodelist" else Verdict.CRIT
+    verdict = Verdict.OK if form == "text" else Verdict.CRIT
     with closing(open_store(url)) as store, store.write() as connection:
         for name in ("gpu1.example.org", "gpu2.example.org", "r1n01", "r1n02", "r2n01", "r2n02"):
             report = Report(name, "b", now, 1.0, (CheckResult("check_gpu", Outcome(verdict)),))
             store_reports.receive(connection, [Incoming(report, "agent", now)])
-    done = nhc("job", "nodes", "--count", "6", "--as", form, "--store", url)
+    done = nhc("job", "nodes", "--count", "6", "--format", form, "--store", url)
     assert done.stdout == "gpu1.example.org,gpu2.example.org,r1n[01-02],r2n[01-02]\n"
 
 
@@ -115,7 +115,7 @@ def test_what_is_missing_is_said(fleet):
 
 @pytest.mark.thorough
 def test_kubernetes_takes_an_affinity(fleet):
-    found = json.loads(nhc("job", "nodes", "--count", "2", "--as", "affinity", "--store", fleet).stdout)
+    found = json.loads(nhc("job", "nodes", "--count", "2", "--format", "affinity", "--store", fleet).stdout)
     terms = found["nodeAffinity"]["requiredDuringSchedulingIgnoredDuringExecution"]["nodeSelectorTerms"]
     assert terms[0]["matchExpressions"][0]["values"] == ["n5", "n6"]
 

@@ -13,6 +13,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import service_log_options
+from nhc.core.command_line.formatted import tell
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.settings.settings_file import SettingsError
 
@@ -130,5 +131,6 @@ async def _serve(server: Server) -> None:
 def token(person: str) -> None:
     """Make a token for PERSON: it is printed once, and its SHA-256 as the lines for console.toml."""
     value = secrets.token_urlsafe(32)
-    click.echo(f"token, shown once: {value}")
-    click.echo(f'\n[[people.{person}.tokens]]\nsha256 = "{hashlib.sha256(value.encode()).hexdigest()}"')
+    digest = hashlib.sha256(value.encode()).hexdigest()
+    lines = f'[[people.{person}.tokens]]\nsha256 = "{digest}"'
+    tell(f"token, shown once: {value}\n\n{lines}", person=person, token=value, sha256=digest)

@@ -10,6 +10,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.formatted import results
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
@@ -103,7 +104,8 @@ def command(**options: Any) -> int:
         if (endless or options["number"]) and (options["job"] or options["suspect_set"]):
             raise RefusedSweep("--job and --suspects are for one new sweep")
         if options["dry_run"]:
-            return _dry_run(options)
+            status: int = results(options["form"], lambda: _dry_run(options))
+            return status
         if endless and options["number"]:
             raise RefusedSweep("--go-on is for one sweep; --continuous and --window go on by themselves")
         return _endless(options) if endless else _run(options)

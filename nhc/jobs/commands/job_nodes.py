@@ -43,8 +43,15 @@ _what, _which, _how = under("What is asked for"), under("Which nodes"), under("W
 @_which("--fresh", type=DURATION, default="15m", show_default=True, metavar="TIME",
         help="A node whose newest report is older counts as silent.")  # fmt: skip
 @under("Where")("--store", "store_url", default="", metavar="URL", help="The store. Default: /etc/nhc/store.toml's.")
-@_how("--as", "form", type=click.Choice(["nodelist", "exclude", "affinity", "json"]), default="nodelist",
-      show_default=True, help="For sbatch -w; those not to use; Kubernetes' node affinity; JSON.")  # fmt: skip
+@_how(
+    "-f",
+    "--format",
+    "form",
+    type=click.Choice(["text", "json", "exclude", "affinity"]),
+    default="text",
+    show_default=True,
+    help="text: for sbatch -w; exclude: those not to use; affinity: Kubernetes' node affinity.",
+)
 def command(**options: Any) -> int:
     """Choose the nodes for a job: in service, healthy, proved, no suspects, in one fabric domain.
 

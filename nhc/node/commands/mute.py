@@ -12,6 +12,7 @@ from typing import Callable, Iterator, List
 import click
 
 from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line.formatted import results
 from nhc.core.command_line.options import UsageError
 from nhc.core.command_line.report_output import write_atomically
 from nhc.core.host import root_of
@@ -50,7 +51,7 @@ def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> N
     now = time.time()
     new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), person(by), target, now)
     _change(lambda mutes: [*(other for other in mutes if (other.check, other.target) != (check, target)), new])
-    _log(f"{named(new)} is {new.show()}")
+    results(form, lambda: _log(f"{named(new)} is {new.show()}"))
 
 
 @click.command()

@@ -8,6 +8,7 @@ from typing import Dict, Optional
 import click
 
 from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.formatted import tell
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host
@@ -88,7 +89,7 @@ def list_profiles(pattern: str) -> None:
     width = max(len(name) for name in chosen)
     for name in chosen:
         title = _title(host, name)
-        click.echo(f"{name:{width}}  {title}")
+        tell(f"{name:{width}}  {title}", name=name, title=title)
 
 
 def _title(host: Host, name: str) -> str:

@@ -10,6 +10,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT, person, service_log_options
+from nhc.core.command_line.formatted import tell
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
@@ -104,7 +105,7 @@ def token(nodes: str, path: str, url: str, only: bool) -> None:
             if only:
                 access.revoke(connection, node, by=person(), now=time.time(), keep=made[node])
     for node, text in made.items():
-        print(text if names == [nodes] else f"{node} {text}")
+        tell(text if names == [nodes] else f"{node} {text}", node=node, token=text)
 
 
 @click.command("revoke", cls=GroupedCommand)
