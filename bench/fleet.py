@@ -118,8 +118,9 @@ class Bench:
                     "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "XDG_CACHE_HOME": str(scratch / "cache")}  # fmt: skip
 
     def ours(self, hosts: Path, *more: str) -> List[str]:
-        return [*self.nhc, "fleet", "check", "-F", str(self.server.config), "--file", str(hosts), "--accept-new",
-                "--history", str(self.scratch / "history.sqlite"), "--connect-timeout", f"{CONNECT}s", "-f", "jsonl",
+        return [*self.nhc, "fleet", "check", "--set", f"ssh-config={self.server.config}", "--file", str(hosts),
+                "--set", "accept-new=true", "--set", f"history={self.scratch / 'history.sqlite'}",
+                "--set", f"connect-timeout={CONNECT}s", "-f", "jsonl",
                 *more]  # fmt: skip
 
     def peers(self, hosts: Path, names: Sequence[str], bounded: bool) -> Dict[str, List[str]]:
@@ -185,8 +186,9 @@ def real(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
         server.config.write_text(server.config.read_text() + KEX)
         bench = Bench(server, scratch, nhc)
         hosts = bench.hosts("real-hosts", ssh.addresses(count))
-        ours = bench.ours(hosts, "-c", str(config), "--node-dir", str(scratch / "real-node"), "--python", python,
-                          "--fanout", "16", "--profile", "none")  # fmt: skip
+        ours = bench.ours(hosts, "-c", str(config), "--set", f"node-dir={scratch / 'real-node'}",
+                          "--set", f"python={python}",
+                          "--set", "fanout=16", "--profile", "none")  # fmt: skip
         measure(ours, b"", bench.env)  # sends nhc
         runs = [("ours", ours, b'"nhc":"pushed"')]
         if shutil.which("clush"):
@@ -248,7 +250,7 @@ def bad(bench: Bench, count: int) -> List[str]:
         lines, walls = [], {}
         try:
             runs = {
-                "ours": bench.ours(hosts, "-t", "1s", "--retries", "0"),
+                "ours": bench.ours(hosts, "-t", "1s", "--set", "retries=0"),
                 **bench.peers(hosts, ["clush", "pdsh"], True),
             }
             for name, argv in runs.items():
@@ -289,8 +291,9 @@ def full(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
             server = stack.enter_context(ssh.sshd(scratch / name.replace(" ", "-"), more=more))
             benches[name] = Bench(server, scratch, nhc)
         sweeps = {
-            name: bench.ours(bench.hosts(f"{name}-hosts", ssh.addresses(count)), "-c", str(config), "--node-dir",
-                             str(scratch / "node"), "--python", python, "--fanout", "2")
+            name: bench.ours(bench.hosts(f"{name}-hosts", ssh.addresses(count)), "-c", str(config),
+                             "--set", f"node-dir={scratch / 'node'}", "--set", f"python={python}",
+                             "--set", "fanout=2")
             for name, bench in benches.items()
         }  # fmt: skip
         for name, argv in sweeps.items():  # the first one sends nhc

@@ -76,7 +76,9 @@ RUN = {
     "nhc record": Run(JUDGES),
     "nhc replay": Run(JUDGES),
     "nhc replay --compare": Run(),
-    "nhc fleet check -w": Run(JUDGES, "--transport local --shards 1 --pyz $PYZ --node-dir $PLACE/node", times=2),
+    "nhc fleet check -w": Run(
+        JUDGES, "--set transport=local --set shards=1 --set pyz=$PYZ --set node-dir=$PLACE/node", times=2
+    ),
     "nhc fleet diff": Run({0, 1}),
     "nhc sync slurm": Run({0, 1}, "--rest $REST --ledger $PLACE/ledger --patience 0s"),
     "echo 'NHC_WATCH_ONLY=1'": Run(),

@@ -65,7 +65,7 @@ def _ask(sources: Sequence[str], limit: str, facts: Sequence[str], vault: Sequen
         raise InventoryError(f"{', '.join(sources)}: Ansible cannot read it: {error}") from None
     if done.returncode:
         reason = (_reason(done.stderr, sources) or "Ansible failed").removeprefix("ERROR! ")
-        hint = " (--vault-password-file FILE or --ask-vault-pass)" if "no vault secrets" in reason and not vault else ""
+        hint = " (vault-password-file or ask-vault-pass)" if "no vault secrets" in reason and not vault else ""
         raise InventoryError(f"{', '.join(sources)}: {reason}{hint}")
     return done.stdout, done.stderr
 

@@ -41,7 +41,7 @@ def prepare(options: SweepOptions) -> MarkReports:
 
     def mark(history: SweepHistory, number: int, given: SweepOptions) -> int:
         reports = list(filter(was_reached, map(from_dict, history.records(number))))
-        ledger = Ledger(given["ledger_path"], "nhc fleet check")
+        ledger = Ledger(given["ledger_path"] or None, "nhc fleet check")
         try:
             done = sync(marker, reports, settings.policy, ledger, apply=bool(given["apply"]) or settings.apply)
         except (AdapterError, LedgerError) as error:

@@ -163,7 +163,7 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
         password = f"{node.sudo_password}\n".encode() if node.sudo_password and _sudo(node, task) else b""
         stream.send(b"%s\x01%d\n%s" % (password, len(text), text), login)
         talk = _Talk(stream, task.nonce)
-        within = f"within {task.login:g} s (--connect-timeout)"
+        within = f"within {task.login:g} s (connect-timeout)"
         try:
             kind, answer = talk.line(login, "HungLogin", f"logged in, but no command started {within}")
             if kind == "shell":

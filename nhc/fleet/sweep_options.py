@@ -1,4 +1,4 @@
-"""What `nhc fleet check` was asked for: its options by name, of the types that its command line gives them."""
+"""What `nhc fleet check` was asked for: its options, and the settings of fleet.toml (`nhc.fleet.settings`), by name."""
 
 from __future__ import annotations
 
@@ -26,11 +26,11 @@ class SweepOptions(TypedDict):
     suite: str
     facts: Tuple[str, ...]
     use: str
-    pyz: Optional[str]
+    pyz: str
     python: str
     node_dir: str
     transport: str
-    ssh_config: Optional[str]
+    ssh_config: str
     port: int
     accept_new: bool
     user: str
@@ -46,21 +46,21 @@ class SweepOptions(TypedDict):
     form: str
     by: str
     skipped: bool
-    html: Optional[str]
-    json_path: Optional[str]
+    html: str
+    json_path: str
     group_by: str
     outliers: bool
-    history: Optional[str]
-    no_history: bool
+    history: str
+    keep_history: bool
     quiet: bool
     color: str
     store: str
     max_unhealthy: Optional[Tuple[Optional[int], float]]
     mark: Optional[str]
     apply: bool
-    policy_path: Optional[str]
-    max_drained: Optional[str]
-    ledger_path: Optional[str]
+    policy_path: str
+    max_drained: str
+    ledger_path: str
 
 
 class ReportOptions(TypedDict):

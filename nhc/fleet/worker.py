@@ -219,7 +219,7 @@ class _Shard:
         """The same, naming the option by which a host gets more time to connect."""
         if trouble.reason not in TIMED_OUT or "--" in trouble.message:
             return trouble
-        option = f"--connect-timeout {self.settings.connect:g}s"
+        option = f"connect-timeout {self.settings.connect:g}s"
         return Trouble(trouble.reason, f"{trouble.message} ({option})", trouble.passing)
 
     def _crowded(self, trouble: Trouble) -> bool:
@@ -268,7 +268,7 @@ class _Shard:
         for index, run in list(self.active.items()):
             if now > run.until:
                 del self.active[index]
-                option = "--connect-timeout" if run.stage == "connecting" else "--timeout"
+                option = "connect-timeout" if run.stage == "connecting" else "--timeout"
                 trouble = Trouble("Timeout", f"stuck while {run.stage}, given up ({option})")
                 spent = time.monotonic() - run.begin
                 self._send(pack(arrival(index, failed(self.nodes[index], trouble, spent, run.attempts))))

@@ -85,7 +85,12 @@ def world():
 
     nhc(base / "nhc.pyz", module="nhc.core.archive.build")
     for _twice in range(2):
-        nhc(*[word if word != base / "node" else base / "sent" for word in DOORS["fleet check"].words(place)])
+        nhc(
+            *[
+                word if word != f"node-dir={base}/node" else f"node-dir={base}/sent"
+                for word in DOORS["fleet check"].words(place)
+            ]
+        )
     nhc("mute", "check_fs_mount", "--until", "3d", "--why", "a drill")
     nhc("store", "import", base / "report.json", "--store", base / "store.db")
     with contextlib.ExitStack() as stack:

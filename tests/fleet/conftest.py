@@ -11,6 +11,12 @@ from tests.support import ssh
 from tests.support.run import nhc
 
 
+def over(ssh_config: object, **keys: object) -> Tuple[str, ...]:
+    """The words for a sweep by an ssh_config, and by other keys of fleet.toml."""
+    said = {"ssh-config": ssh_config, **keys}
+    return tuple(word for key, value in said.items() for word in ("--set", f"{key.replace('_', '-')}={value}"))
+
+
 class Fleet:
     """Runs `nhc fleet` as its user does, against a server."""
 
@@ -24,8 +30,8 @@ class Fleet:
 
     def check(self, *words: object, server: Optional[ssh.Server] = None, **more: Any) -> Any:
         server = server or self.server
-        reach = ["-F", str(server.config)] if server else []
-        return self("check", *reach, "--node-dir", str(self.node_dir), *words, **more)
+        reach = over(server.config) if server else ()
+        return self("check", *reach, "--set", f"node-dir={self.node_dir}", *words, **more)
 
 
 @pytest.fixture(scope="session")
@@ -92,5 +98,5 @@ class Site:
             fine.unlink(missing_ok=True) if name in sick else fine.touch()
 
     def check(self, *words: object, **env: str) -> Any:
-        return self.fleet.check("-F", self.ssh_config, "-c", self.config, "--ledger", self.directory / "ledger",
-                                "--connect-timeout", "5s", *words, env={**self.env, **env})  # fmt: skip
+        reach = over(self.ssh_config, ledger=self.directory / "ledger", connect_timeout="5s")
+        return self.fleet.check(*reach, "-c", self.config, *words, env={**self.env, **env})

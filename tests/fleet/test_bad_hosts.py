@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.conftest import HOSTS, Fleet, aliases, inventory
+from tests.fleet.conftest import HOSTS, Fleet, aliases, inventory, over
 from tests.support import ssh
 from tests.support.require import need
 from tests.support.waiting import until
@@ -62,9 +62,9 @@ def swept(hostile, shared, tmp_path_factory):
     config = aliases(hostile, hosts, tmp_path / "ssh_config")
     fleet = Fleet(None, shared / "cache", shared / "node", tmp_path / "history.sqlite")
     begin = time.monotonic()
-    done = fleet("check", "-F", config, "-w", ",".join(hosts), "--connect-timeout", "4s",
+    done = fleet("check", *over(config), "-w", ",".join(hosts), "--set", "connect-timeout=4s",
                  "-t", "1s", "-f", "jsonl",
-                 "--html", tmp_path / "report.html", "--node-dir", fleet.node_dir)  # fmt: skip
+                 "--set", f"html={tmp_path / 'report.html'}", "--set", f"node-dir={fleet.node_dir}")  # fmt: skip
     return done, time.monotonic() - begin, tmp_path
 
 
@@ -101,7 +101,7 @@ def test_refused_and_silent_hosts_do_not_hold_up_the_good_ones(fleet, fine, tmp_
         more += [f"silent{n} ansible_host={host} ansible_port={port}" for n in range(4)]
         hosts = inventory(tmp_path / "hosts.ini", dict(list(HOSTS.items())[:6]), "\n".join(more))
         begin = time.monotonic()
-        done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl", "--fanout", 4, "--connect-timeout", "3s")
+        done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl", "--set", "fanout=4", "--set", "connect-timeout=3s")
         seconds = time.monotonic() - begin
     found = reports(done)
     assert [reason(found[f"refused{n}"]) for n in range(4)] == ["Refused"] * 4
@@ -118,7 +118,9 @@ def test_a_changed_host_key_is_never_accepted(fleet, fine, tmp_path, server):
     known.write_text(f"[127.0.3.1]:{server.port} {key}\n")
     config.write_text(f"Host *\n  UserKnownHostsFile {known}\n" + config.read_text())
     for transport in ("ssh", "paramiko", "openssh"):
-        done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--accept-new", "--transport", transport)
+        done = fleet.check(
+            *over(config), "-w", "gpu01", "-c", fine, "--set", "accept-new=true", "--set", f"transport={transport}"
+        )
         assert "UNKNOWN 1 node gpu01: HostKey" in done.stdout, transport
         assert re.search("host key is not the one in known_hosts|Host key for .* has changed", done.stdout), transport
     assert known.read_text().count("\n") == 1
@@ -129,12 +131,12 @@ def test_an_unknown_host_key_is_accepted_only_when_asked(fleet, fine, tmp_path, 
     known = tmp_path / "known_hosts"
     config.write_text(f"Host *\n  UserKnownHostsFile {known}\n" + config.read_text())
     for transport in ("ssh", "paramiko", "openssh"):
-        said = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport).stdout
+        said = fleet.check(*over(config), "-w", "gpu01", "-c", fine, "--set", f"transport={transport}").stdout
         assert re.search("HostKey: .* host key is (not in known_hosts|known for)", said), said
     assert not known.exists()
-    assert fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--accept-new").returncode == 0
+    assert fleet.check(*over(config), "-w", "gpu01", "-c", fine, "--set", "accept-new=true").returncode == 0
     assert known.read_text() == f"[127.0.3.2]:{server.port} {server.public_host_key}\n"
-    assert fleet.check("-F", config, "-w", "gpu01", "-c", fine).returncode == 0
+    assert fleet.check(*over(config), "-w", "gpu01", "-c", fine).returncode == 0
 
 
 def test_a_key_that_is_not_let_in_is_said(fleet, fine, few, tmp_path):
@@ -142,7 +144,7 @@ def test_a_key_that_is_not_let_in_is_said(fleet, fine, few, tmp_path):
     config = tmp_path / "ssh_config"
     config.write_text(few.read_text().replace(str(fleet.server.identity), str(other)))
     for transport in ("ssh", "paramiko", "openssh"):
-        done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport)
+        done = fleet.check(*over(config), "-w", "gpu01", "-c", fine, "--set", f"transport={transport}")
         assert "UNKNOWN 1 node gpu01: AuthFailed" in done.stdout, transport
 
 
@@ -150,7 +152,7 @@ def test_a_command_that_hangs_is_ended_on_the_node(fleet, few, tmp_path):
     mark = f"sleep 3{os.getpid()}"
     config = tmp_path / "nhc.conf"
     config.write_text(f"gpu02 |timeout 300s| {mark}\n{FINE}")
-    done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", config, "-t", "2s", "-f", "jsonl")
+    done = fleet.check(*over(few), "-w", "gpu[01-02]", "-c", config, "-t", "2s", "-f", "jsonl")
     found = reports(done)
     assert found["gpu01"]["verdict"] == "OK"
     assert found["gpu02"]["verdict"] == "UNKNOWN"
@@ -214,7 +216,9 @@ def test_hosts_that_swallow_packets_do_not_keep_good_ones_waiting(fleet, fine, t
     good = dict(list(HOSTS.items())[:4])
     hosts = inventory(tmp_path / "hosts.ini", {**lost, **good})
     fleet.check("-i", hosts, "-l", "gpu01", "-c", fine)  # sends nhc, where no other test has yet
-    done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl", "--fanout", 8, "--shards", 1, "--connect-timeout", "6s")
+    done = fleet.check(
+        "-i", hosts, "-c", fine, "-f", "jsonl", "--set", "fanout=8", "--set", "shards=1", "--set", "connect-timeout=6s"
+    )
     found = reports(done)
     assert {reason(found[name]) for name in lost} == {"ConnectTimeout"}
     assert {found[name]["verdict"] for name in good} == {"OK"}
@@ -238,12 +242,12 @@ def test_a_connection_that_breaks_is_tried_again_and_no_more(fleet, fine, tmp_pa
         (tmp_path / "known").write_text(known)
         config = tmp_path / "ssh_config"
         config.write_text(f"Host *\n  UserKnownHostsFile {tmp_path / 'known'}\n" + server.config.read_text())
-        done = fleet.check("-F", config, "-i", hosts, "-c", fine, "-f", "jsonl")
+        done = fleet.check(*over(config), "-i", hosts, "-c", fine, "-f", "jsonl")
         report = reports(done)["gpu01"]
         assert (report["verdict"], report["fleet"]["attempts"]) == ("OK", 2)
 
         seen.clear()
-        done = fleet.check("-F", config, "-i", hosts, "-c", fine, "-f", "jsonl", "--retries", 0)
+        done = fleet.check(*over(config), "-i", hosts, "-c", fine, "-f", "jsonl", "--set", "retries=0")
         report = reports(done)["gpu01"]
         assert (reason(report), report["fleet"]["attempts"]) == ("ConnectionLost", 1)
 
@@ -259,7 +263,7 @@ def test_all_tries_together_stay_within_the_time_for_connecting(fleet, fine, tmp
         hosts = inventory(
             tmp_path / "hosts.ini", {"gone": swallowing[0]}, f"slow ansible_host={host} ansible_port={port}"
         )
-        done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl", "--connect-timeout", "3s", "--retries", 9)
+        done = fleet.check("-i", hosts, "-c", fine, "-f", "jsonl", "--set", "connect-timeout=3s", "--set", "retries=9")
     found = reports(done)
     assert reason(found["slow"]) in ("ConnectionLost", "NoBanner")  # where the time ends: between tries, or in one
     assert reason(found["gone"]) == "ConnectTimeout"

@@ -13,7 +13,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from tests.fleet.conftest import HOSTS, aliases, inventory
+from tests.fleet.conftest import HOSTS, aliases, inventory, over
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,7 +31,7 @@ def test_equal_results_are_one_line_and_the_worst_comes_first(fleet, few, tmp_pa
     config = tmp_path / "nhc.conf"
     config.write_text(FINE + "gpu03 || check_file_test -f /no/such/file\n")
 
-    done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", config)
+    done = fleet.check(*over(few), "-w", "gpu[01-04]", "-c", config)
 
     first, second, *_ = done.stdout.splitlines()
     assert first.startswith("CRIT 1 node gpu03: ")
@@ -42,8 +42,8 @@ def test_equal_results_are_one_line_and_the_worst_comes_first(fleet, few, tmp_pa
 
 
 def test_a_healthy_fleet_exits_0_and_an_unreached_node_makes_it_3(fleet, few, fine):
-    assert fleet.check("-F", few, "-w", "gpu01", "-c", fine).returncode == 0
-    done = fleet.check("-F", few, "-w", "gpu[01-02]", "-p", 1, "-c", fine)
+    assert fleet.check(*over(few), "-w", "gpu01", "-c", fine).returncode == 0
+    done = fleet.check(*over(few), "-w", "gpu[01-02]", "--set", "port=1", "-c", fine)
     assert (done.returncode, "Refused" in done.stdout) == (3, True)
 
 
@@ -51,13 +51,13 @@ def test_a_healthy_fleet_exits_0_and_an_unreached_node_makes_it_3(fleet, few, fi
 def test_as_many_unhealthy_nodes_as_allowed_exit_0(fleet, few, tmp_path, limit, status):
     config = tmp_path / "nhc.conf"
     config.write_text(FINE + "gpu03 || check_file_test -f /no/such/file\n")
-    done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", config, "--max-unhealthy", limit)
+    done = fleet.check(*over(few), "-w", "gpu[01-04]", "-c", config, "--max-unhealthy", limit)
     assert done.returncode == status
 
 
 def test_the_second_sweep_sends_nothing(fleet, few, fine):
-    fleet.check("-F", few, "-w", "gpu01", "-c", fine)
-    done = fleet.check("-F", few, "-w", "gpu01", "-c", fine, "-f", "jsonl")
+    fleet.check(*over(few), "-w", "gpu01", "-c", fine)
+    done = fleet.check(*over(few), "-w", "gpu01", "-c", fine, "-f", "jsonl")
     value = json.loads(done.stdout)
     assert (value["verdict"], value["fleet"]["sent"], value["fleet"]["nhc"]) == ("OK", 0, "pushed")
 
@@ -68,7 +68,7 @@ def test_site_scripts_includes_and_profiles_travel(fleet, few, tmp_path):
     (tmp_path / "more.conf").write_text("* || check_site no\n")
     (tmp_path / "nhc.conf").write_text("include more.conf\n")
 
-    done = fleet.check("-F", few, "-w", "gpu01", "-c", tmp_path / "nhc.conf", "--scripts", tmp_path / "scripts",
+    done = fleet.check(*over(few, scripts=tmp_path / "scripts"), "-w", "gpu01", "-c", tmp_path / "nhc.conf",
                        "-f", "jsonl")  # fmt: skip
 
     (result,) = json.loads(done.stdout)["results"]
@@ -78,7 +78,7 @@ def test_site_scripts_includes_and_profiles_travel(fleet, few, tmp_path):
 
 def test_json_lines_come_one_a_node_and_each_is_a_report(fleet, few, fine):
     schema = json.loads((ROOT / "docs" / "report.schema.json").read_text())
-    done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", fine, "-f", "jsonl")
+    done = fleet.check(*over(few), "-w", "gpu[01-04]", "-c", fine, "-f", "jsonl")
     reports = [json.loads(line) for line in done.stdout.splitlines()]
     assert sorted(report["host"] for report in reports) == ["gpu01", "gpu02", "gpu03", "gpu04"]
     for report in reports:
@@ -88,7 +88,9 @@ def test_json_lines_come_one_a_node_and_each_is_a_report(fleet, few, fine):
 def test_json_holds_the_fold_and_reports_that_the_scheduler_sync_reads(fleet, few, fine, tmp_path):
     from nhc.marks.policy.reconcile import load_reports
 
-    done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", fine, "-f", "json", "--json", tmp_path / "copy.json")
+    done = fleet.check(
+        *over(few), "-w", "gpu[01-04]", "-c", fine, "-f", "json", "--set", f"json={tmp_path / 'copy.json'}"
+    )
     value = json.loads(done.stdout)
     assert value["counts"]["OK"] == 4
     assert value["folded"] == [[{"verdict": "OK", "nodes": "gpu[01-04]", "count": 4, "check": "", "target": "",
@@ -98,7 +100,7 @@ def test_json_holds_the_fold_and_reports_that_the_scheduler_sync_reads(fleet, fe
 
 
 def test_folded_by_check(fleet, few, fine):
-    done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", fine, "--by", "check")
+    done = fleet.check(*over(few), "-w", "gpu[01-04]", "-c", fine, "--set", "by=check")
     assert "OK check_fs_mount: 4 nodes gpu[01-04]" in done.stdout
 
 
@@ -114,13 +116,13 @@ def test_an_inventory_says_where_hosts_are(fleet, fine, tmp_path):
 @pytest.mark.parametrize("transport", ["paramiko", "openssh", "local"])
 @pytest.mark.service
 def test_the_other_transports_say_the_same(fleet, few, fine, transport):
-    done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", fine, "--transport", transport)
+    done = fleet.check(*over(few), "-w", "gpu[01-02]", "-c", fine, "--set", f"transport={transport}")
     assert done.stdout.startswith("OK 2 nodes gpu[01-02]")
 
 
 def test_a_suite_runs_on_nodes_with_nothing_installed(fleet, few):
-    wanted = ("--suite", "prejob", "-f", "jsonl", "--store", "sqlite:////no/store.db")
-    done = fleet.check("-F", few, "-w", "gpu01", *wanted)  # all nodes here are one machine
+    wanted = ("--suite", "prejob", "-f", "jsonl", "--set", "store=sqlite:////no/store.db")
+    done = fleet.check(*over(few), "-w", "gpu01", *wanted)  # all nodes here are one machine
 
     report = json.loads(done.stdout)
     assert (report["host"], report["labels"]["suite"]) == ("gpu01", "prejob")
@@ -131,12 +133,12 @@ def test_a_suite_runs_on_nodes_with_nothing_installed(fleet, few):
 
 @pytest.mark.parametrize("words", [
     ["-w", "gpu01", "--suite", "prejob", "--check", "check_fs_mount"], ["-w", "gpu01", "--suite", "../x"],
-    ["-w", "gpu01", "--store", "sqlite:////x"],
+    ["-w", "gpu01", "--set", "store=sqlite:////x"],
     ["-w", "gpu[01-"], ["-w", "gpu01", "-c", "/no/such.conf"], ["-i", "/no/such/inventory"], [],
     ["-w", "gpu01", "--apply"], ["-w", "gpu01", "--max-unhealthy", "many"], ["-w", "gpu01", "--mark", "slurmm"],
-    ["-w", "gpu01", "--node-dir", "relative"], ["-w", "gpu01", "--timeout", "soon"], ["--from", "nobody"],
-    ["-w", "gpu01", "-F", "/no/ssh_config"], ["-w", "gpu01", "--html", "/no/such/report.html"],
-    ["-w", "gpu01", "--json", "/"], ["-w", "gpu01", "--max-unhealthy", "nan%"], ["-w", "gpu01", "-t", "0s"],
+    ["-w", "gpu01", "--set", "node-dir=relative"], ["-w", "gpu01", "--timeout", "soon"], ["--from", "nobody"],
+    ["-w", "gpu01", "--set", "ssh-config=/no/ssh_config"], ["-w", "gpu01", "--set", "html=/no/such/report.html"],
+    ["-w", "gpu01", "--set", "json=/"], ["-w", "gpu01", "--max-unhealthy", "nan%"], ["-w", "gpu01", "-t", "0s"],
     ["-w", "gpu01", "-x", "gpu01"], ["-w", "@no-such-group"],
 ])  # fmt: skip
 def test_wrong_usage_is_one_clear_line(fleet, words):
@@ -149,7 +151,7 @@ def test_wrong_usage_is_one_clear_line(fleet, words):
 def test_a_configuration_that_the_node_refuses_is_said(fleet, few, tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text("include /no/such/file.conf\n")
-    done = fleet.check("-F", few, "-w", "gpu01", "-c", config)
+    done = fleet.check(*over(few), "-w", "gpu01", "-c", config)
     assert "UNKNOWN 1 node gpu01: BadConfiguration" in done.stdout
     assert "/no/such/file.conf" in done.stdout
 
@@ -159,8 +161,8 @@ def test_killing_the_client_ends_what_runs_on_the_node(fleet, few, tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text(f"* || {mark}\n")
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "XDG_CACHE_HOME": str(fleet.cache)}
-    argv = [sys.executable, "-m", "nhc", "fleet", "check", "-F", str(few), "-w", "gpu01", "-c", str(config),
-            "-t", "300s", "--node-dir", str(fleet.node_dir), "--no-history"]  # fmt: skip
+    argv = [sys.executable, "-m", "nhc", "fleet", "check", *over(few), "-w", "gpu01", "-c", str(config),
+            "-t", "300s", "--set", f"node-dir={fleet.node_dir}", "--set", "keep-history=false"]  # fmt: skip
     client = subprocess.Popen(argv, env=environ, stdout=subprocess.DEVNULL, start_new_session=True)
     try:
         until(lambda: running(mark), what="the check")
@@ -181,8 +183,8 @@ def test_interrupting_shows_what_is_there(fleet, tmp_path, fine, server):
     names = aliases(server, dict(list(HOSTS.items())[:2]), tmp_path / "ssh_config")
     environ = {**os.environ, "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "XDG_CACHE_HOME": str(fleet.cache),
                "NHC_FLEET_HISTORY": str(fleet.history)}  # fmt: skip
-    argv = [sys.executable, "-m", "nhc", "fleet", "check", "-F", str(names), "-w", "gpu[01-02]", "-c", str(config),
-            "-f", "jsonl", "-t", "300s", "--node-dir", str(fleet.node_dir)]  # fmt: skip
+    argv = [sys.executable, "-m", "nhc", "fleet", "check", *over(names), "-w", "gpu[01-02]", "-c", str(config),
+            "-f", "jsonl", "-t", "300s", "--set", f"node-dir={fleet.node_dir}"]  # fmt: skip
     # Tests may run in the background, where this signal is ignored, and children inherit that.
     client = subprocess.Popen(argv, env=environ, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL))  # fmt: skip

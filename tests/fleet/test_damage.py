@@ -15,6 +15,7 @@ from nhc.core.model import CheckResult, Report, crit, ok
 from nhc.fleet import history
 from nhc.fleet.node_result import NodeResult, line
 from nhc.fleet.transport import Node
+from tests.fleet.conftest import over
 from tests.fleet.test_hostile_names import quiet
 from tests.support.run import nhc
 
@@ -81,7 +82,7 @@ def test_a_sweep_goes_on_when_its_history_cannot_be_used(fleet, few, tmp_path):
     path = tmp_path / "rotten.sqlite"
     path.write_bytes(b"SQLite format 3\0" + os.urandom(5000))
     (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
-    done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", tmp_path / "nhc.conf", "--history", path)
+    done = fleet.check(*over(few), "-w", "gpu[01-02]", "-c", tmp_path / "nhc.conf", "--set", f"history={path}")
     assert (done.returncode, len(done.stderr.splitlines())) == (0, 1)
     assert "this sweep is not kept" in done.stderr
     assert done.stdout.startswith("OK 2 nodes gpu[01-02]")

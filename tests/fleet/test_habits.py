@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.conftest import HOSTS, aliases
+from tests.fleet.conftest import HOSTS, aliases, over
 from tests.support.require import need
 
 
@@ -23,12 +23,12 @@ def fine(tmp_path):
 def test_node_sets_of_a_file_as_clush_and_pdsh_have_them(fleet, few, fine, tmp_path):
     (tmp_path / "hosts").write_text("# the first rack\ngpu[01-02]\n")
     (tmp_path / "out").write_text("gpu02\n")
-    words = ["-F", few, "-c", fine, "-w", f"^{tmp_path}/hosts,gpu[03-04]", "-x", f"^{tmp_path}/out"]
+    words = [*over(few), "-c", fine, "-w", f"^{tmp_path}/hosts,gpu[03-04]", "-x", f"^{tmp_path}/out"]
     assert fleet.check(*words).stdout.startswith("OK 3 nodes gpu[01,03-04]")
 
 
 def test_f_is_the_format_and_never_the_fan_out(fleet, few, fine):
-    words = ["-F", few, "-c", fine, "-w", "gpu[01-02]"]
+    words = [*over(few), "-c", fine, "-w", "gpu[01-02]"]
     assert fleet.check(*words, "-f", "jsonl").stdout.count('"host":"gpu0') == 2
     for wrong in ("1", "xml"):
         done = fleet.check(*words, "-f", wrong)
@@ -42,9 +42,9 @@ def test_all_nodes_are_those_of_the_default_group_source(fleet, server, fine, tm
         "[Main]\ndefault: site\n[site]\nmap: echo\nall: echo gpu[01-03]\nlist: echo\n"
     )
     env = {"CLUSTERSHELL_CFGDIR": str(tmp_path)}
-    assert fleet.check("-F", config, "-c", fine, "-a", env=env).stdout.startswith("OK 3 nodes gpu[01-03]")
+    assert fleet.check(*over(config), "-c", fine, "-a", env=env).stdout.startswith("OK 3 nodes gpu[01-03]")
     (tmp_path / "groups.conf").write_text("[Main]\ndefault: site\n[site]\nmap: echo\nall: echo broken >&2; exit 3\n")
-    done = fleet.check("-F", config, "-c", fine, "-a", env=env)
+    done = fleet.check(*over(config), "-c", fine, "-a", env=env)
     assert (done.returncode, done.stdout) == (2, "")
     assert "-a: " in done.stderr
     assert "Traceback" not in done.stderr
@@ -67,17 +67,17 @@ def vaulted(tmp_path, server):
 
 def test_an_inventory_with_a_vault(fleet, fine, vaulted):
     words = ["-i", vaulted / "hosts", "-c", fine, "-f", "jsonl"]
-    done = fleet.check(*words, "--vault-password-file", vaulted / "password")
+    done = fleet.check(*words, "--set", f"vault-password-file={vaulted / 'password'}")
     assert '"rack":"from-the-vault"' in done.stdout, done.stderr
     (vaulted / "wrong").write_text("no\n")
-    for more in (["--vault-password-file", vaulted / "wrong"], []):
+    for more in (["--set", f"vault-password-file={vaulted / 'wrong'}"], []):
         done = fleet.check(*words, *more)
         assert (done.returncode, done.stdout) == (2, "")
         assert "vault secrets" in done.stderr
-        assert ("--ask-vault-pass" in done.stderr) == (not more)
+        assert ("ask-vault-pass" in done.stderr) == (not more)
         assert "Traceback" not in done.stderr
-    done = fleet.check(*words, "--vault-password-file", vaulted / "nothing")
-    assert f"--vault-password-file {vaulted}/nothing: No such file" in done.stderr
+    done = fleet.check(*words, "--set", f"vault-password-file={vaulted / 'nothing'}")
+    assert f"vault-password-file {vaulted}/nothing: No such file" in done.stderr
 
 
 def test_options_stand_under_headings_each_once(fleet):

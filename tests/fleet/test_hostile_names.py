@@ -33,7 +33,7 @@ def quiet(text):
 def test_hostile_names_are_shown_safely_everywhere(fleet, made_up, tmp_path):
     (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
     words = ["-i", made_up(ansible_connection="local"), "-c", tmp_path / "nhc.conf"]
-    done = fleet.check(*words, "--html", tmp_path / "report.html", "--json", tmp_path / "report.json")
+    done = fleet.check(*words, "--set", f"html={tmp_path / 'report.html'}", "--set", f"json={tmp_path / 'report.json'}")
     assert quiet(done.stdout)
     assert quiet(done.stderr)
     assert "UNKNOWN 3 nodes n1 n2,evil ]0;owned,right left: BadInventory" in done.stdout
@@ -49,7 +49,7 @@ def test_hostile_names_are_shown_safely_everywhere(fleet, made_up, tmp_path):
 @pytest.mark.parametrize("transport", ["ssh", "openssh"])
 def test_no_name_is_an_option_or_a_command(fleet, made_up, tmp_path, transport):
     (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
-    done = fleet.check("-i", made_up(ansible_port=1), "-c", tmp_path / "nhc.conf", "--transport", transport)
+    done = fleet.check("-i", made_up(ansible_port=1), "-c", tmp_path / "nhc.conf", "--set", f"transport={transport}")
     assert done.returncode == 3
     assert quiet(done.stdout)
     assert f"{len(NAMES)} nodes: {len(NAMES)} UNKNOWN" in done.stdout
@@ -66,7 +66,7 @@ def test_an_inventory_that_breaks_off_in_the_middle_is_no_inventory(fleet, tmp_p
     (tmp_path / "site" / "good").write_text("login1\n")
     (tmp_path / "site" / "bad").write_text(text)
     for source, where in ((tmp_path / "site" / "bad", ""), (tmp_path / "site", f"({tmp_path}/site/bad)")):
-        done = fleet.check("-i", source, "--transport", "local")
+        done = fleet.check("-i", source, "--set", "transport=local")
         assert (done.returncode, done.stdout, len(done.stderr.splitlines())) == (2, "", 1)
         assert said in done.stderr
         assert where in done.stderr

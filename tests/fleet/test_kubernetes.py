@@ -28,7 +28,7 @@ def unschedulable(kube, name):
 def test_a_sick_node_of_a_cluster_is_cordoned_once_and_put_back(cloud, kube):
     _a, b, c = cloud.names
     kube.admin.patch(f"/api/v1/nodes/{c}", {"spec": {"unschedulable": True}}, "application/merge-patch+json")
-    words = ("--from", "kubernetes", "-w", ",".join(cloud.names), "--mark", "kubernetes", "--max-drained", "none")
+    words = ("--from", "kubernetes", "-w", ",".join(cloud.names), "--mark", "kubernetes", "--set", "max-drained=none")
     cloud.sick(b)
     done = cloud.check(*words)
     assert f"kubernetes: would mark  {b}  check_file_test: " in done.stdout
@@ -41,7 +41,7 @@ def test_a_sick_node_of_a_cluster_is_cordoned_once_and_put_back(cloud, kube):
     assert "kubernetes: 0 of 0 done" in cloud.check(*words, "--apply").stdout
     assert kube.get(b)["metadata"].get("annotations") == before[1]
 
-    done = cloud.check(*words, "--apply", "-p", "1")  # nobody answers: nothing moves
+    done = cloud.check(*words, "--apply", "--set", "port=1")  # nobody answers: nothing moves
     assert [unschedulable(kube, name) for name in cloud.names] == [False, True, True]
 
     cloud.sick()

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 from nhc.fleet.transport import Node, Trouble
+from tests.fleet.conftest import over
 from tests.support import ssh
 from tests.support.run import nhc
 
@@ -218,7 +219,7 @@ def test_without_libssh_paramiko_does_it_all(server, tmp_path, library):
     config = tmp_path / "nhc.conf"
     config.write_text("* || check_fs_mount /\n")
     before = len(clients(server))
-    done = nhc("fleet", "check", "-F", server.config, "-w", "127.0.0.1", "-c", config, "--node-dir", tmp_path / "node",
+    done = nhc("fleet", "check", *over(server.config, node_dir=tmp_path / "node"), "-w", "127.0.0.1", "-c", config,
                env={"LD_LIBRARY_PATH": str(tmp_path), "XDG_CACHE_HOME": str(tmp_path)}, timeout=60)  # fmt: skip
     assert done.returncode == 0, done
     assert {client.partition("_")[0] for client in clients(server)[before:]} == {"paramiko"}

@@ -27,7 +27,7 @@ def check(shared, tmp_path):
         fleet = Fleet(server, shared / "cache", Path(f"/var/tmp/nhc-test-{os.getpid()}-{owner}"),
                       tmp_path / "history.sqlite")  # fmt: skip
         made.append(fleet.node_dir)
-        done = fleet.check("-w", "127.0.0.1", "-c", config, "--python", PYTHON, *words, env=env)
+        done = fleet.check("-w", "127.0.0.1", "-c", config, "--set", f"python={PYTHON}", *words, env=env)
         assert PASSWORD not in done.stdout + done.stderr
         assert WRONG not in done.stdout + done.stderr
         return done

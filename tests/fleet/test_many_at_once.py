@@ -107,10 +107,10 @@ def test_a_python_that_starts_slowly_is_no_login_that_hangs(fleet, server, tmp_p
     slow.chmod(0o755)
     hosts = inventory(tmp_path / "hosts", {"gpu01": "127.0.1.1"}, f"[all:vars]\nansible_python_interpreter={slow}")
     (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
-    done = fleet.check("-i", hosts, "-c", tmp_path / "nhc.conf", "-f", "jsonl", "--connect-timeout", "2s")
+    done = fleet.check("-i", hosts, "-c", tmp_path / "nhc.conf", "-f", "jsonl", "--set", "connect-timeout=2s")
     [result] = json.loads(done.stdout)["results"]
     assert (result["verdict"], result["reason"]) == ("UNKNOWN", "SlowStart")
-    assert "--connect-timeout" in result["message"]
+    assert "connect-timeout" in result["message"]
 
 
 @pytest.mark.sshd

@@ -7,7 +7,7 @@ import subprocess
 import pytest
 
 from nhc.fleet.bundles import config_files
-from tests.fleet.conftest import HOSTS, aliases
+from tests.fleet.conftest import HOSTS, aliases, over
 from tests.support import ssh
 
 
@@ -22,7 +22,7 @@ def door():
 def refused(fleet, door, *words, **more):
     """The lines of a sweep that must end before it connects."""
     host, port, heard = door
-    done = fleet("check", "-w", host, "-p", port, *words, **more)
+    done = fleet("check", "-w", host, "--set", f"port={port}", *words, **more)
     assert (done.returncode, done.stdout) == (2, ""), done.stdout
     assert not heard, "a node was asked"
     lines = done.stderr.splitlines()
@@ -45,7 +45,7 @@ def test_what_only_a_node_can_know_is_left_to_it(fleet, few, tmp_path):
     config = tmp_path / "nhc.conf"
     config.write_text("* || check_fs_mount /\n{@no-such-group} || check_fs_mount /\nnobody || include /no/such.conf\n"
                       "nobody || check_zzz_of_this_site\n")  # fmt: skip
-    done = fleet.check("-F", few, "-w", "gpu01", "-c", config)
+    done = fleet.check(*over(few), "-w", "gpu01", "-c", config)
     assert done.stderr == ""
     assert "1 node: " in done.stdout
 
@@ -55,10 +55,9 @@ def test_what_only_a_node_can_know_is_left_to_it(fleet, few, tmp_path):
     (["--check", "check_fs_mont"], "(did you mean check_fs_mount?)"),
     (["--context", "prologue"], "--context prologue: there is no such context"),
     (["--profile", "no-such-type"], "--profile no-such-type: there is no such profile"),
-    (["--identity", "/no/such/key"], "--identity /no/such/key: No such file or directory"),
-    (["-F", "/no/such/config"], "-F /no/such/config: No such file or directory"),
+    (["--set", "identity=/no/such/key"], "identity /no/such/key: No such file or directory"),
+    (["--set", "ssh-config=/no/such/config"], "ssh-config /no/such/config: No such file or directory"),
     (["-l", "gpu"], "--limit gpu goes with -i"),
-    (["--ask-vault-pass"], "go with -i"),
     (["-w", "^/no/such/hosts"], "/no/such/hosts: No such file or directory"),
 ])  # fmt: skip
 def test_wrong_usage_is_one_line(fleet, door, words, said):
@@ -78,7 +77,8 @@ def test_a_password_that_nobody_gives_is_wrong_usage(fleet, door):
     host, port, heard = door
     environ = {"PATH": "/usr/bin:/bin"}
     done = subprocess.run(
-        ["setsid", *nhc_argv(), "fleet", "check", "-w", host, "-p", str(port), "--no-history", "--ask-pass"],
+        ["setsid", *nhc_argv(), "fleet", "check", "-w", host, "--set", f"port={port}", "--set", "keep-history=false",
+         "--ask-pass"],
         stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, env=environ,
     )  # fmt: skip
     assert done.returncode == 2
@@ -101,7 +101,7 @@ def test_a_refusal_of_the_node_is_whole_lines_with_the_sites_own_names(fleet, fe
     deep.mkdir(parents=True)
     config = deep / "nhc.conf"
     config.write_text("* || include /no/such/file-of-the-node.conf\n* || include /no/such/other.conf\n")
-    done = fleet.check("-F", few, "-w", "gpu[01-02]", "-c", config)
+    done = fleet.check(*over(few), "-w", "gpu[01-02]", "-c", config)
     line = done.stdout.splitlines()[0]
     assert line.startswith(f"UNKNOWN 2 nodes gpu[01-02]: BadConfiguration: {config}:1:")
     assert line.endswith("/no/such/file-of-the-node.conf: No such file or directory (and 1 more)")
@@ -122,15 +122,16 @@ def test_a_silent_host_is_no_hung_login_whichever_program_connects(fleet, tmp_pa
     (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
     for seconds in ("1s", "3s"):
         with ssh.listener(ssh.silent) as (host, port):
-            done = fleet("check", "-w", host, "-p", port, "-c", tmp_path / "nhc.conf", "--transport", "openssh",
-                         "--connect-timeout", seconds, "-t", "1s", "--retries", 0)  # fmt: skip
+            done = fleet("check", "-w", host, "--set", f"port={port}", "-c", tmp_path / "nhc.conf",
+                         "--set", "transport=openssh",
+                         "--set", f"connect-timeout={seconds}", "-t", "1s", "--set", "retries=0")  # fmt: skip
         assert f"UNKNOWN 1 node {host}: NoBanner" in done.stdout, done.stdout
 
 
 def test_a_line_of_ssh_config_that_ssh_refuses_is_named(fleet, tmp_path):
     file = tmp_path / "ssh_config"
     file.write_text("Host *\nNoSuchOption 1\n")
-    done = fleet("check", "-w", "gpu01", "-F", file, "--transport", "openssh")
+    done = fleet("check", "-w", "gpu01", *over(file), "--set", "transport=openssh")
     said = f"UNKNOWN 1 node gpu01: BadSshConfig: {file}: line 2: Bad configuration option: nosuchoption"
     assert done.stdout.splitlines()[0] == said, done.stdout
 
@@ -151,8 +152,8 @@ def test_passwords_of_the_environment_reach_no_program_that_does_not_ask(fleet, 
     config = aliases(server, {"gpu01": HOSTS["gpu01"]}, tmp_path / "ssh_config")
     config.write_text(f"Host gpu01\n  ProxyCommand sh -c 'env >>{seen}; exec nc %h %p'\n" + config.read_text())
     secrets = dict.fromkeys(("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD"), "s3cret")
-    fleet.check("-F", config, "-i", inventory, "-c", tmp_path / "nhc.conf", "--ask-pass", "--ask-sudo-pass",
-                "--connect-timeout", "3s", env=secrets)  # fmt: skip
+    fleet.check(*over(config), "-i", inventory, "-c", tmp_path / "nhc.conf", "--ask-pass", "--ask-sudo-pass",
+                "--set", "connect-timeout=3s", env=secrets)  # fmt: skip
     text = seen.read_text()
     assert text.count("\nPATH=") >= 2
     assert "s3cret" not in text

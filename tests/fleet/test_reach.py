@@ -17,7 +17,7 @@ from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.host_keys import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.transport import Node, Trouble
-from tests.fleet.conftest import HOSTS, aliases
+from tests.fleet.conftest import HOSTS, aliases, over
 from tests.support import ssh
 
 FINE = "* || check_fs_mount /\n"
@@ -57,11 +57,13 @@ def test_hosts_behind_a_jump_host(fleet, fine, tmp_path, server, transport):
             f"Host bastion\n  HostName 127.0.0.1\n  Port {jump.port}\n  IdentityFile {jump.identity}\n"
             f"Host gpu*\n  ProxyJump bastion\nHost *\n  UserKnownHostsFile {known}\n" + config.read_text()
         )
-        done = fleet.check("-F", config, "-w", "gpu[01-04]", "-c", fine, "--transport", transport)
+        done = fleet.check(*over(config), "-w", "gpu[01-04]", "-c", fine, "--set", f"transport={transport}")
         assert done.stdout.startswith("OK 4 nodes gpu[01-04]"), done.stdout
         jump.process.terminate()
         jump.process.wait()
-        done = fleet.check("-F", config, "-w", "gpu01", "-c", fine, "--transport", transport, "--retries", 0)
+        done = fleet.check(
+            *over(config), "-w", "gpu01", "-c", fine, "--set", f"transport={transport}", "--set", "retries=0"
+        )
         assert "UNKNOWN 1 node gpu01" in done.stdout
         assert "127.0.0.1 port" in done.stdout or "bastion" in done.stdout
 
@@ -71,7 +73,7 @@ def test_a_proxy_command(fleet, fine, few, tmp_path):
     relay.write_text(RELAY)
     config = tmp_path / "ssh_config"
     config.write_text(f"Host gpu*\n  ProxyCommand {sys.executable} {relay} %h %p\n" + few.read_text())
-    assert fleet.check("-F", config, "-w", "gpu[01-02]", "-c", fine).stdout.startswith("OK 2 nodes gpu[01-02]")
+    assert fleet.check(*over(config), "-w", "gpu[01-02]", "-c", fine).stdout.startswith("OK 2 nodes gpu[01-02]")
 
 
 RELAY = """\
@@ -95,7 +97,7 @@ def agent(tmp_path, server):
 def test_a_key_that_only_the_agent_has(fleet, fine, few, tmp_path, agent):
     config = tmp_path / "ssh_config"
     config.write_text(few.read_text().replace(f"IdentityFile {fleet.server.identity}\n  IdentitiesOnly yes", "#"))
-    words = ["-F", config, "-w", "gpu[01-04]", "-c", fine]
+    words = [*over(config), "-w", "gpu[01-04]", "-c", fine]
     assert fleet.check(*words, env={"SSH_AUTH_SOCK": str(agent), "HOME": str(tmp_path)}).returncode == 0
     assert "AuthFailed" in fleet.check(*words, env={"SSH_AUTH_SOCK": "", "HOME": str(tmp_path)}).stdout
 
@@ -106,7 +108,7 @@ def test_an_identity_with_a_passphrase_says_that_an_agent_is_needed(fleet, fine,
                    capture_output=True)  # fmt: skip
     config = tmp_path / "ssh_config"
     config.write_text(few.read_text().replace(str(fleet.server.identity), str(locked)))
-    done = fleet.check("-F", config, "-w", "gpu01", "-c", fine)
+    done = fleet.check(*over(config), "-w", "gpu01", "-c", fine)
     assert "locked needs a passphrase: use an agent" in done.stdout
 
 

@@ -99,7 +99,7 @@ def test_the_ceiling_holds_across_sweeps(slurm, cluster):
         return [name for name in NAMES if state(cluster, name) == "drain"]
 
     slurm.sick("n1", "n2", "n3")
-    words = (*EVERY, "-x", "far1", "--apply", "--max-drained", "1")
+    words = (*EVERY, "-x", "far1", "--apply", "--set", "max-drained=1")
     for _ in range(2):
         done = slurm.check(*words)
         assert out() == ["n1"]
@@ -114,7 +114,7 @@ def test_a_node_that_cannot_be_reached_is_never_drained_nor_resumed(slurm, clust
     """far1 is Slurm's, and no name that resolves; n1 refuses; n2 is ours already and refuses as well."""
     slurm.sick("n2")
     slurm.check(*EVERY, "-x", "far1", "--apply")
-    done = slurm.check(*EVERY, "--apply", "-p", "1", "-f", "jsonl")
+    done = slurm.check(*EVERY, "--apply", "--set", "port=1", "-f", "jsonl")
     verdicts = {report["host"]: report["verdict"] for report in map(json.loads, done.stdout.splitlines())}
     assert verdicts == dict.fromkeys((*NAMES, "far1"), "UNKNOWN")
     assert done.returncode == 3

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.fleet.conftest import HOSTS, aliases
+from tests.fleet.conftest import HOSTS, aliases, over
 from tests.support.login import PASSWORD, login_server
 from tests.support.terminal import terminal
 from tests.support.waiting import until
@@ -25,7 +25,7 @@ def env(fleet):
 
 
 def argv(fleet, config, *words):
-    return [sys.executable, "-m", "nhc", "fleet", "check", "-F", str(config), "--node-dir", str(fleet.node_dir),
+    return [sys.executable, "-m", "nhc", "fleet", "check", *over(config), "--set", f"node-dir={fleet.node_dir}",
             *map(str, words)]  # fmt: skip
 
 
@@ -45,7 +45,7 @@ def slow(tmp_path, server):
 @pytest.mark.parametrize("transport", ["ssh", "paramiko", "openssh"])
 def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, slow, transport):
     names, config, mark = slow
-    words = argv(fleet, names, "-w", "gpu[01-03]", "-c", config, "-t", "200s", "--transport", transport)
+    words = argv(fleet, names, "-w", "gpu[01-03]", "-c", config, "-t", "200s", "--set", f"transport={transport}")
     with terminal(words, env) as screen:
         screen.until(r"2/3 1 CRIT 1 OK \d:\d\d:\d\d waiting for gpu03")
         until(lambda: sleeps(mark), what="the check that takes long")
@@ -68,7 +68,7 @@ def test_the_bar_counts_by_verdict_and_ctrl_c_leaves_nothing_behind(fleet, env, 
 
 def test_what_is_not_a_terminal_gets_no_bar(fleet, few, tmp_path):
     (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
-    done = fleet.check("-F", few, "-w", "gpu[01-04]", "-c", tmp_path / "nhc.conf")
+    done = fleet.check(*over(few), "-w", "gpu[01-04]", "-c", tmp_path / "nhc.conf")
     assert "\x1b" not in done.stdout + done.stderr
     assert done.stderr == ""
     assert done.stdout.splitlines()[0] == "OK 4 nodes gpu[01-04]"

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 FILES = {
     "agent.toml": "nhc.agent.settings",
     "console.toml": "nhc.console.settings",
+    "fleet.toml": "nhc.fleet.settings",
     "gate.toml": "nhc.remedy.gates.settings",
     "jobs.toml": "nhc.jobs.settings",
     "kubernetes.toml": "nhc_adapters.kubernetes.controller.settings",

@@ -34,7 +34,7 @@ def run(options: SweepOptions) -> int:
     marking = fleet_options.marking(options) if options["mark"] else None
     nodes = fleet_options.nodes(options, secrets)
     settings = fleet_options.settings(options, nodes)
-    history = SweepHistory("" if options["no_history"] else options["history"] or default_path())
+    history = SweepHistory(options["history"] or default_path() if options["keep_history"] else "")
     started = time.time()
     number = history.begin(_command_line(), __version__, started, len(nodes))
     picture = Picture(nodes, started, options["group_by"])
@@ -65,7 +65,7 @@ def run(options: SweepOptions) -> int:
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}")
         failed = True
-    if options["store"]:
+    if options["suite"] and options["store"]:
         notes.append(store_results(history, number, options["suite"], options["store"]))
     for line in filter(None, (*notes, history.warning)):
         _say(line)

@@ -52,15 +52,11 @@ def usable(options: SweepOptions) -> None:
         )
     if options["ask_sudo_pass"] and not (options["sudo"] or options["inventories"]):
         raise UsageProblem("--ask-sudo-pass goes with --sudo, or with an inventory that says ansible_become")
-    if (options["vault_files"] or options["ask_vault_pass"]) and not options["inventories"]:
-        raise UsageProblem("--vault-password-file and --ask-vault-pass go with -i")
     for name in options["vault_files"]:
-        _readable(name.rpartition("@")[2], "--vault-password-file")
-    for path, flag in ((options["identity"], "--identity"), (options["ssh_config"], "-F")):
+        _readable(name.rpartition("@")[2], "vault-password-file")
+    for path, flag in ((options["identity"], "identity"), (options["ssh_config"], "ssh-config")):
         if path:
             _readable(path, flag)
-    if options["node_dir"] and not options["node_dir"].startswith("/"):
-        raise UsageProblem(f"--node-dir {options['node_dir']}: not an absolute path")
     try:
         look(asked_of(options))
     except (Wrong, BadSite) as error:
@@ -144,8 +140,8 @@ def settings(options: SweepOptions, nodes: List[Node]) -> SweepSettings:
     from nhc.fleet.sweep import names_of
 
     try:
-        site = bundles.site(options["config"], options["scripts"], options["profile"])
-        engine = None if options["use"] == "installed" else bundles.engine(options["pyz"])
+        site = bundles.site(options["config"], () if options["suite"] else options["scripts"], options["profile"])
+        engine = None if options["use"] == "installed" else bundles.engine(options["pyz"] or None)
     except bundles.BadSite as error:
         raise UsageProblem(str(error)) from None
     suite = _suite(options)
@@ -170,10 +166,8 @@ def _suite(options: SweepOptions) -> str:
     """The suite that nodes are to run, "" for their configuration. Raises UsageProblem where both are asked for."""
     suite = options["suite"]
     if not suite:
-        if options["store"]:
-            raise UsageProblem("--store keeps what a suite measured: it goes with --suite")
         return ""
-    beside = [f"--{name}" for name in ("config", "scripts", "profile", "check", "tag", "context") if options[name]]  # type: ignore[literal-required]
+    beside = [f"--{name}" for name in ("config", "profile", "check", "tag", "context") if options[name]]  # type: ignore[literal-required]
     if beside:
         raise UsageProblem(f"--suite {suite} runs the lines of that suite: it takes no {', '.join(beside)}")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,62}", suite):
@@ -218,7 +212,7 @@ def _in_process(options: SweepOptions, nodes: List[Node], wanted: Set[str]) -> D
         from nhc.core.extras import how_to_install
 
         how = how_to_install(error.name or "paramiko", "fleet")
-        raise UsageProblem(f"{error.name} is not installed: {how}; --transport openssh needs no library") from None
+        raise UsageProblem(f"{error.name} is not installed: {how}; transport=openssh needs no library") from None
     except ValueError as error:
         raise UsageProblem(str(error)) from None
     return dict(made)

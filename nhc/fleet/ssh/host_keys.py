@@ -46,10 +46,8 @@ class HostKeys:
         if known:
             raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not the one in known_hosts")
         if not (self.accept_new or route.accept_new):
-            hint = "; certificates need --transport openssh" if files.authorities else ""
-            raise Trouble(
-                "HostKey", f"{route.known_as}: its {kind} host key is not in known_hosts (--accept-new){hint}"
-            )
+            hint = "; certificates need transport=openssh" if files.authorities else ""
+            raise Trouble("HostKey", f"{route.known_as}: its {kind} host key is not in known_hosts (accept-new){hint}")
         if route.user_known_hosts:
             try:
                 files.add(route.known_as, key, route.user_known_hosts[0])

@@ -81,7 +81,7 @@ class OpenSSH:
 
     def connect(self, node: Node, deadline: float) -> OpenSSHSession:
         if node.password:
-            raise Trouble("AuthFailed", "a password cannot be given to ssh: use keys or --transport ssh")
+            raise Trouble("AuthFailed", "a password cannot be given to ssh: use keys or transport=ssh")
         argv: List[str] = [*self.argv, *node.arguments]
         if node.user:
             argv += ["-l", node.user]

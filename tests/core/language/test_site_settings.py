@@ -134,8 +134,8 @@ def test_a_fleets_worker_on_the_node(node):
     inventory = node.directory / "hosts"
     inventory.write_text(f"{NODE} ansible_connection=local\n")
     report = node.directory / "report.json"
-    done = node.nhc("fleet", "check", "-i", inventory, "-c", config, "--node-dir", node.directory / "worker",
-                    "--json", report)  # fmt: skip
+    done = node.nhc("fleet", "check", "-i", inventory, "-c", config, "--set", f"node-dir={node.directory / 'worker'}",
+                    "--set", f"json={report}")  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     (one,) = json.loads(report.read_text())["reports"]
     assert [result["verdict"] for result in one["results"]] == ["OK"] * 3

@@ -66,8 +66,9 @@ def test_a_link_that_another_user_planted_is_not_followed(tmp_path, kind):
         done = nhc("check", "local", "-c", tmp_path / "nhc.conf", "--profile", "none", "-o", link)
     else:
         (tmp_path / "nhc.conf").write_text("* || check_fs_mount /\n")
-        done = nhc("fleet", "check", "-w", "here", "--transport", "local", "-c", tmp_path / "nhc.conf", "--no-history",
-                   "--json", link, "--node-dir", tmp_path / "node")  # fmt: skip
+        done = nhc("fleet", "check", "-w", "here", "--set", "transport=local", "-c", tmp_path / "nhc.conf",
+                   "--set", "keep-history=false",
+                   "--set", f"json={link}", "--set", f"node-dir={tmp_path / 'node'}")  # fmt: skip
     assert done.returncode != 0
     assert f"{link}: a symbolic link of another user ({OTHER}): not followed" in done.stderr
     assert victim.read_text() == "precious\n"
