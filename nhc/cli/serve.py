@@ -9,7 +9,7 @@ import click
 
 from nhc.console.commands.notices import PATH as NOTICES
 from nhc.console.commands.notices import service_of as notices_service
-from nhc.core.command_line.common_options import service_log_options
+from nhc.core.command_line.common_options import service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.system.stop_signals import StopSignals
 from nhc.jobs.commands.job_run import service_of as job_service
@@ -30,7 +30,7 @@ AS_SERVICE: Dict[str, Any] = {
 
 
 @click.command("serve", cls=GroupedCommand)
-@service_log_options
+@service_log
 @under("Where")(
     "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="Which services (TOML)."
 )

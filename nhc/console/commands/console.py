@@ -12,7 +12,7 @@ import signal
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import service_log_options
+from nhc.core.command_line.common_options import service_log
 from nhc.core.command_line.formatted import tell
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.settings.settings_file import SettingsError
@@ -38,7 +38,7 @@ SETTINGS = "/etc/nhc/console.toml"
 @click.option("--adapter", metavar="NAME", help="Show a cluster without a store, by this adapter: kubernetes, slurm …")
 @click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
 @click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
-@service_log_options
+@service_log
 def run(
     path: Optional[str], store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], listen: Optional[str],
     check_settings: bool,

@@ -9,7 +9,7 @@ import time
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, service_log_options
+from nhc.core.command_line.common_options import FORMAT, service_log
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError
@@ -27,7 +27,7 @@ SETTINGS = click.option(
 
 
 @click.command("run")
-@service_log_options
+@service_log
 @SETTINGS
 @click.option("--once", is_flag=True, help="One round, then end.")
 @click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")

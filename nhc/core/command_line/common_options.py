@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import os
-from typing import Any, Callable, Optional
+from functools import wraps
+from typing import Any, Callable, Collection
 
 import click
 
+from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.option_groups import under
+from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.system.machine import System
 
@@ -18,21 +21,25 @@ FORMAT = under("What is shown")(
 BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
 
 
-def _configure(_context: click.Context, option: click.Parameter, value: Optional[str]) -> None:
-    if value:
-        from nhc.core.system.service_log import configure  # no command but a service needs logging
+def service_log(command: Callable[..., Any]) -> Callable[..., Any]:
+    """A command that stays and logs: from the level $NHC_LOG_LEVEL on, in the form $NHC_LOG_FORMAT."""
 
-        configure(**{str(option.name): value})
+    @wraps(command)
+    def run(*args: Any, **options: Any) -> Any:
+        if any(os.environ.get(variable) for variable in ("NHC_LOG_LEVEL", "NHC_LOG_FORMAT")):
+            from nhc.core.system.service_log import FORMS, LEVELS, configure  # no command but a service needs logging
+
+            configure(_said("NHC_LOG_LEVEL", LEVELS), _said("NHC_LOG_FORMAT", FORMS))
+        return command(*args, **options)
+
+    return run
 
 
-def service_log_options(command: Callable[..., Any]) -> Callable[..., Any]:
-    """`--log-level` and `--log-format`, of every command that stays and logs."""
-    shown, more = under("What is logged"), {"expose_value": False, "callback": _configure, "show_envvar": True}
-    level = shown("--log-level", "level", type=click.Choice(["debug", "info", "warning", "error"]),
-                  envvar="NHC_LOG_LEVEL", help="Log from this level on. Default: info.", **more)  # fmt: skip
-    form = shown("--log-format", "form", type=click.Choice(["text", "json"]), envvar="NHC_LOG_FORMAT",
-                 help="Lines for a person, or JSON for a collector. Default: text.", **more)  # fmt: skip
-    return level(form(command))
+def _said(variable: str, known: Collection[str]) -> str:
+    value = os.environ.get(variable, "")
+    if value and value not in known:
+        raise CommandError(f"${variable}: {printable(value, 40)!r} is not one of {', '.join(known)}", EXIT_USAGE)
+    return value
 
 
 def person(by: str = "") -> str:

@@ -1,7 +1,7 @@
 """What services log: a line each on standard error, as text for a person or as JSON for a collector.
 
 The standard library's logging carries it, so that a collector gets what libraries log in the same form. `configure` is
-what `--log-level` and `--log-format` do; without it, all lines from INFO on are text.
+what $NHC_LOG_LEVEL and $NHC_LOG_FORMAT do; without it, all lines from INFO on are text.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, service_log_options
+from nhc.core.command_line.common_options import FORMAT, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
@@ -28,7 +28,7 @@ LEAD = "jobs"
 
 
 @click.command("run", cls=GroupedCommand)
-@service_log_options
+@service_log
 @SETTINGS
 @STORE_URL
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")

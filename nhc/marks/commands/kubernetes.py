@@ -7,7 +7,7 @@ from typing import Any, Callable, Dict
 
 import click
 
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.plugins import NoAdapter
@@ -98,7 +98,7 @@ def sync_command(**given: Any) -> None:
 
 
 @click.command("controller", cls=GroupedCommand)
-@service_log_options
+@service_log
 @CLUSTER
 @POLICY
 @APPLY

@@ -10,7 +10,7 @@ from typing import Any, Dict, List
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
@@ -86,7 +86,7 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
 
 
 @click.command("sync", cls=GroupedCommand)
-@service_log_options
+@service_log
 @SETTINGS
 @APPLY
 @under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Go round so often, as a service.")

@@ -12,7 +12,7 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
@@ -50,7 +50,7 @@ BETWEEN = 2.0
 
 
 @click.command("run", cls=GroupedCommand)
-@service_log_options
+@service_log
 @SETTINGS
 @NODE
 @APPLY

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, service_log_options
+from nhc.core.command_line.common_options import FORMAT, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
@@ -24,7 +24,7 @@ from nhc.store.rounds.service import RoundService
 
 
 @click.command("run", cls=GroupedCommand)
-@service_log_options
+@service_log
 @SETTINGS
 @STORE
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")

@@ -8,7 +8,7 @@ from typing import Any, Dict, List, Optional
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log_options
+from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.matching.node_ranges import fold
@@ -98,7 +98,7 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
 
 
 @click.command("run", cls=GroupedCommand)
-@service_log_options
+@service_log
 @FILE
 @under("What is done")("--apply", is_flag=True, help="Do it. Without this the plan is shown, and nothing is done.")
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")

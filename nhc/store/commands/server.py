@@ -9,7 +9,7 @@ import time
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, person, service_log_options
+from nhc.core.command_line.common_options import FORMAT, person, service_log
 from nhc.core.command_line.formatted import tell
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
@@ -34,7 +34,7 @@ STORE = under("Which store")(
 
 
 @click.command("run", cls=GroupedCommand)
-@service_log_options
+@service_log
 @under("How it serves")(
     "-s", "--settings", "server_path", default="", metavar="FILE", help="Default: /etc/nhc/server.toml, if any."
 )

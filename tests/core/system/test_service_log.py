@@ -1,7 +1,6 @@
 """The log of services: levels, text and JSON, one pair of options for all of them."""
 
 import contextlib
-import importlib
 import json
 import logging
 import os
@@ -11,17 +10,8 @@ import sys
 
 import pytest
 
-from nhc.core.system import service_log
 from nhc.core.system.service_log import Lines, ServiceLog, configure, note, problem
 from tests.support.run import ROOT
-
-SERVICES = {
-    "nhc.agent.commands.agent": "run", "nhc.cli.serve": "command", "nhc.console.commands.console": "run",
-    "nhc.console.commands.notices": "run", "nhc.jobs.commands.job_run": "command",
-    "nhc.marks.commands.kubernetes": "controller_command", "nhc.remedy.commands.gate_orders": "sync_command",
-    "nhc.remedy.commands.gate_run": "run_command", "nhc.remedy.commands.remedy_run": "command",
-    "nhc.remedy.commands.train_run": "run_command", "nhc.store.commands.server": "run",
-}  # fmt: skip
 
 
 @pytest.fixture(autouse=True)
@@ -37,15 +27,6 @@ def quiet_again():
 
 def logged(capsys):
     return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
-
-
-@pytest.mark.parametrize("module", SERVICES)
-def test_every_service_takes_the_same_two_options(module):
-    command = getattr(importlib.import_module(module), SERVICES[module])
-    found = {option.opts[0]: option for option in command.params}
-    assert list(found["--log-level"].type.choices) == list(service_log.LEVELS)
-    assert list(found["--log-format"].type.choices) == list(service_log.FORMS)
-    assert (found["--log-level"].envvar, found["--log-format"].envvar) == ("NHC_LOG_LEVEL", "NHC_LOG_FORMAT")
 
 
 def test_text_is_the_command_and_the_line(capsys):
@@ -134,11 +115,9 @@ def lines_until_ended(process):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("how", ["options", "environment"])
-def test_the_servers_own_process_logs_json(tmp_path, how):
+def test_the_servers_own_process_logs_json(tmp_path):
     words = ["serve", "server", "--listen", "127.0.0.1:0", "--store", f"sqlite:///{tmp_path}/store.db"]
-    given = {} if how == "options" else {"NHC_LOG_FORMAT": "json", "NHC_LOG_LEVEL": "debug"}
-    process = started(*words, *(["--log-format=json"] if how == "options" else []), **given)
+    process = started(*words, NHC_LOG_FORMAT="json", NHC_LOG_LEVEL="debug")
     lines = [json.loads(line) for line in lines_until_ended(process)]
     assert process.returncode == 0
     assert {line["service"] for line in lines} == {"nhc server"}
@@ -148,7 +127,9 @@ def test_the_servers_own_process_logs_json(tmp_path, how):
 def test_the_agents_own_process_says_what_is_wrong_with_its_settings_as_json(tmp_path):
     settings = tmp_path / "agent.toml"
     settings.write_text("[agent]\nnonsense = 1\n")
-    process = started("serve", "agent", "-s", str(settings), "--log-format=json", NHC_STATE_DIR=str(tmp_path / "state"))
+    process = started(
+        "serve", "agent", "-s", str(settings), NHC_LOG_FORMAT="json", NHC_STATE_DIR=str(tmp_path / "state")
+    )
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 2
     (line,) = [json.loads(line) for line in said.splitlines()]
@@ -157,7 +138,7 @@ def test_the_agents_own_process_says_what_is_wrong_with_its_settings_as_json(tmp
 
 
 def test_a_wrong_choice_is_a_wrong_use():
-    process = started("serve", "server", "--log-format", "xml")
+    process = started("serve", "server", NHC_LOG_FORMAT="xml")
     said = process.communicate(timeout=120)[1]
     assert process.returncode == 2
-    assert "--log-format" in said
+    assert "$NHC_LOG_FORMAT: 'xml' is not one of text, json" in said
