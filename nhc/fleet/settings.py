@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
-from typing import Dict, List, NamedTuple, Sequence, Tuple
+from typing import Dict, NamedTuple, Sequence, Tuple
 
-from nhc.core.settings import declared, settings_file, toml_text
-from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 
 PATH = "/etc/nhc/fleet.toml"
 FANOUT = 4096
@@ -101,34 +100,3 @@ class FleetSettings(NamedTuple):
 
 
 FILE = declared.SettingsFile(FleetSettings, PATH, HEAD, optional=True)
-FORMS = {one.key: one.form for one in FILE.reference()}
-
-
-def load(path: str, given: Sequence[str]) -> FleetSettings:
-    """The settings of a file, with those of a command line: `KEY=VALUE` each, of which the last counts, or each of a
-    list. Raises SettingsError.
-    """
-    said: Dict[str, object] = {}
-    lists: Dict[str, List[str]] = {}
-    for text in given:
-        key, sign, value = text.partition("=")
-        if not sign:
-            raise SettingsError(f"--set {text}: expected KEY=VALUE")
-        form = FORMS.get(key, "")
-        if "list" in form:
-            lists.setdefault(key, []).append(value)
-            said[key] = lists[key]
-        else:
-            said[key] = value if form == "text" else _value(value)
-    table = settings_file.of(said, "--set")
-    found = declared.read(FleetSettings, table, FILE.load(os.path.expanduser(path)))
-    table.finish()
-    return found
-
-
-def _value(text: str) -> object:
-    """What a value is in TOML; a text without quotes is itself."""
-    try:
-        return toml_text.parse(f"value = {text}")["value"]
-    except toml_text.BadToml:
-        return text

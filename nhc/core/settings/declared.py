@@ -22,7 +22,7 @@ from __future__ import annotations
 import os
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
-from nhc.core.settings import settings_file
+from nhc.core.settings import settings_file, toml_text
 from nhc.core.units import show_seconds, show_size
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
         List,
         Mapping,
         Optional,
+        Sequence,
         Tuple,
         Type,
         TypeVar,
@@ -270,7 +271,9 @@ def tables(
 ) -> Any:  # fmt: skip
     """The tables [key.NAME], each of the declared class, whose field `name` is NAME. `made` is what holds them."""
 
-    def read_tables(table: Table, key: str, _value: Any) -> Any:
+    def read_tables(table: Table, key: str, usual: Any) -> Any:
+        if key not in table:
+            return usual
         fields = _DECLARED[kind]
         return made([_read(kind, fields, one, None, {name: word}) for word, one in table.table(key).tables().items()])
 
@@ -280,7 +283,9 @@ def tables(
 def tables_in_order(key: str, kind: type, help: str = "", **more: Any) -> Any:
     """The tables [[key]], each of the declared class."""
 
-    def read_list(table: Table, key: str, _value: Any) -> Any:
+    def read_list(table: Table, key: str, usual: Any) -> Any:
+        if key not in table:
+            return usual
         return tuple(_read(kind, _DECLARED[kind], one, None, {}) for one in table.list_of_tables(key))
 
     return Setting(key, (), help, read_list, group=kind, fields=_DECLARED[kind], within="[]", **more)
@@ -292,7 +297,9 @@ def entries(
 ) -> Any:  # fmt: skip
     """A table whose keys are the site's own: each is read by `read_one`. `shown` is lines of an example."""
 
-    def read_entries(table: Table, name: str, _value: Any) -> Any:
+    def read_entries(table: Table, name: str, usual: Any) -> Any:
+        if name not in table:
+            return usual
         inner = table.table(name)
         return made({word: read_one(inner, word) for word in inner.names()})
 
@@ -385,11 +392,38 @@ class SettingsFile(_OfKind[T]):
         self.kind, self.path, self.head, self.optional, self.intros = kind, path, head, optional, intros
         self.name = os.path.basename(path)
 
-    def load(self, path: str = "") -> T:
-        """The settings in a file, the usual one where none is named. Raises SettingsError."""
+    def load(self, path: str = "", given: Sequence[str] = ()) -> T:
+        """The settings in a file, the usual one where none is named; `given` are `KEY=VALUE` of a command line, which
+        stand for the file's. Raises SettingsError.
+        """
         if not path and self.optional and not os.path.exists(self.path):
-            return self.read(settings_file.parse("", ""))
-        return self.read(settings_file.load(path or self.path))
+            found = self.read(settings_file.parse("", ""))
+        else:
+            found = self.read(settings_file.load(path or self.path))
+        if not given:
+            return found
+        said = self._said(given)
+        found = read(self.kind, said, found)
+        said.finish()
+        return found
+
+    def _said(self, given: Sequence[str]) -> Table:
+        """`KEY=VALUE` each as a table. Of a key the last one counts; each is one of a list where the key is one."""
+        forms = {one.key: one.form for one in self.reference()}
+        said: Dict[str, Any] = {}
+        for text in given:
+            key, sign, value = text.partition("=")
+            if not sign:
+                raise settings_file.SettingsError(f"--set {text}: expected KEY=VALUE")
+            at, form = said, forms.get(key, "")
+            *path, last = key.split(".")
+            for word in path:
+                at = at.setdefault(word, {})
+            if "list" in form:
+                at[last] = [*at.get(last, []), value]
+            else:
+                at[last] = value if form == "text" else _toml_value(value)
+        return settings_file.of(said, "--set")
 
     def parse(self, text: str, path: str = "") -> T:
         """The settings in a text. Raises SettingsError."""
@@ -409,6 +443,14 @@ class SettingsFile(_OfKind[T]):
     def reference(self) -> Iterator[Reference]:
         """Every key."""
         return _reference(_DECLARED[self.kind], "", None)
+
+
+def _toml_value(text: str) -> object:
+    """What a value is in TOML; a text without quotes is itself."""
+    try:
+        return toml_text.parse(f"value = {text}")["value"]
+    except toml_text.BadToml:
+        return text
 
 
 # The example.

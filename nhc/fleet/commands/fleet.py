@@ -81,10 +81,10 @@ def check(path: str, given: Tuple[str, ...], **options: Any) -> int:
     adapter of --from or --mark does not answer, and 1 when marking failed.
     """
     from nhc.fleet.commands.fleet_check import run
-    from nhc.fleet.settings import load
+    from nhc.fleet.settings import FILE
 
     said = {name: value for name, value in options.items() if value is not None}
-    settings = {**dict.fromkeys(options), **load(path, given)._asdict(), **said}
+    settings = {**dict.fromkeys(options), **FILE.load(path, given)._asdict(), **said}
     return run(cast("SweepOptions", settings))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from functools import partial
 from typing import Any, Callable, Dict
 
 import click
@@ -37,23 +38,13 @@ CLUSTER = options(
 POLICY = options(
     _policy("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
     _policy(
-        "--vocabulary",
-        "vocabularies",
+        "--set",
+        "given",
         multiple=True,
-        metavar="NAME",
-        help="What conditions, taints and labels are called: nhc (default), aks, hyperpod, hyperpod-short, "
-        "konduktor, neuron, npd, nvsentinel, or a file. Repeatable.",
+        metavar="KEY=VALUE",
+        help="A key of that file for this call, such as vocabularies=hyperpod, faults=GpuCount=True,10m, "
+        "max-marked=10%, selector=pool=gpu (repeatable).",
     ),
-    _policy(
-        "--condition",
-        "faults",
-        multiple=True,
-        metavar="TYPE[=STATUS[,FOR]]",
-        help="A condition that takes a node out, as draino is told: GpuXid, GpuCount=True,10m. Repeatable.",
-    ),
-    _policy("--max-marked", metavar="LIMIT", help="Most nodes marked at once: 20, 10%, '20 10%' or none."),
-    _policy("--namespace", metavar="NAME", help="Where the Lease and the ledger are. Default: nhc-system."),
-    _policy("--selector", metavar="LABELS", help="Only nodes with these labels, as kubectl's -l."),
 )
 APPLY = _acting("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
 DRAINING = options(
@@ -259,30 +250,9 @@ def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
         made: Any = adapter("kubernetes")  # with the commands, which nhc knows by this name alone
         kit = made.commands()
         cluster = kit.Cluster(given["kubeconfig"], given["context"])
-        status = kit.guarded(cluster, lambda: work(kit, cluster, lambda **more: _settings(kit, given, **more)))
+        read = partial(kit.read, given.get("path") or "", given.get("given", ()), apply=given.get("apply"))
+        status = kit.guarded(cluster, lambda: work(kit, cluster, read))
     except (NoAdapter, BadReports, ValueError) as error:
         print(f"nhc kubernetes: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     raise SystemExit(status)
-
-
-def _settings(kit: Any, given: Dict[str, Any], **more: Any) -> Any:
-    """The settings file's, with the command line's changes."""
-    import os
-
-    from nhc.core.limits import read_limit
-    from nhc.marks.policy.decide import Policy
-
-    changes: Dict[str, Any] = {key: value for key, value in more.items() if value is not None}
-    changes.update({key: given[key] for key in ("namespace", "selector", "apply") if given.get(key) is not None})
-    changes.update({key: given[key] for key in ("vocabularies", "faults") if given.get(key)})
-    path = given["path"] or (SETTINGS if os.path.exists(SETTINGS) else "")
-    settings = kit.read(path, **changes) if path else kit.make(**changes)
-    if given.get("max_marked"):
-        try:
-            ceiling = read_limit(given["max_marked"])
-        except ValueError as error:
-            raise ValueError(f"--max-marked: {error}") from None
-        policy: Policy = settings.policy.with_ceiling(ceiling)
-        settings = settings._replace(policy=policy)
-    return settings

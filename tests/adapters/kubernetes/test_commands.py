@@ -41,7 +41,7 @@ def nhc(kube: Kube, tmp_path: Path) -> Any:
 
 
 def scope(kube: Kube) -> list[str]:
-    return ["--selector", f"test={kube.prefix}", "--namespace", kube.namespace]
+    return ["--set", f"selector=test={kube.prefix}", "--set", f"namespace={kube.namespace}"]
 
 
 def report(node: str, *outcomes: Any) -> str:
@@ -83,7 +83,7 @@ def test_sync_tells_machines_what_it_did(kube: Kube, nhc: Any) -> None:
     for node in nodes:
         kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
 
-    told = json.loads(nhc("sync", "kubernetes", "--apply", "--max-marked", "2", "-f", "json", *scope(kube)).stdout)
+    told = json.loads(nhc("sync", "kubernetes", "--apply", "--set", "max-marked=2", "-f", "json", *scope(kube)).stdout)
 
     assert (told["dry_run"], told["nodes"]) == (False, 3)
     assert [one["effect"] for one in told["remedies"]] == ["changed", "changed"]
@@ -102,7 +102,7 @@ def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: A
 
     rows = {
         row["node"]: row
-        for row in json.loads(nhc("status", "kubernetes", "-f", "json", "--max-marked", "0", *scope(kube)).stdout)
+        for row in json.loads(nhc("status", "kubernetes", "-f", "json", "--set", "max-marked=0", *scope(kube)).stdout)
     }
 
     assert (rows[sick]["reasons"], rows[sick]["since"]) == (["Xid79"], hour_ago)
@@ -113,13 +113,13 @@ def test_status_says_why_since_when_and_what_withholds_a_mark(kube: Kube, nhc: A
     assert rows[silent]["since"] == hour_ago
     assert (rows[well]["verdict"], rows[well]["reasons"], rows[well]["withheld"]) == ("OK", [], "")
 
-    text = nhc("status", "kubernetes", "--max-marked", "0", *scope(kube)).stdout
+    text = nhc("status", "kubernetes", "--set", "max-marked=0", *scope(kube)).stdout
     line = next(line for line in text.splitlines() if line.startswith(sick))
     assert "1h" in line
     assert "withheld: mark: " in line
     assert well not in text
     assert text.splitlines()[-1].startswith("4 nodes, 2 sick, 0 marked by nhc, ")
-    assert "due: mark" in nhc("status", "kubernetes", "--max-marked", "100%", *scope(kube)).stdout
+    assert "due: mark" in nhc("status", "kubernetes", "--set", "max-marked=100%", *scope(kube)).stdout
 
 
 def test_two_never_act_at_once(kube: Kube, nhc: Any) -> None:
@@ -162,9 +162,9 @@ def test_deep_checks_gate_a_node_in_hyperpods_words(kube: Kube, nhc: Any) -> Non
         taints = {taint["key"] for taint in found["spec"].get("taints") or ()}
         return found["metadata"]["labels"][key], "sagemaker.amazonaws.com/node-health-status" in taints
 
-    nhc("kubernetes", "state", "--vocabulary", "hyperpod", "checking", node)
+    nhc("kubernetes", "state", "--set", "vocabularies=hyperpod", "checking", node)
     assert shown() == ("InProgress", True)
-    nhc("kubernetes", "state", "--vocabulary", "hyperpod", "passed", node)
+    nhc("kubernetes", "state", "--set", "vocabularies=hyperpod", "passed", node)
     assert shown() == ("Passed", False)
     refused = nhc("kubernetes", "state", "passed", node)
     assert refused.returncode == 2
@@ -202,7 +202,7 @@ def test_what_says_how_a_node_is_now_cannot_be_acknowledged(kube: Kube, nhc: Any
 def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube, tmp_path: Path) -> None:
     config = kube.kubeconfig(tmp_path)
     node = kube.node(fake=False)
-    argv = [sys.executable, "-m", "nhc", "serve", "kubernetes", "--apply", "--max-marked", "100%", *scope(kube)]
+    argv = [sys.executable, "-m", "nhc", "serve", "kubernetes", "--apply", "--set", "max-marked=100%", *scope(kube)]
     log = tmp_path / "log"
     with log.open("w") as output, subprocess.Popen(
         argv, stdout=output, stderr=subprocess.STDOUT, cwd=tmp_path, env=environment(KUBECONFIG=str(config))
@@ -220,9 +220,9 @@ def test_the_controller_ends_cleanly_on_a_signal_and_leaves_its_lease(kube: Kube
 @pytest.mark.parametrize(
     ("words", "status", "said"),
     [
-        (["sync", "kubernetes", "--vocabulary", "klingon"], 2, "no vocabulary 'klingon'"),
-        (["sync", "kubernetes", "--condition", "A=Maybe"], 2, "not True, False or Unknown"),
-        (["sync", "kubernetes", "--max-marked", "lots"], 2, "--max-marked: "),
+        (["sync", "kubernetes", "--set", "vocabularies=klingon"], 2, "no vocabulary 'klingon'"),
+        (["sync", "kubernetes", "--set", "faults=A=Maybe"], 2, "not True, False or Unknown"),
+        (["sync", "kubernetes", "--set", "max-marked=lots"], 2, "--set.max-marked: "),
         (["sync", "kubernetes", "--settings", "/nowhere.toml"], 2, "/nowhere.toml: No such file"),
         (["sync", "kubernetes", "--kubeconfig", "/nowhere"], 3, "kubeconfig /nowhere: no such file"),
         (["kubernetes", "publish", "-r", "/nowhere.json"], 2, "/nowhere.json: No such file"),

@@ -294,7 +294,14 @@ def test_a_person_puts_a_device_back_until_its_fault_has_ended(cluster: Cluster,
         until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
         assert nhc(cluster, tmp_path, "kubernetes", "release-device", node, "gpu-5").returncode == 1
     done = nhc(
-        cluster, tmp_path, "doctor", "kubernetes", "-s", str(settings_file), "--namespace", cluster.kube.namespace
+        cluster,
+        tmp_path,
+        "doctor",
+        "kubernetes",
+        "-s",
+        str(settings_file),
+        "--set",
+        f"namespace={cluster.kube.namespace}",
     )
     assert "1 nodes publish 8 devices" in done.stdout
 

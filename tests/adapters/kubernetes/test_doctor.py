@@ -87,7 +87,16 @@ def here(kube: Kube, installed: Any) -> Iterator[Installed]:
 
 def asked(kube: Kube, nhc: Any) -> tuple[int, dict[str, list[str]]]:
     """The exit status, and what was found by its level."""
-    done = nhc("doctor", "kubernetes", "-f", "json", "--namespace", kube.namespace, "--selector", f"test={kube.prefix}")
+    done = nhc(
+        "doctor",
+        "kubernetes",
+        "-f",
+        "json",
+        "--set",
+        f"namespace={kube.namespace}",
+        "--set",
+        f"selector=test={kube.prefix}",
+    )
     assert done.stderr == ""
     found: dict[str, list[str]] = {}
     for one in json.loads(done.stdout):
@@ -180,7 +189,9 @@ def test_what_keeps_an_installation_from_working_is_named_with_what_to_do(
         "controller: nobody has led yet",
     ):
         assert text in problems, problems
-    shown = nhc("doctor", "kubernetes", "--namespace", kube.namespace, "--selector", f"test={kube.prefix}").stdout
+    shown = nhc(
+        "doctor", "kubernetes", "--set", f"namespace={kube.namespace}", "--set", f"selector=test={kube.prefix}"
+    ).stdout
     assert "overlays/no-runtimeclass" in shown
     assert shown.splitlines()[-1].endswith(" warnings")
 
@@ -235,7 +246,9 @@ def test_pods_that_the_server_does_not_take_are_named_with_its_words(
 
     lines = until(lambda: len(told()) == 2 and told(), 90, 0.5)
     assert {line.partition(":")[0] for line in lines} == {"agents", "controller"}
-    shown = nhc("doctor", "kubernetes", "--namespace", kube.namespace, "--selector", f"test={kube.prefix}").stdout
+    shown = nhc(
+        "doctor", "kubernetes", "--set", f"namespace={kube.namespace}", "--set", f"selector=test={kube.prefix}"
+    ).stdout
     assert shown.count(advice) >= 2
 
 
@@ -243,7 +256,7 @@ def test_who_may_not_look_is_told_what_could_not_be_looked_at(
     kube: Kube, here: Installed, nhc: Any, tmp_path: Any
 ) -> None:
     config = kube.kubeconfig(tmp_path, kube.token("default", kube.namespace))
-    done = nhc("doctor", "kubernetes", "--kubeconfig", str(config), "--namespace", kube.namespace)
+    done = nhc("doctor", "kubernetes", "--kubeconfig", str(config), "--set", f"namespace={kube.namespace}")
     assert done.returncode == 0
     lines = [line.split()[:2] for line in done.stdout.splitlines() if line.startswith("unknown")]
     assert {topic for _level, topic in lines} >= {"nodes", "agents", "rights", "settings"}

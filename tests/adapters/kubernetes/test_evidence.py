@@ -75,19 +75,21 @@ def test_a_typing_error_in_a_condition_is_refused_and_clears_nothing(kube: Kube,
     kube.set_condition(node, "GpuXid", "True", "Xid79")
     kube.set_condition(node, "SiteFan", "False")
     assert (
-        nhc("sync", "kubernetes", "--apply", "--max-marked", "100%", "--condition", "GpuXid", *scope(kube)).returncode
+        nhc(
+            "sync", "kubernetes", "--apply", "--set", "max-marked=100%", "--set", "faults=GpuXid", *scope(kube)
+        ).returncode
         == 0
     )
     assert marked(kube) == {node}
 
     for words in (["sync", "kubernetes", "--apply"], ["status", "kubernetes"], ["serve", "kubernetes", "--apply"]):
-        done = nhc(*words, "--condition", "GpuXidd", *scope(kube))
+        done = nhc(*words, "--set", "faults=GpuXidd", *scope(kube))
         assert done.returncode == 2, done
         assert "no node has a condition 'GpuXidd', and no vocabulary knows it: did you mean 'GpuXid'?" in done.stderr
         assert "Traceback" not in done.stderr
     assert marked(kube) == {node}
     # A type that a node carries is one, whoever made it.
-    assert nhc("status", "kubernetes", "--condition", "SiteFan", *scope(kube)).returncode == 0
+    assert nhc("status", "kubernetes", "--set", "faults=SiteFan", *scope(kube)).returncode == 0
 
 
 def test_a_node_that_was_never_heard_of_is_listed_and_not_healthy(kube: Kube, nhc: Any) -> None:

@@ -34,7 +34,7 @@ def test_a_type_of_a_pool_that_has_no_node_now_is_no_typing_error(kube: Kube, ki
             kube.set_condition(node, "SiteFan", "True", "Slow", "fan 2")
             until(lambda: "SiteFan=True" in kube.get(node)["metadata"]["annotations"]["nhc/source"].split())
             assert controller.unseen_types() == 0
-    done = nhc("sync", "kubernetes", "--condition", "SiteFan", "--condition", "SitePump", *scope(kube))
+    done = nhc("sync", "kubernetes", "--set", "faults=SiteFan", "--set", "faults=SitePump", *scope(kube))
     assert done.returncode == 0
     assert ("SitePump" in done.stderr, "SiteFan" in done.stderr) == (True, published)
 

@@ -94,7 +94,14 @@ def controller(kube: Kube, mounted: Mounted, tmp_path: Path) -> Iterator[Any]:
     port = free_port()
     log = tmp_path / "log"
     argv = [sys.executable, "-m", "nhc", "serve", "kubernetes", "--settings", mounted.path]
-    argv += ["--selector", f"test={kube.prefix}", "--namespace", kube.namespace, "--listen", f"127.0.0.1:{port}"]
+    argv += [
+        "--set",
+        f"selector=test={kube.prefix}",
+        "--set",
+        f"namespace={kube.namespace}",
+        "--listen",
+        f"127.0.0.1:{port}",
+    ]
     started: list[subprocess.Popen[bytes]] = []
 
     def start() -> tuple[subprocess.Popen[bytes], Path, str]:

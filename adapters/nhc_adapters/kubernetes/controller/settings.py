@@ -14,6 +14,7 @@ import os
 import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.limits import Limit, read_limit
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.marks.policy.decide import Policy
@@ -89,7 +90,7 @@ class ControllerSettings(NamedTuple):
         "silent-after", SILENT_AFTER, "a node whose agent has said nothing for so long is unknown"
     )
     expected: Mapping[str, Mapping[str, int]] = declared.own(
-        "expected", {}, lambda table, key, _usual: _expected(table.table(key)),
+        "expected", {}, lambda table, key, usual: _expected(table.table(key)) if key in table else usual,
         "Accelerators that a node must be able to give out, by instance type. Without an entry, a node's own capacity. "
         "With one, a device plugin that never registered counts, too.", form="tables of counts", within="TYPE",
         shown='[expected."p5.48xlarge"]\n"nvidia.com/gpu" = 8',
@@ -166,12 +167,16 @@ class KubernetesFile(NamedTuple):
     """What kubernetes.toml says, before vocabularies and the policy are loaded."""
 
     apply: Optional[bool] = declared.own(
-        "apply", None, lambda table, key, _usual: table.flag(key) if key in table else None,
+        "apply", None, lambda table, key, usual: table.flag(key) if key in table else usual,
         "until this is true, nothing is changed: what would be done is said", form="true or false", shown="false",
     )  # fmt: skip
     policy: str = declared.text(
         "policy", "", "ceilings and rates (conf/policy.toml.example), beside this file", shown='"policy.toml"'
     )
+    max_marked: Optional[Limit] = declared.converted(
+        "max-marked", read_limit, None, "most nodes marked at once, in place of the policy's bounds.fleet.out",
+        form="limit", show=Limit.written, shown='"20 10%"',
+    )  # fmt: skip
     vocabularies: Tuple[str, ...] = declared.texts(
         "vocabularies", ("nhc",), "also: aks hyperpod hyperpod-short konduktor neuron npd nvsentinel, or a file"
     )
@@ -185,37 +190,32 @@ class KubernetesFile(NamedTuple):
     settings: ControllerSettings = declared.part("", ControllerSettings)
 
 
-FILE = declared.SettingsFile(KubernetesFile, PATH, HEAD)
+FILE = declared.SettingsFile(KubernetesFile, PATH, HEAD, optional=True)
 
 
 def read(
-    path: str,
-    *,
-    vocabularies: Optional[Sequence[str]] = None,
-    faults: Optional[Sequence[str]] = None,
-    drain: Optional[bool] = None,
-    **override: Any,
+    path: str = "", given: Sequence[str] = (), *, apply: Optional[bool] = None, drain: Optional[bool] = None
 ) -> ControllerSettings:
-    """Settings from a file; the rest is what the command line says, None where nothing. Raises SettingsError."""
-    said = FILE.load(path)
-    sources = [path, *(name for name in said.vocabularies if "/" in name)]
+    """Settings from a file, with what the command line says of them: `KEY=VALUE` each. Raises SettingsError."""
+    said = FILE.load(path, given)
+    path = path or (FILE.path if os.path.exists(FILE.path) else "")
+    sources = [*filter(None, [path]), *(name for name in said.vocabularies if "/" in name)]
     chosen = PolicyFile()
     if said.policy:
         policy = os.path.join(os.path.dirname(os.path.abspath(path)), said.policy)
         chosen = load_policy(policy)
         sources.append(policy)
     details = {
-        **said.settings._asdict(), "apply": chosen.apply if said.apply is None else said.apply,
-        "policy": chosen.policy, "sources": tuple(sources),
-        **{key: value for key, value in override.items() if value is not None},
+        **said.settings._asdict(), "apply": next(one for one in (apply, said.apply, chosen.apply) if one is not None),
+        "policy": chosen.policy if said.max_marked is None else chosen.policy.with_ceiling(said.max_marked),
+        "sources": tuple(sources),
     }  # fmt: skip
     for made in ("vocabularies", "treatment", "faults"):
         del details[made]
     try:
         return make(
-            said.vocabularies if vocabularies is None else vocabularies, said.faults if faults is None else faults,
-            cordon=said.cordon, taint=said.taint, label=said.label, drain=said.drain if drain is None else drain,
-            **details,
+            said.vocabularies, said.faults, cordon=said.cordon, taint=said.taint, label=said.label,
+            drain=said.drain if drain is None else drain, **details,
         )  # fmt: skip
     except SettingsError as error:
-        raise SettingsError(f"{path}: {error}") from None
+        raise SettingsError(f"{path or '--set'}: {error}") from None

@@ -48,7 +48,7 @@ class DrainRules(NamedTuple):
     """
 
     grace: Optional[int] = declared.own(
-        "grace", None, lambda table, key, _usual: int(table.seconds(key, 0.0)) if key in table else None,
+        "grace", None, lambda table, key, usual: int(table.seconds(key, 0.0)) if key in table else usual,
         "longest grace period for a pod; unset: the pod's own", form="duration", shown='"30s"',
     )  # fmt: skip
     deadline: float = declared.seconds("deadline", DEADLINE)
