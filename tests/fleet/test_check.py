@@ -133,7 +133,6 @@ def test_a_suite_runs_on_nodes_with_nothing_installed(fleet, few):
 
 @pytest.mark.parametrize("words", [
     ["-w", "gpu01", "--suite", "prejob", "--check", "check_fs_mount"], ["-w", "gpu01", "--suite", "../x"],
-    ["-w", "gpu01", "--set", "store=sqlite:////x"],
     ["-w", "gpu[01-"], ["-w", "gpu01", "-c", "/no/such.conf"], ["-i", "/no/such/inventory"], [],
     ["-w", "gpu01", "--apply"], ["-w", "gpu01", "--max-unhealthy", "many"], ["-w", "gpu01", "--mark", "slurmm"],
     ["-w", "gpu01", "--set", "node-dir=relative"], ["-w", "gpu01", "--timeout", "soon"], ["--from", "nobody"],

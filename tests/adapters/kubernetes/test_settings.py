@@ -40,7 +40,10 @@ def test_what_the_controller_finds_itself_counts_where_it_looks(tmp_path: Path) 
 
 def test_the_command_line_outranks_the_file(tmp_path: Path) -> None:
     path = written(tmp_path, 'apply = true\nnamespace = "a"\n')
-    assert read(path, apply=False, namespace=None) == read(written(tmp_path, 'namespace = "a"'))
+    found = read(path, ["namespace=b", "drain-rules.grace=30s", "faults=GpuXid", "faults=A=True,10m"], apply=False)
+    assert (found.apply, found.namespace, found.rules.grace) == (False, "b", 30)
+    assert [fault.type for fault in found.faults] == ["GpuXid", "A"]
+    assert read(path, ["selector=a=b"]).apply
 
 
 @pytest.mark.parametrize(
