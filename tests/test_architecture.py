@@ -382,6 +382,8 @@ LIBRARIES_ATTRIBUTES = {
     },
     "nhc.fleet.worker": {"value"},  # multiprocessing
     "nhc.core.light": {"__qualname__"},
+    "nhc.core.settings.declared": {"__defaults__"},  # of a NamedTuple's constructor
+    "nhc.core.command_line.formatted": {"callback", "params"},  # click's command
     "nhc.node.run.engine": {"end"},  # of a function, which its worker calls at its end
     "nhc.core.system.output_file": {"filename"},  # OSError
 }  # fmt: skip

@@ -128,7 +128,14 @@ class ConsoleSettings(NamedTuple):
         "anyone", ROLES, frozenset({Role.VIEWER}),
         "a person at this machine without a name, not behind a proxy; []: nobody", made=frozenset,
     )  # fmt: skip
-    bounds: WebBounds = declared.part("limits", WebBounds, default=WebBounds(2000, 250))
+    bounds: WebBounds = declared.part(
+        "limits", WebBounds, default=WebBounds(2000, 250, 20.0),
+        connections=declared.count("connections", 2000, "open at once; a browser has one to six", least=1),
+        connections_each=declared.count(
+            "connections-an-address", 250, "more where viewers come through a proxy or one gateway", least=1
+        ),
+        slow=declared.seconds("slow", 20.0, "in which the head of a request comes in whole", least=0.1, most=600.0),
+    )  # fmt: skip
     tls: ListenerTls = declared.part("tls", ListenerTls)
     people: Tuple[PersonSettings, ...] = declared.tables(
         "people", PersonSettings, "Who may do what: the roles are viewer, operator, admin, auditor, metrics.",

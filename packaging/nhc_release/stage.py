@@ -41,7 +41,7 @@ SETTINGS: Dict[str, Tuple[str, ...]] = {
 }
 """Settings that are right as they are: they do what the program does without them, and change nothing on any node."""
 EXAMPLES: Dict[str, Tuple[str, ...]] = {
-    "nodehealth": ("nhc.conf", "policy.toml", "kubernetes.toml"),
+    "nodehealth": ("nhc.conf", "policy.toml", "kubernetes.toml", "fleet.toml"),
     "nodehealth-hooks": ("gate.toml",),
     "nodehealth-server": ("jobs.toml", "notices.toml", "serve.toml", "spares.toml", "train.toml"),
     "nodehealth-console": ("console.toml",),

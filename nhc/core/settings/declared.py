@@ -54,8 +54,10 @@ if TYPE_CHECKING:
 else:
     T = None
 
-    class _OfKind:
+    class _Unchecked:
         __class_getitem__ = classmethod(lambda cls, _kind: cls)
+
+    _OfKind = _Unchecked
 
 
 WIDTH = 120
@@ -343,7 +345,8 @@ def own(key: str, default: Any, read: Reader, help: str = "", *, group: Optional
 
 
 def _fields(kind: type, only: Collection[str] = ()) -> Dict[str, Setting]:
-    return {name: setting for name, setting in _DECLARED[kind].items() if not only or name in only}
+    declared = _DECLARED.get(kind, {})
+    return {name: setting for name, setting in declared.items() if not only or name in only}
 
 
 # Reading.

@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from typing import Callable, List, NamedTuple, Optional, Tuple
 
-from nhc.core.settings import declared
 from nhc.core.system.peer import peer_user
 from nhc.core.system.web_refusals import WebRefusals
 
@@ -22,15 +21,12 @@ BACKLOG = 1024
 """Connections that the kernel holds until they are accepted."""
 
 
-@declared.settings
 class WebBounds(NamedTuple):
     """How many connections may be open, how many of one address, and in how many seconds a head comes in whole."""
 
-    connections: int = declared.count("connections", 5000, "open at once; a browser has one to six", least=1)
-    connections_each: int = declared.count(
-        "connections-an-address", 500, "more where many come through a proxy or one gateway", least=1
-    )
-    slow: float = declared.seconds("slow", 20.0, "in which the head of a request comes in whole", least=0.1, most=600.0)
+    connections: int = 5000
+    connections_each: int = 500
+    slow: float = 20.0
 
 
 class OpenConnections:
