@@ -83,7 +83,7 @@ def sync_command(**given: Any) -> None:
         # What drains say as they go on is no part of a JSON document.
         beside = {"out": sys.stderr} if given["form"] == "json" else {}
         cluster = kit.Cluster(given["kubeconfig"], given["context"], command="nhc sync kubernetes", **beside)
-        return bool(kit.sync(cluster, _settings(kit, given, drain=given["drain"]), show))
+        return bool(kit.sync(cluster, _read(kit, given)(drain=given["drain"]), show))
 
     raise SystemExit(carry_out("nhc sync kubernetes", work, NAMES, given["form"]))
 
@@ -250,9 +250,13 @@ def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
         made: Any = adapter("kubernetes")  # with the commands, which nhc knows by this name alone
         kit = made.commands()
         cluster = kit.Cluster(given["kubeconfig"], given["context"])
-        read = partial(kit.read, given.get("path") or "", given.get("given", ()), apply=given.get("apply"))
-        status = kit.guarded(cluster, lambda: work(kit, cluster, read))
+        status = kit.guarded(cluster, lambda: work(kit, cluster, _read(kit, given)))
     except (NoAdapter, BadReports, ValueError) as error:
         print(f"nhc kubernetes: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     raise SystemExit(status)
+
+
+def _read(kit: Any, given: Dict[str, Any]) -> Any:
+    """What reads the settings, with what the command line says of them."""
+    return partial(kit.read, given.get("path") or "", given.get("given", ()), apply=given.get("apply"))
