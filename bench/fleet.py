@@ -1,6 +1,6 @@
 """`nhc fleet check` against clush, pdsh and `ansible -m raw`: ratios in one run, over a real sshd on loopback.
 
-    python bench/fleet.py [--hosts 1000] [--memory-hosts 10000] [--rounds 2] [--only cpu,bad,memory,full]
+    python bench/fleet.py [--hosts 1000] [--memory-hosts 10000] [--rounds 2] [--only cpu,bad,memory,real,full,loaded]
 
 Every address of 127.0.0.0/8 answers, so one sshd stands for all hosts. It answers every command at once with a
 report of twelve results, the same for every tool: what is measured is the client. All tools use one ssh_config,
@@ -8,7 +8,9 @@ and so one key exchange, curve25519. Limits: client CPU per host at most a quart
 tenth of `ansible -m raw`'s; with 20 hosts that drop packets, 5 without a banner and 5 that hang among 1,000, wall
 time at most 1.1 of the best peer that finishes; less than 150 MB for 10,000 hosts. `full` is nhc itself on every
 host: what that adds to a sweep that only connects is at most 1.2 of the CPU of the same `nhc check local`, run here
-by itself. Needs root (for the hosts that drop packets); clush, pdsh and ansible on PATH.
+by itself. `loaded` is 300 hosts that are judged for real while four processes a core never wait: all of them answer
+within ten seconds to connect, and clush's count with the same stands beside it. Needs root (for the hosts that drop
+packets); clush, pdsh and ansible on PATH.
 """
 
 from __future__ import annotations
@@ -316,6 +318,51 @@ def full(nhc: List[str], scratch: Path, count: int, rounds: int) -> List[str]:
     return [*lines, verdict("a check on each host less ssh, of the check alone", statistics.median(ratios), FULL)]
 
 
+@contextlib.contextmanager
+def crowded() -> Iterator[None]:
+    """Four processes a core that never wait, until the end of the `with`."""
+    endless = [sys.executable, "-S", "-c", "while True: pass"]
+    children = [subprocess.Popen(endless) for _ in range(4 * len(os.sched_getaffinity(0)))]
+    try:
+        yield
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def loaded(nhc: List[str], scratch: Path, count: int) -> List[str]:
+    """Hosts that answer a sweep on a busy machine, which are its nodes as well."""
+    python = next(path for path in ("/usr/bin/python3", sys.executable) if os.access(path, os.X_OK))
+    config = scratch / "loaded.conf"
+    config.write_text((ROOT / "conf" / "nhc.conf.example").read_text())
+    with ssh.sshd(scratch / "loaded") as server:
+        server.config.write_text(server.config.read_text() + KEX)
+        bench = Bench(server, scratch, nhc)
+        hosts = bench.hosts("loaded-hosts", ssh.addresses(count))
+        ours = bench.ours(hosts, "-c", str(config), "--node-dir", str(scratch / "loaded-node"), "--python", python,
+                          "--profile", "none", "--connect-timeout", "10s")  # fmt: skip
+        runs = [("ours", ours, b'"nhc":"pushed"')]
+        if shutil.which("clush"):
+            words = [
+                "clush",
+                "-o",
+                f"-F {server.config} -o ConnectTimeout=10",
+                "--hostfile",
+                str(hosts),
+                "true && echo ok",
+            ]
+            runs.append(("clush", words, b" ok\n"))
+        lines, lost = [], 0
+        with crowded():
+            for name, argv, good in runs:
+                taken = measure(argv, good, bench.env)
+                lost = count - taken.good if name == "ours" else lost
+                load = os.getloadavg()[0]
+                lines.append(f"{name}: {taken.good} of {count} hosts answered in {taken.wall:.1f} s, load {load:.0f}")
+    return [*lines, verdict("hosts without an answer on a loaded machine, of all", lost / count, 0.0)]
+
+
 def _all_cpu(bench: Bench, argv: Sequence[str], count: int) -> float:
     """CPU seconds of a sweep: the client, the server with all it started, and what they left behind."""
     server = bench.server.process.pid
@@ -348,7 +395,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--hosts", type=int, default=1000)
     parser.add_argument("--memory-hosts", type=int, default=10000)
     parser.add_argument("--rounds", type=int, default=2)
-    parser.add_argument("--only", default="cpu,real,bad,memory,full")
+    parser.add_argument("--only", default="cpu,real,bad,memory,full,loaded")
     options = parser.parse_args(arguments)
     wanted = options.only.split(",")
     nhc = [sys.executable, "-m", "nhc"]
@@ -369,6 +416,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 lines += memory(bench, options.memory_hosts)
         if "real" in wanted:
             lines += real(nhc, scratch, options.hosts, options.rounds)
+        if "loaded" in wanted:
+            lines += loaded(nhc, scratch, 300)
         if "full" in wanted:
             lines += full(nhc, scratch, max(options.hosts // 20, 8), options.rounds)
     return 1 if any("MISSED" in line for line in lines) else 0
