@@ -168,12 +168,11 @@ def _flood(agent: Agent, seconds: float, rate: int) -> None:
     before = agent.cpu()
     began, lines = time.monotonic(), 0
     line = b"<14>bench: a line of no interest that says nothing of this node at all\n"
-    while time.monotonic() - began < seconds:
-        while lines < (time.monotonic() - began) * rate:
+    while (took := time.monotonic() - began) < seconds:
+        for _ in range(min(int(took * rate) - lines, rate // 100)):  # a kernel that takes fewer does not hold us up
             os.write(fd, line)
             lines += 1
         time.sleep(0.001)
-    took = time.monotonic() - began
     os.close(fd)
     spent = agent.cpu() - before
     time.sleep(0.5)

@@ -1,8 +1,9 @@
-"""Agents that push a report a minute over HTTP(S) into one, two and four servers on one PostgreSQL.
+"""Agents that push a report a minute over HTTP(S) into one, two and four servers on one PostgreSQL, or one on SQLite.
 
     python bench/intake.py                             # under a minute: 2,000 agents at the rate of 100,000
     python bench/intake.py --agents 100000 --rounds 2  # the fleet itself
     python bench/intake.py --connection each --tls     # a connection for each push, as a crowded server asks for
+    python bench/intake.py --sqlite --servers 1
 
 What an agent sends is what bench/store.py makes: 60 results; one report in a hundred is CRIT, one is another than
 before. The pushes begin at `--rate` a second whoever is behind, up to `--waiting` at once; times are from the first
@@ -10,7 +11,8 @@ byte of a push to its answer, which comes after the commit. Each run is done twi
 agents push, "unchanged" where nothing is new and one in sixty whole all the same. Few agents stand for many: a round
 is a minute of the reports' own time. Each agent's first report is not counted. The CPU time of the servers, of
 PostgreSQL and of the agents is counted apart: on a machine that others use it says more than the clock. What one core
-carries is a second divided by a server's CPU time for one report.
+carries is a second divided by a server's CPU time for one report. The peer is a handler of aiohttp's that does nothing,
+which gets the same pushes in the same run. Limits: twice its CPU for what agents push, three times for whole reports.
 """
 
 from __future__ import annotations
@@ -30,9 +32,12 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 from urllib.parse import urlsplit
 
 import sqlalchemy as sa
+from aiohttp import web
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT)]
+sys.path[:0] = [str(ROOT), str(ROOT / "bench")]
+
+from common import verdict  # noqa: E402
 
 from bench.store import MINUTE, report, wal  # noqa: E402
 from nhc.marks import push  # noqa: E402
@@ -205,6 +210,11 @@ def cpu_of_family(leader: int) -> float:
     return total
 
 
+def of_database(cluster: Optional[Cluster]) -> float:
+    """CPU seconds of PostgreSQL so far; SQLite's are the servers'."""
+    return cpu_of_family(cluster.process.pid) if cluster is not None else 0.0
+
+
 def certificate(place: str) -> Tuple[str, str]:
     """A certificate for 127.0.0.1 that is its own authority (ECDSA P-256) with its key, and itself alone, in files."""
     words = "req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 2 -subj /CN=bench"
@@ -213,9 +223,44 @@ def certificate(place: str) -> Tuple[str, str]:
     return f"{place}/ca.crt", f"{place}/key.pem"
 
 
-def measure(cluster: Cluster, count: int, place: str, options: argparse.Namespace) -> None:
-    """One run into so many servers, over a database of its own."""
-    url = cluster.database()
+def empty(answer: Connection) -> None:
+    """A server whose handler does nothing; its port goes to `answer`."""
+
+    async def taken(_request: web.Request) -> web.Response:
+        return web.Response(body=b"{}", content_type="application/json")
+
+    async def run() -> None:
+        application = web.Application()
+        application.router.add_post(push.PATH, taken)
+        runner = web.AppRunner(application, access_log=None)
+        await runner.setup()
+        site = web.TCPSite(runner, "127.0.0.1", 0, backlog=1024)
+        await site.start()
+        answer.send(runner.addresses[0][1])
+        await asyncio.Event().wait()
+
+    asyncio.run(run())
+
+
+def of_empty(load: Load) -> float:
+    """CPU seconds a push of a handler that does nothing."""
+    receiver, sender = multiprocessing.Pipe(False)
+    process = multiprocessing.get_context("fork").Process(target=empty, args=(sender,))
+    process.start()
+    try:
+        bare = load._replace(urls=[f"http://127.0.0.1:{receiver.recv()}"], ca="")
+        pushed_by(bare._replace(rounds=1))
+        before = cpu_of(process.pid or 0)
+        seen = pushed_by(bare)
+        return (cpu_of(process.pid or 0) - before) / len(seen.times)
+    finally:
+        process.terminate()
+        process.join()
+
+
+def measure(cluster: Optional[Cluster], count: int, place: str, options: argparse.Namespace) -> None:
+    """One run into so many servers, over a database of its own; `cluster` None is SQLite."""
+    url = cluster.database() if cluster is not None else f"sqlite:///{place}/store.db"
     limits, ca = LIMITS, ""
     if options.tls:
         ca, key = certificate(place)
@@ -239,11 +284,14 @@ def measure(cluster: Cluster, count: int, place: str, options: argparse.Namespac
         ours = [server.process.pid for server in servers]
         each = []
         for whole in (True, False):
-            cpu, database, log = sum(map(cpu_of, ours)), cpu_of_family(cluster.process.pid), wal(url)
+            cpu, database, log = sum(map(cpu_of, ours)), of_database(cluster), wal(url) if cluster else 0
             seen = pushed_by(load._replace(first=1 if whole else 1 + options.rounds, whole=whole))
-            cpu, database = sum(map(cpu_of, ours)) - cpu, cpu_of_family(cluster.process.pid) - database
-            show(count, seen, cpu, database, wal(url) - log, whole)
+            cpu, database = sum(map(cpu_of, ours)) - cpu, of_database(cluster) - database
+            show(count, seen, cpu, database, (wal(url) if cluster else 0) - log, whole)
             each.append((cpu, seen.sent))
+            bare = of_empty(load)
+            what = f"{'a whole report' if whole else 'what agents push'}, of an empty handler ({bare * 1e6:.0f} us)"
+            print(f"           {verdict(what, cpu / len(seen.times) / bare, 3 if whole else 2)}", flush=True)
         print(f"           unchanged beside whole: {each[1][0] / each[0][0]:.2f} of the servers' CPU (limit 0.5), "
               f"{each[1][1] / each[0][1]:.2f} of the bytes of bodies (limit 0.2)", flush=True)  # fmt: skip
     finally:
@@ -280,19 +328,21 @@ def main() -> None:
     parser.add_argument("--servers", default="1,2,4")
     parser.add_argument("--connection", choices=["kept", "each"], default="kept")
     parser.add_argument("--tls", action="store_true")
+    parser.add_argument("--sqlite", action="store_true", help="one server on SQLite, in place of PostgreSQL")
     options = parser.parse_args()
     load = os.getloadavg()
     how = "connections kept" if options.connection == "kept" else "a connection for each push"
     how += ", https" if options.tls else ", http"
     print(f"{options.agents} agents, {options.rounds} reports each, {options.rate:.0f} pushes/s, {how}; "
           f"{os.cpu_count()} cores, load {load[0]:.1f}", flush=True)  # fmt: skip
-    cluster = Cluster(programs(), fsync=True)
+    cluster = None if options.sqlite else Cluster(programs(), fsync=True)
     try:
         with tempfile.TemporaryDirectory(prefix="nhc-bench-") as place:
-            for count in map(int, options.servers.split(",")):
+            for count in [1] if options.sqlite else map(int, options.servers.split(",")):
                 measure(cluster, count, place, options)
     finally:
-        cluster.remove()
+        if cluster is not None:
+            cluster.remove()
 
 
 if __name__ == "__main__":

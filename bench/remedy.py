@@ -1,6 +1,6 @@
-"""The remedy loop under a storm: 1,000 faults in 100,000 nodes; and a restart with 10,000 open episodes.
+"""The remedy loop under a storm: 1,000 faults in 100,000 nodes; a restart with 10,000 open episodes; 1,000 that wait.
 
-    python bench/remedy.py [--nodes 100000] [--faults 1000] [--episodes 10000] [--short]
+    python bench/remedy.py [--nodes 100000] [--faults 1000] [--episodes 10000] [--waiting 1000] [--short]
 
 The store is a real one (SQLite on this disk), the scheduler and the repairer are in this process and answer at once, so
 what is measured is the loop and the database. The share of the database is its statements, commits and fsyncs.
@@ -21,11 +21,13 @@ from pathlib import Path
 from typing import Any, Dict, List, Sequence
 
 ROOT = Path(__file__).resolve().parents[1]
-sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
+sys.path[:0] = [str(ROOT), str(ROOT / "adapters"), str(ROOT / "bench")]
 
+from common import verdict  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
+from nhc.core.system.garbage import collect_seldom  # noqa: E402
 from nhc.marks.ports.adapter import Applied, Effect, NodeState  # noqa: E402
 from nhc.marks.ports.marks import may_clear, may_mark  # noqa: E402
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
@@ -170,9 +172,9 @@ def fill(store: Any, names: Sequence[str], sick: Sequence[str], now: float) -> f
     return time.monotonic() - began
 
 
-def controller(store: Any, cluster: Cluster) -> RemedyController:
+def controller(store: Any, cluster: Cluster, settings: str = SETTINGS) -> RemedyController:
     entry = RepairerEntry(RepairerSettings("bench", "bench"), cluster)
-    return RemedyController(store, parse(SETTINGS), Actuators(cluster, Repairers([entry]), workers=0))
+    return RemedyController(store, parse(settings), Actuators(cluster, Repairers([entry]), workers=0))
 
 
 def storm(nodes: int, faults: int) -> None:
@@ -265,16 +267,39 @@ def restart(episodes: int) -> None:
         store.close()
 
 
+def waiting(episodes: int, rounds: int = 10) -> None:
+    """What a round costs in which so many episodes wait, all but one for room within the bounds."""
+    names = [f"n{number:06d}" for number in range(2 * episodes)]
+    with tempfile.TemporaryDirectory() as place:
+        store = open_store(f"sqlite:///{place}/store.db", anchor=f"{place}/anchor")
+        fill(store, names, names[::2], time.time())
+        loop = controller(store, Cluster(names), SETTINGS.replace('repairing = "100%"', 'repairing = "1"'))
+        while loop.round().moved:
+            pass
+        spent = []
+        for _ in range(rounds):
+            began = time.process_time()
+            found = loop.round()
+            spent.append(time.process_time() - began)
+            assert not found.moved
+            assert len(found.waiting) == episodes
+        print(verdict(f"a round over {episodes} episodes that wait, CPU s", statistics.median(spent), episodes / 1e4))
+        store.close()
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--nodes", type=int, default=100_000)
     parser.add_argument("--faults", type=int, default=1000)
     parser.add_argument("--episodes", type=int, default=10_000)
+    parser.add_argument("--waiting", type=int, default=1000)
     parser.add_argument("--short", action="store_true", help="a twentieth of each")
     given = parser.parse_args()
+    collect_seldom()  # as a service of rounds does
     by = 20 if given.short else 1
     storm(given.nodes // by, given.faults // by)
     restart(given.episodes // by)
+    waiting(given.waiting // by)
 
 
 if __name__ == "__main__":

@@ -22,6 +22,8 @@ from nhc.store import attempts
 from nhc.store.attempts import Attempt, AttemptStatus
 from nhc.store.episodes import Episode
 
+_STATES = {state.value: state for state in EpisodeState}
+
 
 class EpisodeCase(NamedTuple):
     """An episode as it was read: its row, what it remembers, and its attempts."""
@@ -46,7 +48,7 @@ class EpisodeCase(NamedTuple):
 
     @property
     def state(self) -> EpisodeState:
-        return EpisodeState(self.episode.state)
+        return _STATES[self.episode.state]
 
     @property
     def rung(self) -> Rung:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import lru_cache
 from typing import Any, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.core.json_values import parse_object
@@ -12,6 +13,9 @@ from nhc.remedy.ladder import NodeFault, Skipped
 
 FAULTS = 20
 """Faults of one node that an episode remembers; a node with more is no less sick."""
+
+KEPT = 1 << 14
+"""Details that are kept as they were read: each round reads those of all open episodes, several times."""
 
 
 class Detail(NamedTuple):
@@ -122,6 +126,7 @@ class BadDetail(ValueError):
     """A detail that cannot be read: nothing may be done with its episode."""
 
 
+@lru_cache(maxsize=KEPT)
 def read(text: str) -> Detail:
     """The detail in a row. Raises BadDetail: a state that makes no sense stops, it does not begin anew."""
     try:

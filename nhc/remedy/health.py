@@ -32,14 +32,21 @@ def fault_of(problem: StoredProblem, node: str, seen: float, boot: str = "") -> 
     )  # fmt: skip
 
 
-def stored(connection: Connection, names: Names, wanted: Optional[Sequence[str]] = None) -> Dict[str, Health]:
-    """The health of these nodes by the store, under the scheduler's names; of all that have a problem where None."""
+def stored(
+    connection: Connection, names: Names, wanted: Optional[Sequence[str]] = None,
+    rows: Optional[Sequence[StoredNode]] = None,
+) -> Dict[str, Health]:  # fmt: skip
+    """The health of these nodes by the store, under the scheduler's names; of all that have a problem where None.
+
+    `rows` are what the store knows of the nodes, where that was just read.
+    """
     asked = None if wanted is None else [names.stored(name) for name in wanted]
     open_ones: Dict[str, List[StoredProblem]] = {}
     for problem in store_problems.list_problems(connection, nodes=asked):
         if problem.verdict == Verdict.CRIT.name:
             open_ones.setdefault(problem.node, []).append(problem)
-    rows = store_nodes.list_nodes(connection, asked if asked is not None else sorted(open_ones))
+    if rows is None:
+        rows = store_nodes.list_nodes(connection, asked if asked is not None else sorted(open_ones))
     healths = {}
     for row in rows:
         health = _health(row, open_ones.get(row.node, []), names.here(row.node))

@@ -233,10 +233,11 @@ class Observer:
         groups, names = self.fleet.groups, self.fleet.names
         if any(state.name not in groups for state in states):
             return True
+        known = nodes.groups(connection, sorted(names.stored(name) for name in unhealthy if name in groups))
         return any(
-            (kind, name) not in groups.get(names.here(row.node), ())
-            for row in nodes.list_nodes(connection, sorted(names.stored(name) for name in unhealthy if name in groups))
-            for kind, name in row.groups.items()
+            (kind, name) not in groups.get(names.here(node), ())
+            for node, named in known.items()
+            for kind, name in named.items()
             if name
         )
 
@@ -293,8 +294,9 @@ class Observer:
             stored = self.fleet.names.stored
             wanted = {case.detail.successor or case.episode.node for case in cases}
             own = {name: report for name, report in base.own.items() if name in wanted}
-            healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted)), own])
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
+            reports = [row for row in rows if self.fleet.names.here(row.node) in wanted]
+            healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted), reports), own])
             self.actuators.repairers.learn({self.fleet.names.here(row.node): row for row in rows})
             in_force = holds.in_force(connection, now)
             held, numbers = StandingHolds(in_force, self.fleet), {hold.id for hold in in_force}

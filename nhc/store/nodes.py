@@ -154,11 +154,14 @@ def seen(connection: Connection, received_since: Optional[float] = None) -> List
     return list(map(SeenNode._make, connection.execute(asked).all()))  # `all`: a third of the time of one by one
 
 
-def groups(connection: Connection) -> Dict[str, Mapping[str, str]]:
-    """The groups of all nodes, by name. Nodes of the same groups share them: each text is read once."""
+def groups(connection: Connection, names: Optional[Sequence[str]] = None) -> Dict[str, Mapping[str, str]]:
+    """The groups of these nodes, of all where None, by name. Nodes of the same groups share them: each text is read
+    once.
+    """
     known: Dict[str, Mapping[str, str]] = {}
     by_name: Dict[str, Mapping[str, str]] = {}
-    for row in connection.execute(sa.select(nodes.c.node, sa.cast(nodes.c.groups, sa.Text))).all():
+    asked = of_nodes(sa.select(nodes.c.node, sa.cast(nodes.c.groups, sa.Text)), nodes, names)
+    for row in (row for query in asked for row in connection.execute(query)):
         node, text = str(row[0]), str(row[1])
         if text not in known:
             known[text] = json.loads(text)

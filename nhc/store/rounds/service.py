@@ -14,6 +14,7 @@ from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Pro
 from nhc.core.model import printable
 from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.core.system import output_file
+from nhc.core.system.garbage import collect_seldom
 from nhc.core.system.metrics_server import Pages, serve
 from nhc.core.system.service_log import ServiceLog, failure, leveled, problem
 from nhc.core.system.stop_signals import StopSignals
@@ -190,6 +191,7 @@ class RoundService:
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
         """The listener while rounds go, and the lead given up at the end."""
+        collect_seldom()
         try:
             with listening(self.listen, self.pages, self.log):
                 try:

@@ -9,6 +9,7 @@ import signal
 import ssl
 from typing import Optional
 
+from nhc.core.system.garbage import collect_seldom
 from nhc.core.system.service_log import failure, problem
 from nhc.core.system.stop_signals import StopSignals
 from nhc.core.system.web_listener import OpenConnections, WebBounds, listening
@@ -63,6 +64,7 @@ async def _serve(
     loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings, keep: PruneSettings,
     stop: Optional[StopSignals],
 ) -> None:  # fmt: skip
+    collect_seldom()
     counters = ServerCounters()
     pruner = Pruner(store, keep, "nhc server", log=counters.note)
     counters.also(lambda: "".join(family.render() for family in pruner.families()))
