@@ -160,6 +160,24 @@ def test_rollback_starts_what_ran_before_and_nothing_else(install: Install, node
     assert not node.service("nhc-check.timer").is_enabled
 
 
+def test_rollback_where_no_systemd_runs_puts_the_files_back_and_touches_no_unit(install: Install, node: Any) -> None:
+    """As in a container, or an image that is built: systemctl refuses there (sd_booted(3))."""
+    agent = node.file("/opt/nhc/current").linked_to, node.service("nhc-check.timer").is_running
+    assert node.run("mv /run/systemd/system /run/systemd/hidden").rc == 0
+    try:
+        assert node.run("systemctl daemon-reload").rc != 0
+        run = install(playbook="rollback")
+        assert run.status == 0, run.text
+        assert run.recap("gpu001")["changed"] > 0
+        assert node.file("/etc/systemd/system/timers.target.wants/nhc-check.timer").exists
+        assert install(playbook="rollback").status == 0
+        assert not node.file("/etc/systemd/system/timers.target.wants/nhc-check.timer").exists
+    finally:
+        node.run("mv /run/systemd/hidden /run/systemd/system; systemctl daemon-reload")
+    assert agent == (node.file("/opt/nhc/current").linked_to, node.service("nhc-check.timer").is_running)
+    assert node.service("nhc-agent.service").is_running
+
+
 def test_the_commands_start_whatever_engine_is_current(install: Install, node: Any) -> None:
     """A hook may start while one kind of engine is exchanged for the other."""
     assert node.run("nhc --version").rc == 0
