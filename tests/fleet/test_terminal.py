@@ -90,7 +90,7 @@ def test_passwords_are_asked_for_on_the_terminal_and_not_shown(fleet, env, tmp_p
         text = server.config.read_text()
         server.config.write_text(text.replace(f"IdentityFile {server.identity}", "IdentityFile /no/such/key"))
         words = argv(fleet, server.config, "-w", "127.0.0.1", "-c", tmp_path / "nhc.conf", "--ask-pass",
-                     "--transport", "ssh", "--python", "/no/python")  # fmt: skip
+                     "--set", "transport=ssh", "--set", "python=/no/python")  # fmt: skip
         with terminal(words, env) as screen:
             screen.until("SSH password: ")
             screen.type(f"{PASSWORD}\n")
