@@ -28,7 +28,7 @@ READY = """
 import resource, sys
 import nhc.fleet.commands.fleet_options
 from nhc.fleet.ssh.config import SshConfig
-from nhc.fleet.ssh.host_keys import HostKeys
+from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node
 transport = Ssh(SshConfig(sys.argv[1]), HostKeys())
@@ -56,7 +56,7 @@ def connections(rounds: int, place: Path) -> Dict[str, float]:
     """Milliseconds of this process's CPU for a connection and one command, the median of each library."""
     # Not before: a child's largest size counts its parent's.
     from nhc.fleet.ssh.config import SshConfig
-    from nhc.fleet.ssh.host_keys import HostKeys
+    from nhc.fleet.ssh.known_hosts import HostKeys
     from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.transport import Node
     from tests.support import ssh

@@ -81,8 +81,7 @@ DOORS = {
     "nhc.core.archive.build": "builds a file",
     "nhc.cli.own_modules": "reads bytecode, before anything else of nhc can be imported",
     "nhc.core.archive.importer": "keeps what it compiled, before anything of nhc can be imported",
-    "nhc.console.doors": "asks the kernel who is at the other end of a socket",
-    "nhc.console.this_machine": "asks the kernel whose socket is at the other end",
+    "nhc.console.doors": "asks the kernel who is at the other end of a socket, and whose socket it is",
     "nhc.cli.main": "standard streams that are closed",
     "nhc.core.command_line": "writes what a person asks for",
     "nhc.deep.journal": "what a run must put back outlives it",
@@ -374,11 +373,10 @@ LIBRARIES_ATTRIBUTES = {
     "nhc.cli.click_app": {"message", "name"},  # click
     "nhc.core.command_line.report_output": {"failure"},  # of the stream that stands in for standard output
     "nhc.node.facts.nvml": {"version"},  # NVML's structures
-    "nhc.fleet.ssh.connection": {"start_handshake"},  # paramiko
-    "nhc.fleet.ssh.libssh_calls": {"argtypes", "restype"},  # ctypes
+    "nhc.fleet.ssh.libssh": {"argtypes", "restype"},  # ctypes
     "nhc.fleet.ssh.transport_paramiko": {
         "_preferred_ciphers", "_preferred_kex", "_preferred_keys", "auth_timeout", "banner_timeout",
-        "handshake_timeout",
+        "handshake_timeout", "start_handshake",
     },
     "nhc.fleet.worker": {"value"},  # multiprocessing
     "nhc.core.light": {"__qualname__"},

@@ -280,7 +280,7 @@ COMMANDS: CommandTable = {
     "inject": ("nhc.lab.commands.inject:inject", "Write a fault into this node's kernel log, as a drill.",
                "xid-79 --dry-run"),
     "new": ("Begin a part of nhc itself, in a checkout.", Verb({
-        "check": ("nhc.lab.commands.new_check:new_check", "A check's module and its test.", "check_thermal_zones"),
+        "check": ("nhc.lab.commands.new_part:new_check", "A check's module and its test.", "check_thermal_zones"),
         "adapter": ("nhc.lab.commands.new_part:new_adapter", "An adapter's module, and its contract as a test.",
                     "flux"),
         "repairer": ("nhc.lab.commands.new_part:new_repairer", "A repairer's module, and its contract as a test.",

@@ -21,7 +21,7 @@ from nhc.core.system import whole_file
 from nhc.core.system.bounded_read import read_text
 from nhc.core.system.ending_signals import Signals, SignalToEnd
 from nhc.core.system.process import adopt_orphans
-from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers
+from nhc.deep import coverage, gpu_settings, idle, journal
 from nhc.deep.journal import JournalError, RestoreJournal
 from nhc.deep.progress import RunProgress
 from nhc.marks.ports.adapter import AdapterError, NodeSource
@@ -33,7 +33,7 @@ from nhc.node.facts.accelerator import accelerators
 from nhc.node.planning.suites import TIMES, estimate
 from nhc.node.run import engine
 
-GRACE = leftovers.GRACE
+GRACE = journal.GRACE
 """Seconds that a tool gets to end by itself."""
 STOP, ALLOW = "NHC_DEEP_STOP", "NHC_DEEP_ALLOW"
 """Variables of a configuration: services to stop for the run, and names of processes that may hold devices."""
@@ -225,19 +225,19 @@ def _again(
     wanted: RunRequest, plan: Plan, host: Host, state: State, results: Tuple[CheckResult, ...], until: float
 ) -> Tuple[CheckResult, ...]:  # fmt: skip
     """The results once what was slow has been measured again, as far as the run's deadline allows."""
-    lines = again.lines(results)
+    lines = coverage.lines_again(results)
     if not lines:
         return results
     left = until - time.monotonic()
     if wanted.deadline and left <= 0:
-        return tuple(again.merge(results, (), "the run's deadline had passed"))
+        return tuple(coverage.merge(results, (), "the run's deadline had passed"))
     if not wanted.quiet:
         wanted.say(f"{len(lines)} lines were slow: measured again")
     second = engine.run(
         plan._replace(items=tuple(item for item in plan.items if (item.source, item.line) in lines)), host, state=state,
         deadline=left if wanted.deadline else 0.0, name=wanted.node, in_turn=True, grace=GRACE,
     )  # fmt: skip
-    return tuple(again.merge(results, second.results))
+    return tuple(coverage.merge(results, second.results))
 
 
 def _devices(host: Host) -> Tuple[str, ...]:

@@ -12,12 +12,11 @@ import time
 from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from nhc.deep.findings import NodeStanding, SweepJudgement
-from nhc.deep.group_output import judged
+from nhc.deep.group_output import held, judged
 from nhc.deep.group_output import read as read_output
 from nhc.deep.group_test import GroupOutcome, GroupTest
 from nhc.deep.judge import judge
 from nhc.deep.planner import next_round
-from nhc.deep.rails import held
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy

@@ -21,7 +21,8 @@ class SweepPlan(NamedTuple):
 
     `floor` in GB/s, 0 for `share` (0 to 1) of the median of all figures of a layer. `seconds` limits one test,
     `patience` is how long a test waits for its nodes. `most` (0 to 1) is the largest share of the nodes under test at
-    once. `rail_by` is a way of `nhc.deep.rails`, `rail_floor` in GB/s for one rail, 0 for its part of what pairs have.
+    once. `rail_by` is a way of `nhc.deep.group_output`, `rail_floor` in GB/s for one rail, 0 for its part of what
+    pairs have.
     `watts` are what nodes draw under test; with `power` above 0 no more than that is drawn at once.
     `continuous`: it is one pass of many. `suspects` are nodes in the order in which to test them.
     """

@@ -18,11 +18,9 @@ from nhc.core.matching.node_ranges import fold
 from nhc.core.model import Verdict
 from nhc.core.render.page_parts import one_script, part
 from nhc.core.timestamps import utc_milliseconds
-from nhc.fleet.causes import OTHERS, Cause, template_of
-from nhc.fleet.fold import Problem
+from nhc.fleet.fold import OTHERS, Cause, Problem, template_of
 from nhc.fleet.history import SweepHistory
-from nhc.fleet.outliers import Outlier
-from nhc.fleet.summary import Picture
+from nhc.fleet.summary import Outlier, Picture
 from nhc.fleet.transport import Node
 
 MANY = 2000

@@ -18,9 +18,8 @@ from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set
 from nhc.core.system.address_space import allow_only
 from nhc.core.system.children import fork
 from nhc.fleet import worker
-from nhc.fleet.result_frame import Arrived, Returned, Scarce, arrival, failed, unpack
 from nhc.fleet.transport import Node, Trouble, is_scarce
-from nhc.fleet.worker import SweepSettings
+from nhc.fleet.worker import Arrived, Returned, Scarce, SweepSettings, arrival, failed, unpack
 
 WAIT_FOR_ROOM = 30.0
 """Seconds without any finished node, for want of processes, threads or descriptors, before the rest is given up."""

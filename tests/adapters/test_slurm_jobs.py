@@ -9,7 +9,7 @@ import pytest
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.system.process import Completed
-from nhc.jobs.loop import JobLoop
+from nhc.jobs.rounds import JobLoop
 from nhc.jobs.settings import parse
 from nhc.marks.ports.adapter import AdapterError, Mark
 from nhc.marks.ports.jobs import JobName, LossCause, Phase

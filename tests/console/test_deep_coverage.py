@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.console import deep_coverage
+from nhc.console import deep_reader
 from nhc.store import deep
 from nhc.store.deep import DeepResult
 
@@ -56,7 +56,7 @@ def test_the_map_is_coloured_by_the_last_deep_verdict(tested, console):
 
 @pytest.mark.thorough
 def test_the_lists_are_bounded_and_say_so(tested, console, monkeypatch):
-    monkeypatch.setattr(deep_coverage, "ROWS", 1)  # before the first view is made
+    monkeypatch.setattr(deep_reader, "ROWS", 1)  # before the first view is made
     seen = console.ask("GET", "/api/deep?fact=rack")[1]
     assert (len(seen["late"]), seen["late_left_out"], seen["due"]) == (1, 1, 6)
     assert seen["never"] == {"count": 4, "nodes": "a4"}

@@ -11,8 +11,7 @@ from hypothesis import strategies as st
 
 from nhc.core.model import CheckResult, Metric, Report, crit, ok, unknown
 from nhc.core.render.json import render
-from nhc.deep.calibrate import samples
-from nhc.deep.fleet_norm import LEAST, Norm, Sample, latest, norm, place, propose
+from nhc.deep.fleet_norm import LEAST, Norm, Sample, latest, norm, place, propose, samples
 from nhc.node.facts import expected
 from nhc.store import deep
 from tests.support.new_store import new_store

@@ -15,7 +15,7 @@ import pytest
 from nhc.core.host import Host
 from nhc.core.model import Action, CheckResult, Metric, Outcome, Verdict
 from nhc.core.system.process_identity import KERNEL_THREAD
-from nhc.deep import again, coverage, gpu_settings, idle, journal, leftovers
+from nhc.deep import coverage, gpu_settings, idle, journal
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.marks.ports.adapter import Mark, NodeState
@@ -108,7 +108,7 @@ def appears(path, within=60.0):
 def gone(run, within=60.0):
     """Whether no process of a run is left."""
     until = time.monotonic() + within
-    while leftovers.marked(run):
+    while journal.marked(run):
         if time.monotonic() > until:
             return False
         time.sleep(0.05)
@@ -360,15 +360,15 @@ def test_what_the_second_measurement_makes_of_a_slow_result():
 
     wrong = result("c", Verdict.CRIT, "gpu0", "DeepWrongResult")
     first = [speed(8.0), speed(90.0, Verdict.OK, target="gpu1"), wrong]
-    confirmed = again.merge(first, [speed(7.0), speed(90.0, Verdict.OK, target="gpu1")])
+    confirmed = coverage.merge(first, [speed(7.0), speed(90.0, Verdict.OK, target="gpu1")])
     assert [one.verdict for one in confirmed] == [Verdict.CRIT, Verdict.OK, Verdict.CRIT]
     assert confirmed[2] == wrong
-    once = again.merge(first[:1], [speed(88.0, Verdict.OK)])[0]
+    once = coverage.merge(first[:1], [speed(88.0, Verdict.OK)])[0]
     assert (once.verdict, once.outcome.action) == (Verdict.WARN, Action.NONE)
-    assert again.merge(first[:1], [wrong])[1] == wrong  # wrong data convicts, whenever it shows
-    other = again.merge(first[:1], [speed(88.0, Verdict.OK), speed(9.0, target="gpu1")])
+    assert coverage.merge(first[:1], [wrong])[1] == wrong  # wrong data convicts, whenever it shows
+    other = coverage.merge(first[:1], [speed(88.0, Verdict.OK), speed(9.0, target="gpu1")])
     assert [one.verdict for one in other] == [Verdict.WARN]  # gpu1 was slow once, too
-    late = again.merge(first[:1], [], "the run's deadline had passed")[0]
+    late = coverage.merge(first[:1], [], "the run's deadline had passed")[0]
     assert (late.verdict, "deadline" in late.outcome.message) == (Verdict.WARN, True)
 
 
@@ -534,11 +534,11 @@ def test_leftovers_are_found_by_their_mark():
     process = subprocess.Popen(["setsid", "sleep", "300"], env=env)
     try:
         until = time.monotonic() + 60
-        while not leftovers.marked("abcdef") and time.monotonic() < until:
+        while not journal.marked("abcdef") and time.monotonic() < until:
             time.sleep(0.02)
-        assert leftovers.end("abcdef", grace=5) == []
-        assert leftovers.marked("abcdef") == []
-        assert leftovers.marked("abc") == []
+        assert journal.end("abcdef", grace=5) == []
+        assert journal.marked("abcdef") == []
+        assert journal.marked("abc") == []
     finally:
         process.wait()
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.deep.rails import held
+from nhc.deep.group_output import held
 from nhc.deep.ssh_guard import read_settings
 from nhc.deep.ssh_launch import SshLauncher
 from nhc.marks.ports.adapter import AdapterError, SettingError

@@ -8,9 +8,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from nhc.deep.findings import NodeStanding
-from nhc.deep.group_output import AskedMeasurement, judged, read
+from nhc.deep.group_output import AskedMeasurement, held, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules
-from nhc.deep.rails import held
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write

@@ -354,7 +354,7 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch):
     from nhc.fleet import node_session, sweep, worker
     from nhc.fleet.bundles import Site
     from nhc.fleet.ssh.config import SshConfig
-    from nhc.fleet.ssh.host_keys import HostKeys
+    from nhc.fleet.ssh.known_hosts import HostKeys
     from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.transport import Node
 

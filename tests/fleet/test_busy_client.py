@@ -8,9 +8,8 @@ import pytest
 
 from nhc.fleet import node_session, sweep, worker
 from nhc.fleet.bundles import Site
-from nhc.fleet.lateness import TICK, Lateness
-from nhc.fleet.scarcity import FEW, Scarcity
-from nhc.fleet.transport import Node, Trouble
+from nhc.fleet.transport import TICK, Lateness, Node, Trouble
+from nhc.fleet.worker import FEW, Scarcity
 
 TASK = node_session.SweepTask(None, Site(None, ()), seconds=3.0, login=0.5)
 

@@ -16,8 +16,7 @@ from nhc.core.model import Action, CheckResult, Metric, Report, Verdict, crit, o
 from nhc.fleet import diff, fold, history
 from nhc.fleet.commands.fleet_check import exit_status
 from nhc.fleet.node_result import NodeResult, findings, line, metrics
-from nhc.fleet.outliers import Numbers, outliers, show_value
-from nhc.fleet.summary import Picture, picture_of
+from nhc.fleet.summary import Numbers, Picture, outliers, picture_of, show_value
 from nhc.fleet.transport import Node
 
 

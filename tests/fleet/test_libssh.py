@@ -66,7 +66,7 @@ def test_a_plain_connection_is_libsshs(server):
 PARAMIKO_LOADED = """
 import sys, time
 from nhc.fleet.ssh.config import SshConfig
-from nhc.fleet.ssh.host_keys import HostKeys
+from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.ssh.transport_ssh import Ssh
 from nhc.fleet.transport import Node
 transport = Ssh(SshConfig(sys.argv[1]), HostKeys())

@@ -28,15 +28,15 @@ from nhc.fleet import worker as shard
 from nhc.fleet import sweep
 from nhc.fleet.bundles import Site
 from nhc.fleet.ssh.config import SshConfig
-from nhc.fleet.ssh.host_keys import HostKeys
+from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.transport import Node
 from nhc.fleet.transport import Trouble
 from tests.support import ssh
 from tests.support.other_user import become
 sweep.WAIT_FOR_ROOM = 4.0
-import nhc.fleet.scarcity
-nhc.fleet.scarcity.HOPELESS = 2.0
+import nhc.fleet.worker
+nhc.fleet.worker.HOPELESS = 2.0
 
 def light(session, node, task):
     stream = session.start("sleep 0.1; echo ok", time.monotonic() + 30)

@@ -11,8 +11,8 @@ import pytest
 
 from nhc.fleet import node_session, sweep, transport, worker
 from nhc.fleet.bundles import Site
-from nhc.fleet.scarcity import FIRST, LEAST, Starts
 from nhc.fleet.transport import Deadline, Node, Trouble, left, passed
+from nhc.fleet.worker import FIRST, LEAST, Starts
 from tests.fleet.conftest import inventory
 
 

@@ -12,9 +12,9 @@ import pytest
 
 from nhc.fleet import node_session, sweep, worker
 from nhc.fleet.bundles import Site
-from nhc.fleet.ssh import connection
+from nhc.fleet.ssh import transport_paramiko
 from nhc.fleet.ssh.config import SshConfig
-from nhc.fleet.ssh.host_keys import HostKeys
+from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
 from nhc.fleet.transport import Node, Trouble
 from tests.fleet.conftest import HOSTS, aliases, over
@@ -39,8 +39,8 @@ def test_a_node_that_has_answered_and_gone_is_no_trouble():
         def close(self):
             raise EOFError
 
-    connection.ParamikoStream(Gone()).close()
-    jumped = connection.Buffered(Gone())
+    transport_paramiko.ParamikoStream(Gone()).close()
+    jumped = transport_paramiko.Buffered(Gone())
     jumped.end()
     jumped.close()
 

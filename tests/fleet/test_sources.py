@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.fleet import inventory, node_sources
+from nhc.fleet import node_sources
 from nhc.fleet.node_sources import NodesError, Wanted, group_of
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
@@ -100,7 +100,7 @@ def test_an_ini_inventory_with_templates_and_variables(tmp_path):
         "ansible_port=2222\nansible_become=true\n[cpu]\ncpu1 ansible_connection=local\n"
         "cpu2 ansible_ssh_common_args='-J bastion -o Compression=yes'\n"
     )
-    found = {node.name: node for node in inventory.read([str(tmp_path / "hosts")])}
+    found = {node.name: node for node in node_sources.read_inventory([str(tmp_path / "hosts")])}
     gpu = found["gpu02"]
     assert (gpu.address, gpu.user, gpu.port, gpu.groups, gpu.sudo) == ("10.0.0.2", "ops", 2222, ("gpu",), True)
     assert gpu.facts == {"rack": "r1"}
@@ -123,25 +123,25 @@ def test_a_directory_with_group_vars_yaml_and_a_script(tmp_path):
         '"_meta": {"hostvars": {"dyn1": {"ansible_host": "10.9.9.9"}}}}\'\n'
     )
     script.chmod(0o755)
-    found = {node.name: node for node in inventory.read([str(place)])}
+    found = {node.name: node for node in node_sources.read_inventory([str(place)])}
     assert (found["gpu1"].user, found["gpu1"].facts) == ("admin", {"rack": "r9"})
     assert (found["dyn1"].address, found["dyn1"].groups) == ("10.9.9.9", ("dyn",))
-    assert [node.name for node in inventory.read([str(place)], "dyn")] == ["dyn1"]
+    assert [node.name for node in node_sources.read_inventory([str(place)], "dyn")] == ["dyn1"]
 
 
 @pytest.mark.thorough
 def test_an_inventory_that_is_empty_or_broken_is_one_line(tmp_path):
     (tmp_path / "hosts.yml").write_text("gpu: [unclosed\n")
     for sources, said in (([str(tmp_path / "hosts.yml")], "YAML parsing failed"), (["/no/such"], "no such inventory")):
-        with pytest.raises(inventory.InventoryError, match=said) as found:
-            inventory.read(sources)
+        with pytest.raises(node_sources.InventoryError, match=said) as found:
+            node_sources.read_inventory(sources)
         assert "\n" not in str(found.value)
 
 
 @pytest.mark.thorough
 def test_a_template_that_fails_is_that_node_s_problem(tmp_path):
     (tmp_path / "hosts").write_text("ok1\nbad1 ansible_host='{{ not_there }}'\n")
-    found = {node.name: node for node in inventory.read([str(tmp_path / "hosts")])}
+    found = {node.name: node for node in node_sources.read_inventory([str(tmp_path / "hosts")])}
     assert found["ok1"].problem == ""
     assert "not_there" in found["bad1"].problem
 

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from nhc.core.host import Completed, Host, Stat
 from nhc.core.model import Verdict
 from nhc.hooks import leftovers
-from nhc.hooks.cleaning import clean, end_processes, remove
-from nhc.hooks.epilog import after_job
-from nhc.hooks.tell_why import tell_why
+from nhc.hooks.epilog import after_job, tell_why
+from nhc.hooks.leftovers import clean, end_processes, remove
 from nhc.lab.testing.fake_host import FakeHost
 from tests.support.require import need
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
-from nhc.jobs.choose_nodes import JobCandidate, choose
+from nhc.jobs.commands.job_nodes import JobCandidate, choose
 from nhc.store import audit, deep
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store

@@ -4,7 +4,7 @@ from collections import Counter
 
 import pytest
 
-from nhc.jobs import metrics
+from nhc.jobs import rounds
 from nhc.marks.ports.jobs import LossCause
 from nhc.store import jobs
 
@@ -12,7 +12,7 @@ from nhc.store import jobs
 def page(world, events):
     done = world.round()
     events.update(event.what for event in done.events)
-    return metrics.render(world.store, done, events).splitlines()
+    return rounds.render_metrics(world.store, done, events).splitlines()
 
 
 @pytest.mark.thorough
@@ -40,7 +40,7 @@ def test_a_restart_is_counted_from_its_hold_to_its_end(world):
     assert 'nhc_job_watched{phase="running"} 1' in lines
     assert 'nhc_job_events_total{what="restarted"} 1' in lines
     assert not [line for line in lines if "secret-name" in line or '"n0"' in line]
-    world.let_pass(2 * metrics.DAY)
+    world.let_pass(2 * rounds.DAY)
     assert 'nhc_job_restarts_day{outcome="restarted"} 0' in page(world, events)
 
 

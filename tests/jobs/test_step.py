@@ -3,7 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.jobs.step import StepEnds, StepNodes, next_step
+from nhc.jobs.commands.job_step import StepEnds, StepNodes, next_step
 
 ALL = ("n1", "n2", "n3", "n4")
 

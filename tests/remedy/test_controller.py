@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.console import screens, standing
-from nhc.console.top import repairs
+from nhc.console.top import app
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import REMEDY_OWNER, Mark
 from nhc.marks.ports.repair import Rung
@@ -156,4 +156,4 @@ def test_what_is_shown_is_the_fault_that_stands_and_no_repair_that_is_over(world
     world.nodes["n2"].busy = True
     world.run(controller, 2)
     assert screens.episode_row(last(world, "n2"))["cause"] == last(world, "n2").cause
-    assert [line.cause for line in repairs.open_repairs(world)] == ["check_gpu, GpuBroken"]
+    assert [line.cause for line in app.open_repairs(world)] == ["check_gpu, GpuBroken"]

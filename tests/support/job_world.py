@@ -11,7 +11,7 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Op
 
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.jobs.job_round import JobRound
-from nhc.jobs.loop import JobLoop
+from nhc.jobs.rounds import JobLoop
 from nhc.jobs.settings import RestartSettings, parse
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.jobs import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Wish

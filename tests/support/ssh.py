@@ -51,7 +51,7 @@ Subsystem sftp internal-sftp
 def need_libssh() -> None:
     """Go on only where the distribution has libssh."""
     try:
-        importlib.import_module("nhc.fleet.ssh.libssh_calls")
+        importlib.import_module("nhc.fleet.ssh.libssh")
     except ImportError as error:
         missing("libssh", f"package libssh-4: {error}")
 
@@ -60,7 +60,7 @@ def by_libssh(config: Path, accept_new: bool = False) -> Ssh:
     """The transport that has libssh for plain connections."""
     need_libssh()
     from nhc.fleet.ssh.config import SshConfig
-    from nhc.fleet.ssh.host_keys import HostKeys
+    from nhc.fleet.ssh.known_hosts import HostKeys
     from nhc.fleet.ssh.transport_ssh import Ssh
 
     return Ssh(SshConfig(str(config)), HostKeys(accept_new))

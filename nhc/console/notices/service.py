@@ -11,7 +11,7 @@ import random
 import time
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Set, Tuple
 
-from nhc.console.notices import incidents, job_faults, notice, owners
+from nhc.console.notices import channel_thread, incidents, job_faults, notice
 from nhc.console.notices.channel_thread import ChannelRound, ChannelThread
 from nhc.console.notices.incidents import StandingFault
 from nhc.console.notices.notice import OPEN, REFRESH, RESOLVED, Incident
@@ -127,7 +127,7 @@ class NoticeService:
                     if _wanted(channel, due, busy, len(waiting) > MOST):
                         outbox.add(connection, due.key, channel.name, due.kind, notice.dump(due), now)
                         queued += 1
-            queued += owners.hand_over(connection, settings.jobs, settings.cluster, settings.pace.silence, now)
+            queued += channel_thread.hand_over(connection, settings.jobs, settings.cluster, settings.pace.silence, now)
             outbox.forget(connection, now - settings.keep)
         return queued, done.withheld, tuple(unread.values())
 

@@ -7,7 +7,8 @@ import stat
 from functools import partial
 from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
-from nhc.console.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
+from nhc.console.notices import channels as notices_channels
+from nhc.console.notices import mail
 from nhc.console.notices.incidents import NoticeTiming
 from nhc.console.notices.job_faults import JobNoticeSettings
 from nhc.console.notices.notice import Notice
@@ -131,37 +132,43 @@ def _secret_url(table: Table) -> str:
 
 
 def _alertmanager(table: Table, sender: Sender) -> Deliverer:
-    return JsonChannel(_plain_url(table).rstrip("/") + alertmanager.PATH, alertmanager.payload, sender)
+    return JsonChannel(
+        _plain_url(table).rstrip("/") + notices_channels.ALERTMANAGER_PATH,
+        notices_channels.alertmanager_payload,
+        sender,
+    )
 
 
 def _webhook(table: Table, sender: Sender) -> Deliverer:
     lines = _secret(table, "secret-file").split()
     try:
-        secrets = tuple(webhook.secret_bytes(line) for line in lines)
+        secrets = tuple(notices_channels.secret_bytes(line) for line in lines)
     except ValueError as error:
         raise table.error("secret-file", str(error)) from None
-    return webhook.WebhookChannel(_plain_url(table), secrets, sender)
+    return notices_channels.WebhookChannel(_plain_url(table), secrets, sender)
 
 
 def _slack(table: Table, sender: Sender) -> Deliverer:
-    return JsonChannel(_secret_url(table), slack.payload, sender)
+    return JsonChannel(_secret_url(table), notices_channels.slack_payload, sender)
 
 
 def _teams(table: Table, sender: Sender) -> Deliverer:
-    return JsonChannel(_secret_url(table), teams.payload, sender)
+    return JsonChannel(_secret_url(table), notices_channels.teams_payload, sender)
 
 
 def _pagerduty(table: Table, sender: Sender) -> Deliverer:
-    url = _plain_url(table) if "url" in table else pagerduty.URL
+    url = _plain_url(table) if "url" in table else notices_channels.URL
     key = _secret(table, "routing-key-file")
-    return JsonChannel(url, partial(pagerduty.payload, routing_key=key), sender, secrets=(key,))
+    return JsonChannel(url, partial(notices_channels.pagerduty_payload, routing_key=key), sender, secrets=(key,))
 
 
 def _servicenow(table: Table, sender: Sender) -> Deliverer:
     table.require("user")
     url, user, password = _plain_url(table), table.text("user"), _secret(table, "password-file")
     headers = basic_auth(user, password)
-    return JsonChannel(url.rstrip("/") + servicenow.PATH, servicenow.payload, sender, headers, (password,))
+    return JsonChannel(
+        url.rstrip("/") + notices_channels.PATH, notices_channels.servicenow_payload, sender, headers, (password,)
+    )
 
 
 def _jira(table: Table, sender: Sender) -> Deliverer:
@@ -169,7 +176,7 @@ def _jira(table: Table, sender: Sender) -> Deliverer:
     project = table.text("project")
     if not project.replace("_", "").isalnum():
         raise table.wrong("project", "a project's key")
-    return jira.JiraChannel(
+    return notices_channels.JiraChannel(
         _plain_url(table), project, table.text("issue-type", "Task"), table.text("user"), _secret(table, "token-file"),
         sender,
     )  # fmt: skip

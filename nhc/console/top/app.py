@@ -3,25 +3,355 @@
 from __future__ import annotations
 
 import time
-from typing import Callable, ClassVar, List, NamedTuple, Optional, TypeVar
+from typing import Callable, ClassVar, List, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
+from rich.segment import Segment
+from rich.style import Style
+from rich.text import Text
 from textual import work
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
-from textual.containers import VerticalScroll
-from textual.widgets import Footer, Input, Static, TabbedContent, TabPane
+from textual.containers import Vertical, VerticalScroll
+from textual.geometry import Region, Size
+from textual.message import Message
+from textual.reactive import reactive
+from textual.screen import ModalScreen
+from textual.scroll_view import ScrollView
+from textual.strip import Strip
+from textual.widgets import DataTable, Footer, Input, Label, Static, TabbedContent, TabPane
 
-from nhc.console.snapshot import Snapshot
+from nhc.console.snapshot import FleetProblem, Snapshot
 from nhc.console.sources import FleetSource, SourceError
-from nhc.console.top import frame, repairs, rows
-from nhc.console.top.ask import ActQuestion, Ask, Confirmed, KeyList
-from nhc.console.top.frame import NodeFilter, age
-from nhc.console.top.map_view import MapView
-from nhc.console.top.repairs import RepairLine
-from nhc.console.top.tables import LiveTable
+from nhc.console.top import frame
+from nhc.console.top.frame import STATES, MapLine, NodeFilter, NodeLine, age, cells, trend
 from nhc.core.model import Report, printable
+from nhc.marks.ports.marks import cause_in_words
+from nhc.remedy import detail as details
+from nhc.remedy import persons
+from nhc.remedy.cases import standing_cause
+from nhc.store import episodes, holds
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused, StoreError
+
+# Tables that are filled anew every few seconds while somebody reads in them.
+
+
+Row = Tuple[str, Sequence[Text]]
+"""A row's key and its cells."""
+Columns = Sequence[Tuple[str, Optional[int]]]
+"""Of each column its title and its width, None for as wide as it has to be."""
+
+
+class LiveTable(DataTable[Text]):
+    """The cursor stays on its row and the rows in sight stay there, whatever comes above them."""
+
+    def __init__(self, columns: Columns, name: str) -> None:
+        super().__init__(cursor_type="row", id=name)
+        self.titles = columns
+        self.keys: List[str] = []
+
+    def on_mount(self) -> None:
+        for title, width in self.titles:
+            self.add_column(title, width=width, key=title)
+
+    def fill(self, rows: Sequence[Row]) -> None:
+        """Show these rows. Where they are the same ones as before, only cells that changed are touched."""
+        keys = [key for key, _cells in rows]
+        if keys == self.keys:
+            for at, (_key, cells) in enumerate(rows):
+                for column, cell in enumerate(cells):
+                    if self.get_cell_at((at, column)) != cell:  # type: ignore[arg-type]
+                        self.update_cell_at((at, column), cell)  # type: ignore[arg-type]
+            return
+        chosen, offset = self.chosen, self.scroll_offset
+        above = self.cursor_row - int(offset.y)
+        self.clear()
+        self.keys = keys
+        for key, cells in rows:
+            self.add_row(*cells, key=key)
+        if chosen in self.keys:
+            row = self.keys.index(chosen)
+            self.move_cursor(row=row, animate=False, scroll=False)
+            self.scroll_to(y=max(0, row - above), animate=False, force=True)
+
+    @property
+    def chosen(self) -> str:
+        """The key of the row that the cursor is on, "" where there is none."""
+        return self.keys[self.cursor_row] if 0 <= self.cursor_row < len(self.keys) else ""
+
+
+# The repairs that are under way, and what a person decides about them: read from the store, written into it.
+
+
+ROWS = 200
+
+
+class RepairLine(NamedTuple):
+    """An open episode of the remedy loop. `cause` is in words: the check, the reason, the target where there is one."""
+
+    number: int
+    node: str
+    state: str
+    rung: str
+    cause: str
+    waiting: str
+    updated: float
+
+    @property
+    def asks(self) -> bool:
+        """Whether it waits for a person."""
+        return self.state == episodes.AWAITING
+
+
+def open_repairs(store: Store) -> List[RepairLine]:
+    """The open episodes, those that wait for a person first, the longest of them at the top. Raises StoreError."""
+    with store.read() as connection:
+        rows = episodes.by_need(connection, is_open=True, limit=ROWS)
+    lines = []
+    for row in rows:
+        try:
+            waiting = details.read(row.detail).waiting
+        except details.BadDetail as error:
+            waiting = str(error)
+        lines.append(
+            RepairLine(row.id, row.node, row.state, row.rung, cause_in_words(standing_cause(row)), waiting, row.updated)
+        )
+    return lines
+
+
+def decide(store: Store, by: str, line: RepairLine, agree: bool, why: str) -> str:
+    """Agree to a repair or refuse it; what to tell the person. Raises RequestRefused, StoreError."""
+    if not agree and not why.strip():
+        raise RequestRefused("say why it is refused")
+    return persons.decide(store, line.number, by=by, agree=agree, why=why, now=time.time())
+
+
+def hold(store: Store, by: str, node: str, why: str) -> str:
+    """Have nothing done to a node; what to tell the person. Raises RequestRefused, StoreError."""
+    if not why.strip():
+        raise RequestRefused("say why it is held")
+    with store.write() as connection:
+        holds.hold(connection, "node", node, by=by, why=why, now=time.time())
+    return f"{node} is held by {by}"
+
+
+def release(store: Store, by: str, node: str, why: str) -> str:
+    """End what holds a node; what to tell the person. Raises RequestRefused, StoreError."""
+    with store.write() as connection:
+        ended = holds.release(connection, "node", node, by=by, now=time.time(), why=why)
+    if not ended:
+        raise RequestRefused(f"nothing holds {node}")
+    return f"{node} is released by {by}"
+
+
+# Rows of the tables: what a fleet's values look like in cells.
+
+
+PROBLEMS: Columns = (("", 8), ("nodes", 6), ("reason", 24), ("check", 24), ("since", 6), ("hour", 12), ("which", None))
+NODES: Columns = (("node", 24), ("", 8), ("since", 6), ("reasons", 32), ("message", None))
+REPAIRS: Columns = (("episode", 8), ("node", 20), ("state", 18), ("repair", 14), ("cause", 40), ("waits for", None))
+_STYLES = {name: style for name, _sign, style in STATES.values()}
+
+
+def of_problems(causes: Sequence[FleetProblem], now: float) -> List[Row]:
+    """A row a cause; its key is the check and the reason, a line each."""
+    return [
+        (f"{cause.check}\n{cause.reason}", [
+            Text(cause.verdict, _STYLES.get(cause.verdict, "")), Text(str(cause.affected), justify="right"),
+            Text(cause.reason), Text(cause.check), Text(age(now, cause.began)), Text(trend(cause.trend)),
+            Text(_which(cause)),
+        ])
+        for cause in causes
+    ]  # fmt: skip
+
+
+def of_nodes(lines: Sequence[NodeLine], now: float) -> List[Row]:
+    """A row a node, whose name is its key."""
+    return [
+        (line.node, [
+            Text(line.node), Text(STATES[line.letter][0], STATES[line.letter][2]), Text(age(now, line.since)),
+            Text(printable(line.reasons)), Text(printable(line.message)),
+        ])
+        for line in lines
+    ]  # fmt: skip
+
+
+def of_repairs(lines: Sequence[RepairLine]) -> List[Row]:
+    """A row an episode, whose number is its key."""
+    return [
+        (str(line.number), [
+            Text(str(line.number)), Text(line.node), Text(line.state, "bold yellow" if line.asks else ""),
+            Text(line.rung), Text(printable(line.cause)), Text(printable(line.waiting)),
+        ])
+        for line in lines
+    ]  # fmt: skip
+
+
+def _which(cause: FleetProblem) -> str:
+    shares = ", ".join(f"{hit} of {of} of {fact} {group}" for fact, group, hit, of in cause.shares[:2])
+    return printable(f"{shares}: {cause.nodes}" if shares else cause.nodes)
+
+
+# The map: a line a group, a sign a node. Only the lines in sight are painted, whatever the number of nodes.
+
+
+LABEL = 16
+"""Columns for a group's name."""
+
+
+class MapView(ScrollView, can_focus=True):
+    """Groups with their nodes; the cursor is on a group."""
+
+    BINDINGS: ClassVar[List[BindingType]] = [
+        Binding("up", "move(-1)", "Up", show=False),
+        Binding("down", "move(1)", "Down", show=False),
+        Binding("pageup", "move(-20)", "Page up", show=False),
+        Binding("pagedown", "move(20)", "Page down", show=False),
+        Binding("n", "sick(1)", "Next sick group"),
+        Binding("enter", "choose", "Its nodes"),
+    ]
+    cursor: reactive[int] = reactive(0)
+
+    class Chosen(Message):
+        """A group whose nodes are to be listed."""
+
+        def __init__(self, group: str) -> None:
+            super().__init__()
+            self.group = group
+
+    def __init__(self, name: str) -> None:
+        super().__init__(id=name)
+        self.lines_of: List[MapLine] = []
+        self._styles = {letter: Style.parse(style) for letter, (_name, _sign, style) in STATES.items()}
+
+    def show(self, lines: Sequence[MapLine]) -> None:
+        """Another picture; the cursor stays on its group."""
+        before = self.lines_of[self.cursor].group if self.cursor < len(self.lines_of) else ""
+        self.lines_of = list(lines)
+        place = next((at for at, line in enumerate(self.lines_of) if line.group == before), self.cursor)
+        self.cursor = max(0, min(place, len(self.lines_of) - 1))
+        self.virtual_size = Size(self.size.width, len(self.lines_of))
+        self.refresh()
+
+    def render_line(self, y: int) -> Strip:
+        place = y + int(self.scroll_offset.y)
+        width = self.size.width
+        if place >= len(self.lines_of):
+            return Strip.blank(width)
+        line = self.lines_of[place]
+        here = place == self.cursor and self.has_focus
+        mark = ">" if place == self.cursor else " "
+        name = line.group or "(none)"
+        label = name if len(name) <= LABEL else name[: LABEL - 1] + "…"
+        segments = [Segment(f"{mark}{label:<{LABEL}} ", Style(reverse=here, bold=line.sick > 0))]
+        segments += _runs(cells(line.letters, max(1, width - LABEL - 3)), self._styles)
+        return Strip(segments).adjust_cell_length(width)
+
+    def action_move(self, steps: int) -> None:
+        self.cursor = max(0, min(self.cursor + steps, len(self.lines_of) - 1))
+
+    def action_sick(self, steps: int) -> None:
+        """To the next group with an unhealthy node."""
+        count = len(self.lines_of)
+        for step in range(1, count + 1):
+            place = (self.cursor + step * steps) % count
+            if self.lines_of[place].sick:
+                self.cursor = place
+                return
+
+    def action_choose(self) -> None:
+        if self.lines_of:
+            self.post_message(self.Chosen(self.lines_of[self.cursor].group))
+
+    def watch_cursor(self) -> None:
+        if self.is_mounted:
+            self.scroll_to_region(Region(0, self.cursor, 1, 1), animate=False)
+            self.refresh()
+
+
+def _runs(letters: str, styles: dict[str, Style]) -> List[Segment]:
+    """Neighbours of one state are one segment."""
+    segments: List[Segment] = []
+    begin = 0
+    for place in range(1, len(letters) + 1):
+        if place == len(letters) or letters[place] != letters[begin]:
+            letter = letters[begin]
+            segments.append(Segment(STATES[letter][1] * (place - begin), styles[letter]))
+            begin = place
+    return segments
+
+
+# A question to the person at the terminal: what is to be done, confirmed by typing a word, with a reason.
+
+
+class ActQuestion(NamedTuple):
+    """`what` is going to happen, `confirm` is to be typed, `needs_why` says that a reason has to be given."""
+
+    what: str
+    confirm: str
+    needs_why: bool
+
+
+class Confirmed(NamedTuple):
+    """The person's yes, with the reason."""
+
+    why: str
+
+
+class Ask(ModalScreen[Optional[Confirmed]]):
+    """Nothing happens unless the word has been typed; Escape ends it."""
+
+    BINDINGS: ClassVar[List[BindingType]] = [Binding("escape", "dismiss(None)", "Leave it")]
+    CSS = """
+    Ask { align: center middle; }
+    Ask > Vertical { width: 70; height: auto; border: round $primary; padding: 1 2; background: $surface; }
+    """
+
+    def __init__(self, question: ActQuestion) -> None:
+        super().__init__()
+        self.question = question
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label(self.question.what, markup=False)
+            yield Label(f"To confirm, type {self.question.confirm}. Escape leaves all as it is.", markup=False)
+            yield Input(placeholder=self.question.confirm, id="confirm")
+            yield Input(placeholder="why" if self.question.needs_why else "why (may be left out)", id="why")
+            yield Label("", id="wrong", markup=False)
+
+    def on_input_submitted(self, event: Input.Submitted) -> None:
+        event.stop()  # the filter's field is submitted to the application
+        if event.input.id == "confirm":
+            self.query_one("#why", Input).focus()
+            return
+        typed = self.query_one("#confirm", Input).value.strip()
+        why = self.query_one("#why", Input).value.strip()
+        wrong = self.query_one("#wrong", Label)
+        if typed != self.question.confirm:
+            wrong.update(f"{typed!r} is not {self.question.confirm}")
+        elif self.question.needs_why and not why:
+            wrong.update("say why: others will read it")
+        else:
+            self.dismiss(Confirmed(why))
+
+
+class KeyList(ModalScreen[None]):
+    """Every key with what it does; any of Escape, `?` and Enter ends it."""
+
+    BINDINGS: ClassVar[List[BindingType]] = [Binding("escape,question_mark,enter,q", "dismiss(None)", "Close")]
+    CSS = """
+    KeyList { align: center middle; }
+    KeyList > Vertical { width: 60; height: auto; border: round $primary; padding: 1 2; background: $surface; }
+    """
+
+    def __init__(self, keys: Sequence[Tuple[str, str]]) -> None:
+        super().__init__()
+        self.keys = keys
+
+    def compose(self) -> ComposeResult:
+        with Vertical():
+            yield Label("\n".join(f"{key:8}{what}" for key, what in self.keys), markup=False, id="keys")
+
 
 T = TypeVar("T")
 
@@ -89,13 +419,13 @@ class TopApp(App[None]):
         yield Static("", id="trouble", markup=False)
         with TabbedContent(initial="problems"):
             with TabPane("Problems", id="problems"):
-                yield LiveTable(rows.PROBLEMS, "problems-table")
+                yield LiveTable(PROBLEMS, "problems-table")
             with TabPane("Map", id="map"):
                 yield MapView("map-view")
             with TabPane("Nodes", id="nodes"):
-                yield LiveTable(rows.NODES, "nodes-table")
+                yield LiveTable(NODES, "nodes-table")
             with TabPane("Repairs", id="repairs"):
-                yield LiveTable(rows.REPAIRS, "repairs-table")
+                yield LiveTable(REPAIRS, "repairs-table")
         with VerticalScroll(id="pane"):
             yield Static("", id="pane-text", markup=False)
         yield Static("", id="said", markup=False)
@@ -124,7 +454,7 @@ class TopApp(App[None]):
         """Read the fleet, away from the screen: a store that hangs holds up no key."""
         try:
             snapshot = self.source.snapshot()
-            open_ones = repairs.open_repairs(self.store) if self.store is not None else []
+            open_ones = open_repairs(self.store) if self.store is not None else []
         except (SourceError, StoreError, OSError) as error:
             self._give(self.trouble, printable(str(error)))
             return
@@ -161,7 +491,7 @@ class TopApp(App[None]):
 
     def _paint_problems(self, snapshot: Snapshot) -> None:
         causes, left_out = frame.problems(snapshot)
-        self.query_one("#problems-table", LiveTable).fill(rows.of_problems(causes, snapshot.at))
+        self.query_one("#problems-table", LiveTable).fill(of_problems(causes, snapshot.at))
         self._title("problems", f"Problems ({len(causes) + left_out})")
 
     def _paint_map(self, snapshot: Snapshot) -> None:
@@ -171,13 +501,13 @@ class TopApp(App[None]):
 
     def _paint_nodes(self, snapshot: Snapshot) -> None:
         lines, left_out = frame.node_lines(snapshot, self.wanted)
-        self.query_one("#nodes-table", LiveTable).fill(rows.of_nodes(lines, snapshot.at))
+        self.query_one("#nodes-table", LiveTable).fill(of_nodes(lines, snapshot.at))
         count = f"{len(lines)} of {len(lines) + left_out}" if left_out else str(len(lines))
         description = frame.describe(self.wanted)
         self._title("nodes", f"Nodes ({count}{f': {description}' if description else ''})")
 
     def _paint_repairs(self, lines: List[RepairLine]) -> None:
-        self.query_one("#repairs-table", LiveTable).fill(rows.of_repairs(lines))
+        self.query_one("#repairs-table", LiveTable).fill(of_repairs(lines))
         asking = sum(line.asks for line in lines)
         self._title("repairs", f"Repairs ({len(lines)}{f', {asking} wait for you' if asking else ''})")
 
@@ -299,14 +629,14 @@ class TopApp(App[None]):
         what = f"{'Agree to' if agree else 'Refuse'} {line.rung} of {line.node}\n{line.cause}\n{line.waiting}"
         self._ask(
             ActQuestion(what, line.node, not agree),
-            lambda store, why: repairs.decide(store, self.settings.person, line, agree, why),
+            lambda store, why: decide(store, self.settings.person, line, agree, why),
         )
 
     def action_hold(self) -> None:
-        self._ask_of_node("Hold {name}: no mark, no repair, no clear until it is released.", True, repairs.hold)
+        self._ask_of_node("Hold {name}: no mark, no repair, no clear until it is released.", True, hold)
 
     def action_release(self) -> None:
-        self._ask_of_node("Release {name}: the loop may act on it again.", False, repairs.release)
+        self._ask_of_node("Release {name}: the loop may act on it again.", False, release)
 
     def _ask_of_node(self, what: str, needs_why: bool, act: Callable[[Store, str, str, str], str]) -> None:
         name = self._chosen_node()

@@ -28,20 +28,44 @@ from nhc.core.state.kept_suite import suite_name
 from nhc.core.state.store import State
 from nhc.core.system.node_name import scheduler_name
 from nhc.core.units import show_seconds
-from nhc.deep import calibrate as calibration
-from nhc.deep import hyperpod, journal, runner
+from nhc.deep import fleet_norm, hyperpod, journal, runner
 from nhc.deep.commands.deep_delivery import push_settings, to_server
 from nhc.deep.fleet_norm import LEAST, propose
-from nhc.deep.kinds import kinds
 from nhc.marks.plugins import open_adapter
 from nhc.marks.ports.adapter import AdapterError, NodeSource
 from nhc.node.commands.gate import status as on_unknown
-from nhc.node.planning import suites
+from nhc.node.planning import node_type, suites
 from nhc.store.deep_delivery import to_store
 
 if TYPE_CHECKING:
     from nhc.agent.server_push import PushSettings
     from nhc.store.deep import DeepResult
+
+
+# What a node is called in tables of expected figures: its types as profiles know them, then its processors.
+
+
+def kinds(host: Host, ask: bool = True) -> List[str]:
+    """Names for this node, the most exact first. `ask` lets a cloud's metadata service be asked, once a boot."""
+    known, _new = node_type.known(host, ask)
+    return [*known.names, *_processors(host)]
+
+
+def _processors(host: Host) -> List[str]:
+    """`cpu-amd-epyc-9654-96-core-processor-192`: the model, and how many the kernel sees."""
+    model, count = "", 0
+    try:
+        text = host.read("/proc/cpuinfo", 8 << 20)
+    except OSError:
+        return []
+    for line in text.splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "processor":
+            count += 1
+        elif name.strip() == "model name" and not model:
+            model = value.strip()
+    slug = "-".join("".join(char if char.isalnum() else " " for char in model.lower()).split())
+    return [f"cpu-{slug}-{count}"] if slug and count else []
 
 
 def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
@@ -299,16 +323,16 @@ def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int,
     if not paths and not url:
         raise CommandError("name reports, or a store (--store)", EXIT_USAGE)
     try:
-        files = calibration.reports(paths)
-        samples, remarks = calibration.samples(files.reports)
+        files = fleet_norm.reports(paths)
+        samples, remarks = fleet_norm.samples(files.reports)
         remarks = [*files.problems, *(files.notes if paths else ()), *remarks]
         if url:
-            own, more = calibration.samples_of(_stored(url, time.time() - days * 86400))
+            own, more = fleet_norm.samples_of(_stored(url, time.time() - days * 86400))
             samples, remarks = samples + own, remarks + more
-    except calibration.BadInput as error:
+    except fleet_norm.BadInput as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     proposal = propose(samples, time.strftime("%Y-%m-%d", time.gmtime()), least)
-    text = calibration.table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
+    text = fleet_norm.calibration_table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
     if output:
         try:
             write_atomically(output, text)
@@ -327,12 +351,12 @@ def _stored(url: str, then: float) -> List[DeepResult]:
         from nhc.store.errors import StoreError
         from nhc.store.settings import fleet_store
     except ImportError as error:
-        raise calibration.BadInput(f"the store needs the extra nodehealth[remedy]: {error}") from None
+        raise fleet_norm.BadInput(f"the store needs the extra nodehealth[remedy]: {error}") from None
     try:
         with closing(fleet_store(url, create=False)) as store, store.read() as connection:
             return deep.since(connection, then)
     except StoreError as error:
-        raise calibration.BadInput(str(error)) from None
+        raise fleet_norm.BadInput(str(error)) from None
 
 
 @click.command("restore")

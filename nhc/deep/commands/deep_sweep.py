@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+import os
 import time
+import uuid
 from contextlib import ExitStack, contextmanager
-from typing import Any, Dict, Iterator, Optional, Set, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import click
 
@@ -13,29 +16,258 @@ from nhc.core.command_line.common_options import BY, FORMAT, person
 from nhc.core.command_line.formatted import results
 from nhc.core.command_line.option_groups import GroupedCommand, under
 from nhc.core.command_line.param_types import DURATION
-from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
-from nhc.core.matching.node_ranges import fold
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.matching.node_ranges import expand, fold
+from nhc.core.matching.nodeset import BadRange
 from nhc.core.model import printable
+from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.ending_signals import Signals, SignalToEnd
+from nhc.core.units import count, size_bytes
 from nhc.deep.commands.deep_results import show_sweep
-from nhc.deep.commands.deep_sweep_job import suspicion
-from nhc.deep.commands.deep_sweep_plan import RefusedSweep, plan_of, settings_of
 from nhc.deep.continuous import Endless
 from nhc.deep.continuous import run as run_endless
 from nhc.deep.continuous import window as read_window
+from nhc.deep.group_output import NAME, WAYS, AskedMeasurement
+from nhc.deep.group_test import Rules, Topology
 from nhc.deep.planner import next_round
-from nhc.deep.rails import WAYS
 from nhc.deep.sweep import Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
-from nhc.deep.topology_sources import BadTopology, not_placed
+from nhc.deep.topology_sources import BadTopology, guess_and_read, not_placed
+from nhc.jobs.settings import PATH, JobControllerSettings, load
+from nhc.jobs.site import open_controller
+from nhc.marks.plugins import JOB_CONTROLLERS
 from nhc.marks.plugins import launcher as launcher_of
-from nhc.marks.ports.adapter import SettingError
+from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.group_launch import Launcher
-from nhc.store import deep
+from nhc.marks.ports.jobs import JobName, JobView
+from nhc.store import audit, deep, jobs
 from nhc.store.commands.store_options import SETTINGS, URL, opened
 from nhc.store.database import Store
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.rounds.leader import Leader
+
+# What a command line asks a sweep for: nodes, topology, rails, power, the tool and its limits, as a plan.
+
+
+class RefusedSweep(CommandError):
+    """What is wrong with the command line or its files, in one line."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(why, EXIT_USAGE)
+
+
+def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[str] = ()) -> SweepPlan:
+    """The plan of a command line. `more` are nodes beside --nodes, `first` suspects after --suspects.
+
+    Raises RefusedSweep, BadTopology.
+    """
+    try:
+        nodes = tuple(sorted({*expand(options["node_set"]), *more}))
+        suspects = tuple(dict.fromkeys([*expand(options["suspect_set"]), *first]))
+        size = size_bytes(options["size"])
+    except ValueError as error:
+        raise RefusedSweep(str(error)) from None
+    strange = next((node for node in suspects if node not in nodes), "")
+    if strange:
+        raise RefusedSweep(f"--suspects {options['suspect_set']}: {strange} is none of the nodes")
+    if len(nodes) < 2:
+        raise RefusedSweep("a sweep takes two nodes at least: --nodes gpu[001-064]")
+    topology = Topology()
+    if options["topology_path"]:
+        path = options["topology_path"]
+        try:
+            topology = guess_and_read(read_text(path), path)
+        except (OSError, UnicodeDecodeError) as error:
+            raise RefusedSweep(f"{path}: {cause(error)}") from None
+    argv: Tuple[str, ...] = options["tool"] or (
+        "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
+        "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
+    )  # fmt: skip
+    rails = _rails(options["rail_set"])
+    asked = AskedMeasurement(options["collective"], size, options["tasks"], not options["any_transport"])
+    return SweepPlan(
+        uuid.uuid4().hex[:16], nodes, topology,
+        Rules(failures=options["failures"], scale=options["scale"], rails=rails), argv, asked,
+        options["floor"], seconds=options["limit"], patience=options["patience"], most=options["most"] / 100,
+        settings=tuple(sorted(settings_of(options).items())), rail_by=options["rail_by"],
+        rail_floor=options["rail_floor"],
+        watts=_watts(options["watts"], nodes, options["power"]), power=_power(options["power"]),
+        suspects=suspects,
+    )  # fmt: skip
+
+
+def settings_of(options: Dict[str, Any]) -> Dict[str, str]:
+    """The settings of the launcher. Raises RefusedSweep."""
+    settings = {}
+    for pair in options["pairs"]:
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            raise RefusedSweep(f"--set {pair}: is not NAME=VALUE")
+        settings[name] = value
+    return settings
+
+
+def _rails(text: str) -> Tuple[str, ...]:
+    try:
+        rails = tuple(dict.fromkeys(expand(text)))
+    except ValueError as error:
+        raise RefusedSweep(f"--rails {text}: {error}") from None
+    wrong = next((rail for rail in rails if not NAME.fullmatch(rail)), "")
+    if wrong:
+        raise RefusedSweep(f"--rails {text}: {wrong!r} is no adapter's name, as mlx5_0 or eth2")
+    return rails
+
+
+def _power(text: str) -> float:
+    """Watts: `200k` is 200,000."""
+    try:
+        return float(count(text.removesuffix("W"))) if text else 0.0
+    except ValueError as error:
+        raise RefusedSweep(f"--power {text}: {error}") from None
+
+
+def _watts(text: str, nodes: Sequence[str], power: str) -> Tuple[Tuple[str, float], ...]:
+    """What each node draws: one figure for all, or a file with lines `gpu[001-064] 10200`."""
+    if not power:
+        return ()
+    if not text:
+        raise RefusedSweep("--power needs --watts: what a node draws under test, a figure or a file of them")
+    if text.removesuffix("W")[:1].isdigit() and "/" not in text:
+        return tuple((node, _power(text)) for node in nodes)
+    watts_of: Dict[str, float] = {}
+    try:
+        lines = read_text(text).splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise RefusedSweep(f"{text}: {cause(error)}") from None
+    for number, line in enumerate(lines, 1):
+        fields = line.partition("#")[0].split()
+        if not fields:
+            continue
+        try:
+            if len(fields) != 2:
+                raise ValueError("expected a node set and its watts")
+            watts_of.update(dict.fromkeys(expand(fields[0]), _power(fields[1])))
+        except (ValueError, RefusedSweep) as error:
+            raise RefusedSweep(f"{text}:{number}: {line.strip()!r}: {error}") from None
+    missing = [node for node in nodes if node not in watts_of]
+    if missing:
+        raise RefusedSweep(f"{text}: says nothing of {missing[0]}")
+    return tuple((node, watts_of[node]) for node in nodes)
+
+
+# Whom a sweep tests for a job: the nodes that it ran on, and its suspects, in the order that its evidence gives them.
+#
+# The nodes are those that the job's scheduler still shows, else those that `nhc serve job` last saw it on, else those
+# that `nhc job watch --store` was given. Kubernetes deletes the pods that still ran when their job failed, and with
+# them says where they were: there all of these count. The order is what `nhc job watch --store` kept in the audit log.
+
+
+FORGETTING = ("kubernetes",)
+"""Launchers whose scheduler shows of a failed job only the nodes of the pods that failed."""
+WATCHES = 1000
+"""Newest results of `nhc job watch` in the audit log among which a job's is looked for."""
+
+
+class JobSuspicion(NamedTuple):
+    """The nodes of a job, the suspects among them, the first to be tested first, and who said which nodes they are."""
+
+    nodes: Tuple[str, ...]
+    suspects: Tuple[str, ...]
+    source: str
+
+
+def suspicion(name: str, launcher: str, settings: Mapping[str, str], store: Optional[Store]) -> JobSuspicion:
+    """What is known of a job: `17`, `Job/team/llama`. `settings` are the launcher's.
+
+    Raises RefusedSweep where nobody knows its nodes, and AdapterError, StoreError, SettingsError.
+    """
+    kept = _watched(name, store)
+    suspects = tuple(node for node in _suspects(kept) if not node.startswith("rank "))
+    view, problem = _asked(name, launcher, settings)
+    witnesses = [(launcher, view.nodes if view is not None else ())]
+    if not witnesses[0][1] or launcher in FORGETTING:
+        witnesses.append(_remembered(name, kept, store, view))
+    nodes = tuple(dict.fromkeys(node for _source, each in witnesses for node in each))
+    if not nodes:
+        if problem is not None:
+            raise problem
+        where = f"{launcher} shows none" if launcher in JOB_CONTROLLERS.ours else f"{launcher} knows no jobs"
+        raise RefusedSweep(f"--job {name}: nobody knows its nodes: {where}, and the store has none; name them with -n")
+    source = " and ".join(by for by, each in witnesses if each)
+    if problem is not None:
+        source += f" ({launcher} could not be asked: {problem})"
+    return JobSuspicion(nodes, tuple(node for node in suspects if node in nodes), source)
+
+
+def _remembered(
+    name: str, kept: Mapping[str, object], store: Optional[Store], view: Optional[JobView]
+) -> Tuple[str, Tuple[str, ...]]:
+    """Who in the store knows the job's nodes, and which: of the object that is shown, not of one of its name before."""
+    rows = []
+    if store is not None:
+        with store.read() as connection:
+            rows = jobs.find(connection, name)
+    for row in rows:
+        if row.nodes and (view is None or row.uid == view.job.uid):
+            return "nhc serve job", row.node_names
+    return "nhc job watch", _named_nodes(kept)
+
+
+def _asked(name: str, launcher: str, settings: Mapping[str, str]) -> Tuple[Optional[JobView], Optional[AdapterError]]:
+    """The job as its scheduler shows it, None where it shows none; and why it could not be asked."""
+    try:
+        return _look_up(name, launcher, settings), None
+    except SettingError:
+        raise
+    except AdapterError as error:
+        return None, error
+
+
+def _look_up(name: str, launcher: str, settings: Mapping[str, str]) -> Optional[JobView]:
+    """Raises AdapterError, SettingsError."""
+    if launcher not in JOB_CONTROLLERS.ours:
+        return None
+    *before, last = name.split("/")
+    if launcher == "kubernetes" and len(before) != 2:
+        return None  # a name alone is one of several in a cluster: the store knows which was watched
+    kind, namespace = before if launcher == "kubernetes" else (before[0] if before else "batch", "")
+    return open_controller(_controller(launcher, settings)).look(JobName(kind, namespace, last))
+
+
+def _controller(launcher: str, settings: Mapping[str, str]) -> JobControllerSettings:
+    """How jobs.toml reaches the scheduler, else how the launcher does."""
+    if os.path.exists(PATH):
+        for controller in load(PATH).controllers:
+            if controller.type == launcher:
+                return controller
+    same = {key: settings[key] for key in ("path", "kubeconfig", "context") if key in settings}
+    return JobControllerSettings(launcher, launcher, 30.0, same)
+
+
+def _watched(name: str, store: Optional[Store]) -> Dict[str, Any]:
+    """What `nhc job watch` last kept of a job, {} for nothing."""
+    if store is None:
+        return {}
+    with store.read() as connection:
+        rows = audit.entries(connection, what="job.suspects", limit=WATCHES, newest=True)
+    last = name.rpartition("/")[2]
+    for row in reversed(rows):
+        detail = json.loads(row.detail)
+        if detail.get("job") in (name, last):
+            return dict(detail)
+    return {}
+
+
+def _suspects(kept: Mapping[str, Any]) -> List[str]:
+    return [str(suspect.get("node", "")) for suspect in kept.get("suspects") or ()]
+
+
+def _named_nodes(kept: Mapping[str, object]) -> Tuple[str, ...]:
+    try:
+        return tuple(expand(str(kept.get("nodes") or "")))
+    except BadRange:
+        return ()
+
 
 _nodes = under("What is tested")
 _how = under("How it is tested")

@@ -17,7 +17,7 @@ from nhc.fleet.transport import Node, Transport
 if TYPE_CHECKING:
     from nhc.fleet.mark import MarkReports
     from nhc.fleet.ssh.config import Route, SshConfig
-    from nhc.fleet.ssh.host_keys import HostKeys
+    from nhc.fleet.ssh.known_hosts import HostKeys
     from nhc.fleet.ssh.transport_paramiko import Paramiko
     from nhc.fleet.ssh.transport_ssh import Ssh
     from nhc.fleet.worker import SweepSettings
@@ -197,7 +197,7 @@ def _in_process(options: SweepOptions, nodes: List[Node], wanted: Set[str]) -> D
     """The transports that need no other program: one ssh_config, one known_hosts, two names."""
     try:
         from nhc.fleet.ssh.config import SshConfig
-        from nhc.fleet.ssh.host_keys import HostKeys
+        from nhc.fleet.ssh.known_hosts import HostKeys
 
         config, host_keys = SshConfig(options["ssh_config"]), HostKeys(options["accept_new"])
         made = {name: _ssh(name, config, host_keys) for name in sorted(wanted & {"ssh", "paramiko"})}

@@ -1,4 +1,4 @@
-"""Run by nhc.fleet.inventory in a process of its own: prints an Ansible inventory's hosts as JSON.
+"""Run by nhc.fleet.node_sources in a process of its own: prints an Ansible inventory's hosts as JSON.
 
     python read_ansible.py LIMIT FACTS INVENTORY ...
 

@@ -7,24 +7,328 @@ of what a connection costs; `KexAlgorithms` in ssh_config changes that.
 
 from __future__ import annotations
 
+import logging
+import os
+import socket
+import subprocess
 import threading
-from typing import Any, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Optional, Sequence, Set, Tuple
 
-from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]
+import paramiko  # type: ignore[import-not-found,import-untyped,unused-ignore]
+from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-untyped,unused-ignore]  # type: ignore[import-not-found,import-untyped,unused-ignore]
     AuthenticationException,
     BadAuthenticationType,
     ChannelException,
     IncompatiblePeer,
+    PasswordRequiredException,
     SSHException,
 )
 
 from nhc.core.model import printable
+from nhc.core.system.bounded_read import read_text
 from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route, SshConfig
-from nhc.fleet.ssh.connection import Buffered, ParamikoSession, QuietTransport, close, proxy
-from nhc.fleet.ssh.host_keys import HostKeys
-from nhc.fleet.ssh.keys import Keys
+from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left, passed, wait_for
+
+# paramiko's connections, as a sweep needs them: no call without a deadline, no work that nobody looks at.
+
+
+KEX_FIRST = ("curve25519-sha256", "curve25519-sha256@libssh.org")
+"""One key exchange under two names: the standard's (RFC 8731) and the one it had before, which paramiko knows."""
+_KEX: Dict[str, Any] = dict(paramiko.Transport._kex_info)
+if KEX_FIRST[1] in _KEX:
+    _KEX.setdefault(KEX_FIRST[0], _KEX[KEX_FIRST[1]])
+CIPHERS_FIRST = ("aes128-gcm@openssh.com", "aes256-gcm@openssh.com")
+KEPT = 4096
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # what goes wrong is raised
+
+
+class Buffered:
+    """A socket that is read ahead: paramiko asks for each packet's first bytes and then for its rest."""
+
+    def __init__(self, sock: Any, process: Optional[subprocess.Popen[bytes]] = None) -> None:
+        self.sock, self.waiting, self.process = sock, b"", process
+        self.send, self.settimeout = sock.send, sock.settimeout
+
+    def recv(self, size: int) -> bytes:
+        if not self.waiting:
+            self.waiting = self.sock.recv(65536)
+        data, self.waiting = self.waiting[:size], self.waiting[size:]
+        return data
+
+    def close(self) -> None:
+        end(self.sock)
+
+    def end(self) -> None:
+        """Wake whoever reads, with the end of file; the number of a real socket stays taken."""
+        if isinstance(self.sock, socket.socket):
+            try:
+                self.sock.shutdown(socket.SHUT_RDWR)
+            except OSError:
+                pass  # the other side has ended it
+        else:
+            end(self.sock)  # a channel of a jump host
+        if self.process is not None:
+            self.process.kill()
+            self.process.wait()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self.sock, name)
+
+
+def proxy(command: str) -> Buffered:
+    """A ProxyCommand, on one end of a socket pair: with pipes, paramiko's own would wait for each byte asked for."""
+    try:
+        ours, theirs = socket.socketpair()
+    except OSError as error:
+        raise OutOfResources(f"ProxyCommand: {error.strerror}") from None
+    with theirs:
+        try:
+            process = subprocess.Popen(
+                ["/bin/sh", "-c", f"exec {command}"], stdin=theirs.fileno(), stdout=theirs.fileno(),
+                stderr=subprocess.DEVNULL, start_new_session=True,
+            )  # fmt: skip
+        except OSError as error:
+            ours.close()
+            if is_scarce(error):
+                raise OutOfResources(f"ProxyCommand: {error.strerror}") from None
+            raise Trouble("ConnectFailed", f"ProxyCommand: {error.strerror}") from None
+    return Buffered(ours, process)
+
+
+class QuietTransport(paramiko.Transport):  # type: ignore[misc,unused-ignore]
+    """Without the log lines of every packet, which nobody reads and which cost a fifth of a connection's CPU."""
+
+    _active_check_timeout = 30.0  # closing wakes its thread (see _close): it need not look up every 0.1 s
+    _kex_info = _KEX
+    _preferred_kex = (
+        *(kex for kex in KEX_FIRST if kex in _KEX),
+        *(kex for kex in paramiko.Transport._preferred_kex if kex not in KEX_FIRST),
+    )
+    _preferred_ciphers = (
+        *(cipher for cipher in CIPHERS_FIRST if cipher in paramiko.Transport._preferred_ciphers),
+        *(cipher for cipher in paramiko.Transport._preferred_ciphers if cipher not in CIPHERS_FIRST),
+    )
+
+    def __init__(self, sock: Any) -> None:
+        super().__init__(sock)
+        # A thread for each handshake's timer: `start_client` has a deadline already.
+        self.packetizer.start_handshake = lambda timeout: None
+
+    def _log(self, level: int, msg: Any, *args: Any) -> None:
+        """Say nothing."""
+
+    def _parse_debug(self, m: Any) -> None:
+        """Formatting sshd's debug messages for the log took 6% of a connection."""
+
+    def _filter_algorithm(self, type_: str) -> Tuple[str, ...]:
+        chosen: Tuple[str, ...] = getattr(self, f"_preferred_{type_}")
+        return chosen
+
+
+class ParamikoStream:
+    """A command in a channel."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.complaints = b""
+
+    def send(self, data: bytes, deadline: float) -> None:
+        try:
+            self.channel.settimeout(left(deadline))
+            self.channel.sendall(data)
+        except socket.timeout:
+            raise Trouble("Timeout", "the deadline passed") from None
+        except (OSError, EOFError, SSHException):
+            return  # it has ended: what it said is still to be read
+
+    def receive(self, deadline: float) -> bytes:
+        while True:
+            try:
+                self.channel.settimeout(left(deadline))
+                data: bytes = self.channel.recv(65536)
+            except socket.timeout:
+                continue  # `left` says whether that was the deadline
+            except (OSError, EOFError, SSHException) as error:
+                raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
+            return data
+
+    def complaint(self) -> str:
+        try:
+            while self.channel.recv_stderr_ready():
+                self.complaints = (self.complaints + self.channel.recv_stderr(KEPT))[-KEPT:]
+        except (OSError, EOFError, SSHException):
+            pass
+        return self.complaints.decode(errors="replace")
+
+    def close(self) -> None:
+        end(self.channel)
+
+
+class ParamikoSession:
+    """A connection that is logged in. Commands share it."""
+
+    def __init__(self, transport: Any) -> None:
+        self.transport = transport
+
+    def start(self, command: str, deadline: float) -> ParamikoStream:
+        try:
+            channel = self.transport.open_session(timeout=left(deadline))
+            # Channel.exec_command would wait for the server's reply without a deadline. None is asked for here: a
+            # server that refuses closes the channel.
+            message = paramiko.Message()
+            message.add_byte(bytes((98,)))  # SSH_MSG_CHANNEL_REQUEST, RFC 4254 section 5.4
+            message.add_int(channel.remote_chanid)
+            message.add_string("exec")
+            message.add_boolean(False)
+            message.add_string(command)
+            self.transport._send_user_message(message)
+        except ChannelException as error:
+            raise Trouble("SessionRefused", f"the server opens no session: {error}") from None
+        except (OSError, EOFError, SSHException) as error:
+            if passed(deadline):
+                raise Trouble("HungLogin", "logged in, but the server opens no session") from None
+            raise Trouble("ConnectionLost", f"the connection broke: {error}", passing=True) from None
+        return ParamikoStream(channel)
+
+    def close(self) -> None:
+        close_connection(self.transport)
+
+
+def end(channel: Any) -> None:
+    """Close a channel, or a socket. The other side is told, and may be gone: what it said has been read."""
+    try:
+        channel.close()
+    except (OSError, EOFError, SSHException):
+        pass
+
+
+def close_connection(transport: Any) -> None:
+    """End a connection, and wait for paramiko's thread to leave the socket before its number is free again.
+
+    A thread that was about to wait on a socket closed under it would wait on the next connection's, which has the
+    same number, and take its bytes.
+    """
+    transport.sock.end()
+    if transport.is_alive():
+        transport.join(5)
+    transport.close()
+
+
+# The keys to offer a host: files, agents, and which goes first.
+
+
+TRIES = 6
+"""Keys offered at most: sshd's MaxAuthTries."""
+
+
+class _Agent(paramiko.Agent):  # type: ignore[misc,unused-ignore]
+    """One agent for all threads: a question and its answer are not torn apart."""
+
+    def __init__(self) -> None:
+        self.asking = threading.Lock()
+        super().__init__()
+
+    def _send_message(self, msg: Any) -> Any:
+        with self.asking:
+            return super()._send_message(msg)
+
+
+class Keys:
+    """Every key read once, whatever the number of hosts."""
+
+    def __init__(self) -> None:
+        self.worked: Dict[str, Any] = {}
+        """The key that let each user in last."""
+        self._keys: Dict[str, Any] = {}
+        self._agents: Dict[str, List[Any]] = {}
+        self._lock = threading.Lock()
+
+    def locked(self, route: Route) -> List[str]:
+        """Identities that cannot be used as they are: they have a passphrase, or are no keys."""
+        return [path for path in route.identities if isinstance(self._keys.get(path), Exception)]
+
+    def candidates(self, route: Route) -> Iterator[Any]:
+        """Keys in OpenSSH's order: those on file that the agent holds too, the agent's others, those on file.
+
+        The key that worked last for this user goes first, where it is among them.
+        """
+        own = [key for key in map(self.load, route.identities) if isinstance(key, paramiko.PKey)]
+        agent = [] if route.agent == "none" else self._agent_keys(route.agent)
+        blobs = {key.asbytes() for key in own}
+        listed = [key for key in agent if key.asbytes() in blobs or _public(key, route)]
+        others = [] if route.identities_only else [key for key in agent if key not in listed]
+        keys = [*listed, *others, *own]
+        last = self.worked.get(route.user)
+        if last is not None and any(last is key for key in keys):
+            keys = [last, *(key for key in keys if key is not last)]
+        seen: Set[bytes] = set()
+        for key in keys[: 4 * TRIES]:
+            if key.asbytes() not in seen and len(seen) < TRIES:
+                seen.add(key.asbytes())
+                yield key
+
+    def first_file(self, route: Route) -> str:
+        """The file of the key that goes first there, "" where an agent holds that one or there is none."""
+        first = next(self.candidates(route), None)
+        return next((path for path in route.identities if first is not None and self.load(path) is first), "")
+
+    def load(self, path: str) -> Any:
+        """The private key in a file: None where there is none, the exception where it cannot be used."""
+        if path not in self._keys:
+            try:
+                self._keys[path] = paramiko.PKey.from_path(path)
+            except OSError as error:
+                if is_scarce(error):
+                    raise OutOfResources(f"{path}: {error.strerror}") from None
+                self._keys[path] = None
+            except (PasswordRequiredException, SSHException, ValueError, TypeError) as error:
+                self._keys[path] = error
+        return self._keys[path]
+
+    def close(self) -> None:
+        """End the connections to the agents."""
+        for agent in {key.agent for keys in self._agents.values() for key in keys}:
+            agent.close()
+
+    def _agent_keys(self, path: str) -> List[Any]:
+        with self._lock:
+            if path not in self._agents:
+                self._agents[path] = _ask_agent(path)
+            return self._agents[path]
+
+
+def _ask_agent(path: str) -> List[Any]:
+    try:
+        if path:
+            before = os.environ.get("SSH_AUTH_SOCK")
+            os.environ["SSH_AUTH_SOCK"] = path  # paramiko knows no other way to name a socket
+            try:
+                return list(_Agent().get_keys())
+            finally:
+                if before is None:
+                    del os.environ["SSH_AUTH_SOCK"]
+                else:
+                    os.environ["SSH_AUTH_SOCK"] = before
+        return list(_Agent().get_keys())
+    except (OSError, SSHException) as error:
+        if is_scarce(error):
+            raise OutOfResources(f"the agent: {error}") from None
+        return []
+
+
+def _public(key: Any, route: Route) -> bool:
+    """Whether an agent's key is one of the identities, by the .pub file beside a private key that is not here."""
+    for path in route.identities:
+        try:
+            fields = read_text(path if path.endswith(".pub") else f"{path}.pub", 65536, "replace").split()
+        except OSError:
+            continue
+        if len(fields) > 1 and fields[1] == key.get_base64():
+            return True
+    return False
 
 
 class Paramiko:
@@ -52,7 +356,7 @@ class Paramiko:
 
     def close(self) -> None:
         for transport in self._gateways.values():
-            close(transport)
+            close_connection(transport)
         self.keys.close()
 
     # Connecting.
@@ -65,7 +369,7 @@ class Paramiko:
             self._login(transport, route, deadline, password)
         except BaseException:
             if transport is not None:
-                close(transport)
+                close_connection(transport)
             else:
                 sock.end()
                 sock.close()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Sequence, Tuple
 
 from nhc.fleet.ssh import libssh
 from nhc.fleet.ssh.config import Route, SshConfig
-from nhc.fleet.ssh.host_keys import HostKeys
+from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.transport import Node, Session
 
 if TYPE_CHECKING:

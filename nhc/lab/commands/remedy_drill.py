@@ -15,20 +15,24 @@ from nhc.core.command_line.printing import show, show_table, table
 from nhc.core.model import Action, printable
 from nhc.core.system.ending_signals import Signals, SignalToEnd
 from nhc.lab.commands.inject import line_of
-from nhc.lab.drills.faults import (
+from nhc.lab.drills.play import Drilled, DrillTiming, play
+from nhc.lab.drills.real import (
     FULL_DISK,
     KERNEL_LINE,
     REAL,
     REPORTED,
+    DrillRefused,
+    InjectedFault,
     Injection,
+    Limits,
+    RealDrill,
     RealFault,
     ReportedFault,
+    Undoing,
     action_of,
+    left_over,
     would_send,
 )
-from nhc.lab.drills.on_node import DrillRefused, InjectedFault
-from nhc.lab.drills.play import Drilled, DrillTiming, play
-from nhc.lab.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.lab.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, settings_of, site_of
 from nhc.remedy.site import RemedySite

@@ -1,7 +1,7 @@
 """A drill on a real node: a fault, the loop watched, everything undone.
 
 The fault asks for an inspection, so that the loop marks the node, and gives it to a person. It is only reported, or it
-is put on the node (`nhc.lab.drills.on_node`), where the node's own check finds it. A row of the store
+is put on the node (`nhc.lab.drills.real`), where the node's own check finds it. A row of the store
 (`nhc.store.drills`)
 is written before the first step and deleted when all is undone. A drill begins by undoing what an earlier one left.
 """
@@ -9,28 +9,284 @@ is written before the first step and deleted when all is undone. A drill begins 
 from __future__ import annotations
 
 import contextlib
+import json
 import time
-from typing import Callable, List, NamedTuple, Optional, Tuple
+import uuid
+from typing import Callable, List, NamedTuple, Optional, Protocol, Sequence, Tuple
 
 from nhc.core.limits import Mode
-from nhc.core.model import Action
-from nhc.lab.drills.faults import REPORTED, RealFault, ReportedFault, read_injection, would_send
-from nhc.lab.drills.on_node import DrillRefused, InjectedFault
+from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.lab.drills.play import Drilled, DrillTiming, Promise
+from nhc.lab.drills.world import CHECK
 from nhc.marks.policy.bounds import MARK
 from nhc.marks.ports.adapter import AdapterError, Effect, NodeState
 from nhc.marks.ports.marks import cause_text
+from nhc.marks.ports.repair import (
+    LADDER,
+    RUNG_OF,
+    Answer,
+    Machine,
+    Order,
+    Repairer,
+    Rung,
+    RunsCommands,
+    Sent,
+    Sighting,
+    Stage,
+)
+from nhc.node.checks.kmsg import outcome
+from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.state_types import LogState
 from nhc.remedy import persons
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.machine import ENDS, EpisodeState
+from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite
-from nhc.store import attempts, audit, drills, episodes, problems
+from nhc.store import attempts, audit, drills, episodes, problems, reports
+from nhc.store import nodes as store_nodes
 from nhc.store.database import Store
 from nhc.store.drills import OpenDrill
 from nhc.store.episodes import Episode
 from nhc.store.errors import RequestRefused
+from nhc.store.intake import Incoming
 from nhc.store.problems import StoredProblem
 from nhc.store.rounds.leader import Leader
+
+# The faults of a drill on a real node: one that is only reported, or one put there for the node to find.
+#
+# Each fault says which problems are its own, so that a real problem of the node is never taken for the drill's.
+
+
+REPORTED, KERNEL_LINE, FULL_DISK = "fault", "kernel-line", "full-disk"
+REAL = {
+    REPORTED: "a fault is reported that is not there; nothing is done to the machine",
+    KERNEL_LINE: "a marked line is written into the node's kernel log, and its own check finds it",
+    FULL_DISK: "a file fills a small file system of the node, and its own check finds it",
+}
+"""The scenarios of a real node."""
+
+SOURCE = "drill"
+REASON = "Drill"
+WHY = "a drill: nothing is wrong with this node"
+
+
+class Injection(NamedTuple):
+    """A fault for `nhc inject` on the node: its name there, the device or mount point, and how full (a share)."""
+
+    scenario: str
+    fault: str
+    device: str = ""
+    to: float = 0.0
+
+    def begin(self, nhc: str) -> Tuple[str, ...]:
+        """The command that puts it on the node."""
+        device = ("--device", self.device) if self.device else ()
+        to = ("--to", f"{self.to:.0%}") if self.to else ()
+        return (nhc, "inject", self.fault, *device, *to, "--apply")
+
+    @staticmethod
+    def end(nhc: str) -> Tuple[str, ...]:
+        """The command that takes every drill's fault off the node; it may be repeated."""
+        return (nhc, "inject", "end")
+
+    def caused(self, problem: StoredProblem) -> bool:
+        """Whether a problem is what this has put there: the drill's mark in a kernel line, the file system's name."""
+        if self.scenario == REPORTED:
+            return problem.check == CHECK
+        if self.scenario == KERNEL_LINE:
+            return problem.message.startswith("drill: ")
+        return problem.reason == "FilesystemFull" and problem.target == self.device
+
+    def text(self) -> str:
+        """For the store."""
+        return json.dumps(self._asdict())
+
+
+def read_injection(text: str) -> Injection:
+    """What `Injection.text` wrote. Raises ValueError."""
+    value = json.loads(text)
+    if not isinstance(value, dict) or set(value) != set(Injection._fields):
+        raise ValueError("not an injection")
+    return Injection(str(value["scenario"]), str(value["fault"]), str(value["device"]), float(value["to"]))
+
+
+def action_of(line: str) -> Action:
+    """The repair that a kernel line asks for, NONE where it takes no node out."""
+    state: LogState = {}
+    take_in(state, [(line, 0.0)], 0.0)
+    outcomes = [outcome(finding) for finding in state.get("findings", {}).values()]
+    bad = [judged.action for judged in outcomes if judged.verdict is Verdict.CRIT]
+    return max(bad, key=lambda action: LADDER.index(RUNG_OF.get(action, Rung.ESCALATE)), default=Action.NONE)
+
+
+def would_send(settings: RemedySettings, action: Action) -> List[str]:
+    """The repairs that the policy would begin for such a fault."""
+    start = LADDER.index(RUNG_OF.get(action, Rung.ESCALATE))
+    return [rung.value for rung in LADDER[start:] if settings.mode(rung.value) is Mode.ON]
+
+
+def report(node: str, verdict: Verdict, now: float) -> Report:
+    """What a drill reports of a node."""
+    bad = Outcome(verdict, REASON, WHY, action=Action.INSPECT) if verdict is Verdict.CRIT else Outcome(verdict)
+    return Report(node, "", now, 0.0, (CheckResult(CHECK, bad),), version="drill")
+
+
+class RealFault(Protocol):
+    """One fault of one drill."""
+
+    @property
+    def injection(self) -> Injection:
+        """What is written down of it before it begins."""
+        ...
+
+    def may(self, node: str) -> None:
+        """Raises DrillRefused where it cannot be put on this node, AdapterError, StoreError."""
+        ...
+
+    def begin(self, node: str, now: float) -> str:
+        """Put it there; what was done. Raises DrillRefused where nothing was begun, AdapterError, StoreError."""
+        ...
+
+    def again(self, node: str, now: float) -> None:
+        """Keep it standing: called in each round."""
+        ...
+
+    def take_back(self, node: str, now: float) -> List[str]:
+        """Take it off; what was done. May be repeated. Raises AdapterError, StoreError."""
+        ...
+
+
+class ReportedFault:
+    """Reported to the store, and nothing else."""
+
+    injection = Injection(REPORTED, "")
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def may(self, node: str) -> None:
+        """Always."""
+
+    def begin(self, node: str, now: float) -> str:
+        """Report it."""
+        self._report(node, Verdict.CRIT, now)
+        return "the fault is in the store"
+
+    def again(self, node: str, now: float) -> None:
+        """Report it again, as an agent would: it has to stand for a time before the loop believes it."""
+        self._report(node, Verdict.CRIT, now)
+
+    def take_back(self, node: str, now: float) -> List[str]:
+        """Report that it is over, where it stands."""
+        with self.store.read() as connection:
+            stands = [problem for problem in problems.list_problems(connection, nodes=[node]) if problem.check == CHECK]
+        if not stands:
+            return []
+        self._report(node, Verdict.OK, now)
+        return ["the fault was taken back"]
+
+    def _report(self, node: str, verdict: Verdict, now: float) -> None:
+        with self.store.write() as connection:
+            reports.receive(connection, [Incoming(report(node, verdict, now), SOURCE, now)])
+
+
+# Faults that are put on the node itself, by `nhc inject` there: through the repairer that runs commands (SSH).
+#
+# A command is sent once under its key; the node is asked for its result. A lost answer proves nothing, so the fault
+# counts as begun. Removing it may be repeated.
+
+
+LONGEST = 60.0
+"""Seconds that a command may take on the node, and that it is asked after for."""
+PAUSE = 0.5
+TRIES = 300.0
+"""Seconds that a node which is busy, or away, is asked again to take the fault off."""
+LATER = 10.0
+
+
+class DrillRefused(RequestRefused):
+    """Why a drill on this node cannot begin: one line for a person."""
+
+
+class InjectedFault:
+    """One injection, and how it gets to a node."""
+
+    def __init__(
+        self, site: RemedySite, injection: Injection, *, monotonic: Callable[[], float] = time.monotonic,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:  # fmt: skip
+        self.site, self.injection, self.nhc = site, injection, site.settings.drill.nhc
+        self.monotonic, self.sleep = monotonic, sleep
+
+    def may(self, node: str) -> None:
+        """Raises DrillRefused where no repairer runs commands on the node, StoreError."""
+        self._runner(node)
+
+    def begin(self, node: str, now: float) -> str:
+        """Put it there, once. Raises DrillRefused where it was not begun, AdapterError where it failed there."""
+        sent = self._send(node, self.injection.begin(self.nhc))
+        if sent.answer is Answer.REFUSED:
+            raise DrillRefused(f"{node}: {sent.message}")
+        return sent.message
+
+    def again(self, node: str, now: float) -> None:
+        """It stands by itself."""
+
+    def take_back(self, node: str, now: float) -> List[str]:
+        """Take it off, and try again for a time. Raises AdapterError, StoreError."""
+        until = self.monotonic() + TRIES
+        while True:
+            try:
+                sent = self._send(node, self.injection.end(self.nhc))
+            except (AdapterError, DrillRefused) as error:
+                raise AdapterError(f"the fault of the drill cannot be taken off {node}: {error}") from None
+            if sent.answer is Answer.ACCEPTED:
+                return ["the fault was taken off the node"]
+            for_good = sent.answer is Answer.REFUSED and not sent.retry_after
+            if for_good or self.monotonic() + LATER > until:
+                raise AdapterError(f"the fault of the drill cannot be taken off {node}: {sent.message}")
+            self.sleep(LATER)
+
+    def _runner(self, node: str) -> Tuple[Repairer, RunsCommands, Machine]:
+        repairers = self.site.actuators.repairers
+        with self.site.store.read() as connection:
+            row = store_nodes.get(connection, node)
+        repairers.learn({node: row} if row is not None else {})
+        machine, refusals = repairers.machine(node), []
+        for entry in repairers.entries:
+            runner: object = entry.repairer
+            if isinstance(runner, RunsCommands) and entry.serves(node):
+                why = runner.can_run(machine)
+                if not why:
+                    return entry.repairer, runner, machine
+                refusals.append(f"{entry.name}: {why}")
+        raise DrillRefused("; ".join(refusals) or f"no repairer runs commands on {node}: set up [repairers.node]")
+
+    def _send(self, node: str, argv: Sequence[str]) -> Sent:
+        """ACCEPTED: it ended with 0; REFUSED: it was not begun; AMBIGUOUS: nobody knows yet.
+
+        Raises AdapterError where it failed on the node, DrillRefused, StoreError.
+        """
+        repairer, runner, machine = self._runner(node)
+        order = Order(str(uuid.uuid4()), "drill", 1, machine, Rung.ESCALATE, f"a drill: {' '.join(argv[1:3])}")
+        sent = runner.run_command(order, argv, LONGEST)
+        if sent.answer is Answer.REFUSED:
+            return sent
+        before = Sighting(0.0, machine.uuid, machine.boot_id)
+        until = self.monotonic() + LONGEST
+        while True:
+            try:
+                stage, message = repairer.progress(order, sent, before)[:2]
+            except AdapterError as error:
+                stage, message = Stage.WORKING, str(error)
+            if stage is Stage.DONE:
+                return Sent(Answer.ACCEPTED, message)
+            if stage in (Stage.FAILED, Stage.HALFWAY):
+                raise AdapterError(f"{node}: {message}")
+            if self.monotonic() > until:
+                return Sent(Answer.AMBIGUOUS, message)
+            self.sleep(PAUSE)
+
 
 SLACK = 2.0
 """Seconds by which a scheduler's clock of marks may be behind: Slurm keeps whole ones."""

@@ -20,7 +20,7 @@ from nhc.marks.ports.suites import RUN_ITSELF, UNPROVED
 from nhc.node.run.boot_window import judged_early
 
 ENDING = 45.0
-"""Seconds that a suite gets to end in order: 30 for its tools (`nhc.deep.leftovers`), the rest to put settings back."""
+"""Seconds that a suite gets to end in order: 30 for its tools (`nhc.deep.journal`), the rest to put settings back."""
 REPORT = 64 << 20
 """Bytes of a report that are read."""
 BUSY = "BUSY"

@@ -26,8 +26,7 @@ from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, LOST, SpareInUse
 #
 # Each step is written down before it is done. The token of the request follows from the row, so a request whose answer
 # was lost is the same request again: the provider answers it with the same node. A node is deleted only when it is out
-# of
-# service and idle.
+# of service and idle.
 
 
 MARGIN = 3600.0

@@ -9,7 +9,7 @@ from typing import Any, Dict
 
 import pytest
 
-from nhc.deep.rails import held
+from nhc.deep.group_output import held
 from nhc.marks.ports.group_launch import GroupOrder
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.manifests import JOB, JOBSET, MPIJOB, WorkloadKind, manifests

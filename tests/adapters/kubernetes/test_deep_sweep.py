@@ -17,7 +17,7 @@ from typing import Any, Iterator
 
 import pytest
 
-from nhc.deep.commands.deep_sweep_job import suspicion
+from nhc.deep.commands.deep_sweep import suspicion
 from nhc.marks.ports.adapter import SettingError
 from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep

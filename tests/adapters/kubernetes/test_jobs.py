@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
-from nhc.jobs.loop import JobLoop
+from nhc.jobs.rounds import JobLoop
 from nhc.jobs.settings import parse
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.jobs import JobName, JobOrder, JobView, Phase, Submission, Wish

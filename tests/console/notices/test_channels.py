@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from nhc.console.notices import alertmanager, jira, mail, pagerduty, servicenow, slack, teams, webhook
+from nhc.console.notices import channels, mail
 from nhc.console.notices.notice import Notice, cut
 
 NOTICE = Notice(
@@ -66,28 +66,28 @@ JIRA = closed({"fields": closed({
 @pytest.mark.parametrize("kind", ["open", "resolved", "test"])
 def test_the_forms_are_those_that_are_published(notice, kind):
     notice = notice._replace(kind=kind)
-    jsonschema.validate(pagerduty.payload(notice, "r" * 32), PAGERDUTY)
-    jsonschema.validate(slack.payload(notice), SLACK)
-    jsonschema.validate(servicenow.payload(notice), SERVICENOW)
-    jsonschema.validate(jira.payload(notice, "OPS", "Task"), JIRA)
-    assert len(json.dumps(pagerduty.payload(notice, "r" * 32)).encode()) < 512_000
-    assert len(json.dumps(teams.payload(notice), ensure_ascii=False).encode()) <= 20_000
-    assert len(webhook.payload(notice)) <= 20_000
+    jsonschema.validate(channels.pagerduty_payload(notice, "r" * 32), PAGERDUTY)
+    jsonschema.validate(channels.slack_payload(notice), SLACK)
+    jsonschema.validate(channels.servicenow_payload(notice), SERVICENOW)
+    jsonschema.validate(channels.jira_payload(notice, "OPS", "Task"), JIRA)
+    assert len(json.dumps(channels.pagerduty_payload(notice, "r" * 32)).encode()) < 512_000
+    assert len(json.dumps(channels.teams_payload(notice), ensure_ascii=False).encode()) <= 20_000
+    assert len(channels.payload(notice)) <= 20_000
 
 
 def test_what_is_cut_says_so():
     assert cut("abcdef", 4) == "abc…"
-    assert slack.payload(LONG)["blocks"][1]["text"]["text"].endswith("…")
-    assert jira.payload(LONG, "OPS", "Task")["fields"]["summary"].endswith("…")
+    assert channels.slack_payload(LONG)["blocks"][1]["text"]["text"].endswith("…")
+    assert channels.jira_payload(LONG, "OPS", "Task")["fields"]["summary"].endswith("…")
 
 
 def test_text_of_nodes_is_data():
-    shown = slack.payload(LONG._replace(reason="<!channel>&"))
+    shown = channels.slack_payload(LONG._replace(reason="<!channel>&"))
     assert "<" not in shown["text"]
     assert all(block["text"]["type"] == "plain_text" for block in shown["blocks"])
-    body = teams.payload(LONG)["attachments"][0]["content"]["body"]
+    body = channels.teams_payload(LONG)["attachments"][0]["content"]["body"]
     assert {block["type"] for block in body} == {"RichTextBlock"}, "a TextBlock would read Markdown"
-    assert jira.payload(LONG, "OPS", "Task")["fields"]["description"].count("{noformat}") == 2
+    assert channels.jira_payload(LONG, "OPS", "Task")["fields"]["description"].count("{noformat}") == 2
     mailed = mail.payload(LONG._replace(reason="x\r\nBcc: a@b"), "nhc@example.org", ("ops@example.org",))
     assert "Bcc" not in mailed
     assert "\n" not in mailed["Subject"]
@@ -95,22 +95,22 @@ def test_text_of_nodes_is_data():
 
 def test_one_incident_is_one_for_each_receiver():
     end = NOTICE._replace(kind="resolved", message="other", nodes="n9", verdict="WARN", affected=9, at=1700009999.0)
-    assert pagerduty.payload(end, "r")["dedup_key"] == pagerduty.payload(NOTICE, "r")["dedup_key"]
-    assert pagerduty.payload(end, "r")["event_action"] == "resolve"
-    opened, ended = servicenow.payload(NOTICE)["records"][0], servicenow.payload(end)["records"][0]
+    assert channels.pagerduty_payload(end, "r")["dedup_key"] == channels.pagerduty_payload(NOTICE, "r")["dedup_key"]
+    assert channels.pagerduty_payload(end, "r")["event_action"] == "resolve"
+    opened, ended = channels.servicenow_payload(NOTICE)["records"][0], channels.servicenow_payload(end)["records"][0]
     assert (opened["message_key"], opened["severity"]) == (ended["message_key"], "1")
     assert ended["severity"] == "0"
-    assert alertmanager.payload(end)[0]["labels"] == alertmanager.payload(NOTICE)[0]["labels"]
-    assert "" not in alertmanager.payload(NOTICE._replace(place="", cluster=""))[0]["labels"].values()
+    assert channels.alertmanager_payload(end)[0]["labels"] == channels.alertmanager_payload(NOTICE)[0]["labels"]
+    assert "" not in channels.alertmanager_payload(NOTICE._replace(place="", cluster=""))[0]["labels"].values()
     first, second = (mail.payload(one, "a@example.org", ("b@c",)) for one in (NOTICE, end))
     assert second["In-Reply-To"] == second["References"] == first["Message-ID"] != second["Message-ID"]
 
 
 def test_the_signature_is_what_standard_webhooks_takes():
     old, new = ("whsec_" + base64.b64encode(letter * 24).decode() for letter in (b"o", b"n"))
-    body = webhook.payload(NOTICE)
-    keys = tuple(webhook.secret_bytes(one) for one in (new, old))
-    headers = webhook.signed(NOTICE.id, int(time.time()), body, keys)
+    body = channels.payload(NOTICE)
+    keys = tuple(channels.secret_bytes(one) for one in (new, old))
+    headers = channels.signed(NOTICE.id, int(time.time()), body, keys)
     for secret in (old, new):
         assert Webhook(secret).verify(body, headers)["data"]["reason"] == "GpuLost"
     with pytest.raises(WebhookVerificationError):
@@ -120,4 +120,4 @@ def test_the_signature_is_what_standard_webhooks_takes():
 @pytest.mark.parametrize("secret", ["", "whsec_", "whsec_!!", "whsec_" + base64.b64encode(b"x" * 23).decode(), "abc"])
 def test_a_secret_that_is_none_is_refused(secret):
     with pytest.raises(ValueError, match="whsec_"):
-        webhook.secret_bytes(secret)
+        channels.secret_bytes(secret)

@@ -15,10 +15,7 @@ from textual.widgets import Input, Static
 
 from nhc.cli.click_app import application
 from nhc.console.sources import SourceError, StoreSource
-from nhc.console.top.app import TopApp, TopSettings
-from nhc.console.top.ask import KeyList
-from nhc.console.top.map_view import MapView
-from nhc.console.top.tables import LiveTable
+from nhc.console.top.app import KeyList, LiveTable, MapView, TopApp, TopSettings
 from nhc.lab.demo.play import make, step
 from nhc.store import audit
 from tests.support.run import ROOT, nhc

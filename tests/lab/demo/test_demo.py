@@ -15,7 +15,7 @@ import sqlalchemy as sa
 from nhc.core.check import find
 from nhc.core.model import Verdict
 from nhc.lab.demo import play
-from nhc.lab.demo.fleet import BY_PERSONS, KINDS, SWITCH, DemoFleet
+from nhc.lab.demo.play import BY_PERSONS, KINDS, SWITCH, DemoFleet
 from nhc.marks.ports.adapter import Mark
 from nhc.marks.ports.repair import LADDER, Machine, Order, Rung, Stage
 from nhc.node.planning.runbooks import find as runbook

@@ -9,17 +9,21 @@ import pytest
 from nhc.core.model import Action
 from nhc.core.settings.settings_file import SettingsError
 from nhc.lab.commands.inject import FAULTS, line_of
-from nhc.lab.drills.faults import (
+from nhc.lab.drills.real import (
     FULL_DISK,
     KERNEL_LINE,
+    DrillRefused,
+    InjectedFault,
     Injection,
+    Limits,
+    RealDrill,
     ReportedFault,
+    Undoing,
     action_of,
+    left_over,
     read_injection,
     would_send,
 )
-from nhc.lab.drills.on_node import DrillRefused, InjectedFault
-from nhc.lab.drills.real import Limits, RealDrill, Undoing, left_over
 from nhc.marks.ports.adapter import AdapterError, Mark
 from nhc.node.kernlog.catalogue import rows
 from nhc.remedy.remedy_file import parse
