@@ -1,4 +1,7 @@
-"""A signed webhook, as Standard Webhooks 1.0 has it (https://www.standardwebhooks.com)."""
+"""What each chat, pager, ticket system and webhook is sent. Mail is nhc.console.notices.mail.
+
+The webhook is signed as Standard Webhooks 1.0 has it (https://www.standardwebhooks.com).
+"""
 
 from __future__ import annotations
 
