@@ -20,7 +20,8 @@ from nhc.deep.simulate import break_some, cluster, play
 from nhc.marks.ports.group_launch import GroupOutput
 from nhc.store import deep
 from nhc.store.connect import open_store
-from nhc.store.deep import DeepResult, DeepRule, due
+from nhc.store.deep import DeepResult
+from nhc.store.deep_due import DeepRule, due
 
 HALF = "time  algbw  busbw #wrong"
 GPUS = 8

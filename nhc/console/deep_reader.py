@@ -15,7 +15,8 @@ from nhc.console.snapshot import Snapshot
 from nhc.core.matching.node_ranges import fold
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.deep import DAY, DeepRule, LastVerdict, due
+from nhc.store.deep import LastVerdict
+from nhc.store.deep_due import DAY, DeepRule, due
 
 # How far deep checks reach: each node's last deep verdict with its age, groups by age, and who is due. Pure.
 

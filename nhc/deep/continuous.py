@@ -19,7 +19,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.group_launch import Launcher
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.deep import LastVerdicts, newest_of, oldest_first
+from nhc.store.deep_due import LastVerdicts, newest_of, oldest_first
 from nhc.store.rounds.leader import Leader
 
 LEAST = 4

@@ -21,7 +21,7 @@ from nhc.marks.ports.adapter import AdapterError, JobMessages
 from nhc.node.commands.gate import ADMIT, REFUSE
 from nhc.node.commands.named_nodes import named_nodes
 from nhc.store.commands.store_options import SETTINGS, URL, opened
-from nhc.store.deep import DeepRule, Due, due
+from nhc.store.deep_due import DeepRule, Due, due
 from nhc.store.errors import StoreError
 
 SHOWN = 3

@@ -253,12 +253,13 @@ def _named(clues: Sequence[Clue]) -> Tuple[str, ...]:
 def _store(
     url: str, job: str, nodes: Sequence[str], ended: Optional[float], witnesses: List[Witness]
 ) -> Tuple[List[Clue], Tuple[str, ...]]:
+    from nhc.jobs import why_store
     from nhc.store.errors import StoreError
     from nhc.store.settings import fleet_store
 
     try:
         with closing(fleet_store(url, create=False)) as store:
-            return why_nodes.node_clues(store, nodes, ended), why_nodes.done(store, job, nodes, ended)
+            return why_store.node_clues(store, nodes, ended), why_store.done(store, job, nodes, ended)
     except StoreError as error:
         witnesses.append(Witness("checks", printable(str(error), 300)))
         return [], ()
