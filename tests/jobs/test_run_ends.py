@@ -8,7 +8,7 @@ from collections import Counter
 import pytest
 
 from nhc.core.timestamps import utc
-from nhc.jobs import metrics
+from nhc.jobs import rounds
 from nhc.jobs.owner_mail import address, is_due
 from nhc.jobs.run_ends import run_end
 from nhc.marks.ports.adapter import AdapterError
@@ -94,7 +94,7 @@ def test_what_every_failed_run_died_of_is_kept_with_what_it_cost(recorded):
 
     [end] = ends(recorded)
     assert (end.cause, end.gpus, end.ended - end.began) == ("program", 16, 7200)
-    text = metrics.render(recorded.plain, recorded.round(), Counter())
+    text = rounds.render_metrics(recorded.plain, recorded.round(), Counter())
     assert 'nhc_job_lost_gpu_hours_day{cause="program"} 32\n' in text
     assert 'nhc_job_failed_runs_day{cause="program"} 1\n' in text
     assert 'nhc_job_lost_gpu_hours_day{cause="node"} 0\n' in text
