@@ -75,9 +75,17 @@ REASONS = {
 }  # fmt: skip
 """Checks without a required argument that no configuration of nhc's asks for."""
 
+NOT_BUILT_IN = {
+    "check_gpu_xid": "check_kmsg judges the same lines",
+    "check_hw_physmem": NEEDS_A_VALUE,
+    "check_hw_swap": NEEDS_A_VALUE,
+    "check_nvlink_status": "check_gpu_links judges the same links",
+}
+"""Those that profiles ask for and the configuration of a node without any does not. Tests under load are suites'."""
 
-def used():
-    return {name for path in CONFIGURATIONS for name in re.findall(r"\|\s*(check_\w+)", path.read_text())}
+
+def used(*paths):
+    return {name for path in paths or CONFIGURATIONS for name in re.findall(r"\|\s*(check_\w+)", path.read_text())}
 
 
 def test_each_check_is_asked_for_or_has_a_reason():
@@ -85,3 +93,10 @@ def test_each_check_is_asked_for_or_has_a_reason():
     own = [check for check in find_all() if not check.distribution]
     without = {check.name for check in own if not any(param.required for param in check.params)} - used()
     assert without == set(REASONS), "a check that nobody asks for finds nothing: default.conf, a profile, or a reason"
+
+
+def test_what_a_profile_asks_for_the_built_in_configuration_asks_too_or_there_is_a_reason():
+    """A node of a type that no profile describes has the same hardware; a check of what is not there is SKIP."""
+    free = {check.name for check in find_all() if not any(param.required for param in check.params)}
+    built_in, suites, *profiles = CONFIGURATIONS
+    assert (used(*profiles) & free) - used(built_in) - used(suites) == set(NOT_BUILT_IN)

@@ -222,7 +222,8 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
     judged, as a job sees it. UNKNOWN where the driver cannot be asked; CRIT where it was asked and does not answer in
     time at two looks in a row, as a driver hangs when a GPU is dying. Of a vendor whose driver nhc cannot ask (a
     processing accelerator, a 3D controller, a display controller that maps more than 256 MB), VENDOR is its PCI id:
-    such devices are counted on the bus, those alone that have a driver. Without it they are UNKNOWN.
+    such devices are counted on the bus, those alone that have a driver. Without it a COUNT of them is UNKNOWN, and
+    so is one that no driver serves.
 
     Example: * || check_gpu_count 8
     """
@@ -265,6 +266,9 @@ def _count_others(others: Sequence[PciFunction], count: Optional[int], vendor: s
     there = [f for f in others if f"{f.vendor:04x}" == vendor] if vendor else list(others)
     if not there and not count:
         return skip("NoAccelerator", "no accelerator on this node's PCI bus")
+    if not vendor and count is None:  # whether they work is check_gpu_lost's question
+        bare = [_not_asked(f) for f in there if not f.driver]
+        return bare or ok(show_number(len(there), "accelerator"), metrics=(Metric("gpu_on_bus", len(there)),))
     served = [f for f in there if f.driver] if vendor else there
     expected = len(there) if count is None else count
     metrics = (Metric("gpu_count", len(served)), Metric("gpu_expected", expected), Metric("gpu_on_bus", len(there)))

@@ -234,8 +234,9 @@ def of_nobody(*drivers):
 def test_an_accelerator_of_a_vendor_that_nobody_listed_is_no_silence():
     node = of_nobody("npu", "npu")
     unknown = [(Verdict.UNKNOWN, "AcceleratorUnknown", f"0000:1{place}:00.0") for place in (0, 1)]
-    for found in (check_gpu_lost(node), check_gpu_count(node), check_gpu_count(node, 2)):
+    for found in (check_gpu_lost(node), check_gpu_count(node, 2), check_gpu_count(of_nobody("", ""))):
         assert [(o.verdict, o.reason, o.target) for o in found] == unknown
+    assert check_gpu_count(node).verdict is Verdict.OK, "as many as the bus shows, each with a driver"
     assert check_gpu_count(node, 3).reason == "GpuCountMismatch", "the bus shows fewer than the site bought"
 
 
