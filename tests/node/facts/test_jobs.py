@@ -102,6 +102,7 @@ ALICE = openpbs(("Job_Name", "", "train"), ("Job_Owner", "", "alice@login1.examp
 
 def test_openpbs_job_files_name_their_user():
     assert parse_openpbs_job(ALICE) == "alice"
+    assert parse_openpbs_job(openpbs(("Job_Owner", "", "gateway@login1"), ("euser", "", "alice"))) == "alice"
     assert parse_openpbs_job(openpbs(("Job_Owner", "", "bob@login1"))) == "bob"
     assert parse_openpbs_job(openpbs(("Job_Name", "", "euser"), ("xeuser", "", "mallory"))) == ""
 
