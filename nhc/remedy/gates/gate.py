@@ -16,7 +16,8 @@ from nhc.core.model import printable
 from nhc.core.state import gate_record as record
 from nhc.core.state.gate_record import BadRecord, GateRecord, GateState
 from nhc.core.system import whole_file
-from nhc.marks.ports.adapter import AdapterError, Effect
+from nhc.core.system.service_log import failure
+from nhc.marks.ports.adapter import Effect
 from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook
 from nhc.remedy.gates import identity, suite_process
 from nhc.remedy.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide
@@ -60,7 +61,9 @@ class GatePass(NamedTuple):
 
 
 class Gate:
-    """The gate of this node."""
+    """The gate of this node. What the scheduler's side or a cloud's raises, whatever its type, is said and tried again
+    in the next pass: it ends no suite that is under way.
+    """
 
     def __init__(self, world: GateWorld) -> None:
         self.world = world
@@ -84,8 +87,8 @@ class Gate:
             return None
         try:
             standing = self.world.keeper.standing(self.world.node)
-        except AdapterError as error:
-            self.world.say(f"the scheduler does not answer: {printable(str(error))}")
+        except Exception as error:
+            self.world.say(f"the scheduler does not answer: {failure(error)}")
             return None
         if standing is None:
             self.world.say(f"the scheduler knows no node {self.world.node}")
@@ -195,10 +198,10 @@ class Gate:
         try:
             hook.heartbeat()
             self._beats_failed = ""
-        except AdapterError as error:
-            if str(error) != self._beats_failed:
-                self._beats_failed = str(error)
-                self.world.say(f"the lifecycle hook was not told to wait on: {printable(str(error))}")
+        except Exception as error:
+            if failure(error) != self._beats_failed:
+                self._beats_failed = failure(error)
+                self.world.say(f"the lifecycle hook was not told to wait on: {self._beats_failed}")
 
     # Ends.
 
@@ -232,8 +235,8 @@ class Gate:
         try:
             waits = hook.waits()
             answer = hook.complete(passed) if waits else "no lifecycle hook waits for this instance"
-        except AdapterError as error:
-            return kept, f"the lifecycle hook was not answered: {printable(str(error))}"
+        except Exception as error:
+            return kept, f"the lifecycle hook was not answered: {failure(error)}"
         self.world.say(answer)
         kept = kept._replace(completed=True)
         self._write(kept, "gate.hook")
@@ -246,8 +249,8 @@ class Gate:
             return ""
         try:
             done = self.world.keeper.hold(self.world.node, why)
-        except AdapterError as error:
-            return self._missed(f"the node is not held: {error}")
+        except Exception as error:
+            return self._missed(f"the node is not held: {failure(error)}")
         if done.effect is Effect.FAILED:
             return self._missed(f"the node is not held: {done.message}")
         if done.effect is Effect.CHANGED:
@@ -260,8 +263,8 @@ class Gate:
             return ""
         try:
             done = self.world.keeper.release(self.world.node)
-        except AdapterError as error:
-            return self._missed(f"the node is not released: {error}")
+        except Exception as error:
+            return self._missed(f"the node is not released: {failure(error)}")
         if done.effect is Effect.FAILED:
             return self._missed(f"the node is not released: {done.message}")
         if done.effect is not Effect.UNCHANGED:
@@ -280,8 +283,8 @@ class Gate:
             self.world.keeper.publish(
                 self.world.node, GateNews(kept.state.value, kept.suite, kept.why, kept.at, kept.boot)
             )
-        except AdapterError as error:
-            self.world.say(f"the state of the gate is not shown: {printable(str(error))}")
+        except Exception as error:
+            self.world.say(f"the state of the gate is not shown: {failure(error)}")
 
     # The record.
 

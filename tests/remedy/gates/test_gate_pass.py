@@ -17,8 +17,8 @@ from nhc.remedy.gates.settings import GateRules
 class Keeper:
     """Answers so many questions, and is gone."""
 
-    def __init__(self, answers):
-        self.answers = answers
+    def __init__(self, answers, gone):
+        self.answers, self.gone = answers, gone
 
     def standing(self, node):
         return self._said(GateStanding(False, False, "", 0.0, False, "idle"))
@@ -35,18 +35,19 @@ class Keeper:
     def _said(self, answer):
         self.answers -= 1
         if self.answers < 0:
-            raise AdapterError("connection refused")
+            raise self.gone
         return answer
 
 
+@pytest.mark.parametrize("gone", [AdapterError("connection refused"), KeyError("state")], ids=["said", "unforeseen"])
 @pytest.mark.parametrize("answers", [0, 1, 2, 3])
-def test_no_suite_begins_while_nobody_knows_whether_the_node_is_held(tmp_path, answers):
+def test_no_suite_begins_while_nobody_knows_whether_the_node_is_held(tmp_path, answers, gone):
     suite = tmp_path / "own.conf"
     suite.write_text("# context deep\n* || check_file_test -e /etc/passwd\n")
     environ = {"PATH": os.environ["PATH"], "NHC_DEEP_DIR": str(tmp_path / "deep"), "NHC_STATE_DIR": str(tmp_path)}
     said = []
     world = GateWorld(
-        "n1", GateRules("all", ("*",), str(suite)), Host(), Keeper(answers), None, suite.read_text(),
+        "n1", GateRules("all", ("*",), str(suite)), Host(), Keeper(answers, gone), None, suite.read_text(),
         str(tmp_path / "gate.json"), "none", environ, said.append,
     )  # fmt: skip
     outcome = Gate(world).once(apply=True)
