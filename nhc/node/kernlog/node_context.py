@@ -23,6 +23,8 @@ if TYPE_CHECKING:
 
 FILE_SYSTEMS = ("ext4", "xfs", "btrfs", "f2fs")
 VOLUMES = (*FILE_SYSTEMS, "block")
+MODULES = {"ext4": ("ext4", "ext3", "ext2")}
+"""The types of file systems that a kind of findings is about, where there are more than the one of its name."""
 NOT_MOUNTED = ("LogMountFailed", "MountFailed")
 """Codes of file systems that could not be mounted, and so are not in the mount table."""
 BLOCKED = "kernel-log-blocked"
@@ -39,7 +41,7 @@ def depends(finding: Finding) -> bool:
     if kind == "hung" or finding.get("compared"):
         return True
     if kind in VOLUMES:
-        return bool(finding["device"])
+        return bool(finding["device"]) or kind in FILE_SYSTEMS
     return bool(kind == "nvme" and finding["severity"] == FATAL) or device_role.asked(finding)
 
 
@@ -109,6 +111,8 @@ def _lowered(finding: Finding, why: str) -> Finding:
 
 def _volume(host: Host, state: LogState, node: Optional[Volumes], finding: Finding) -> Optional[Finding]:
     """A finding of a disk or a file system. None where it is nobody's any more."""
+    if not finding["device"]:
+        return _unnamed(node, finding)
     device, kind = volumes.disk_of(host, finding["device"]), finding["kind"]
     if kind == "nvme" and not volumes.fabric(host, device):
         if node is None or volumes.is_own(node, device) or volumes.controller_present(host, device):
@@ -127,6 +131,19 @@ def _volume(host: Host, state: LogState, node: Optional[Volumes], finding: Findi
     elif volumes.removable(host, device) or (kind == "block" and not volumes.present(host, device)):
         return None
     return _lowered(finding, "the node itself does not mount it") if finding["severity"] == FATAL else finding
+
+
+def _unnamed(node: Optional[Volumes], finding: Finding) -> Optional[Finding]:
+    """A finding of a file system that its line does not name (`BTRFS: Transaction aborted`): any of its type."""
+    if node is None:
+        return _lowered(finding, UNKNOWN) if finding["severity"] == FATAL else finding
+    kind = finding["kind"]
+    mounted = frozenset().union(*(node.types.get(name, frozenset()) for name in MODULES.get(kind, (kind,))))
+    if not mounted:
+        return None
+    if mounted <= node.own or finding["severity"] != FATAL:
+        return finding
+    return _lowered(finding, "the node itself does not mount all of them")
 
 
 def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
