@@ -30,8 +30,8 @@ _DAY = r" {1,2}\d{1,2}"
 _BSD = rf"[^\W\d_]{{3,5}}\.?{_DAY} \d\d:\d\d:\d\d(?:\.\d+)?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
 _HOST = r"(?!\[)\S+(?<!:) "
-_BARE = r"(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
-"""The name of a program where `journalctl --no-hostname` wrote the line."""
+_BARE = r" {0,3}(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
+"""The name of a program where `journalctl --no-hostname` wrote the line, or where somebody took the host out."""
 
 
 def _sender(number: str) -> str:
@@ -56,7 +56,8 @@ _STAMP = (
     rf"|(?P<year>\d{{4}}) (?P<dated>{_BSD}) \S+ [A-Z]{{3,7}} {_TAG.replace('<tag>', '<tag7>')}"
     r"|[ ]?kernel: ?"  # no stamp of a collector: a console, or a broadcast of syslogd's (`kernel:[ 12.3] `)
     r")?"
-    rf"(?:\[(?P<ctime>[A-Z][a-z]{{2}} [A-Z][a-z]{{2}}{_DAY} \d\d:\d\d:\d\d \d{{4}})\] ?"
+    # dmesg -T names days and months in the reader's language (sys-utils/dmesg.c, strftime): `wo jul 28`, `三 5月 14`
+    rf"(?:\[(?P<ctime>[^\s\]\[]{{1,6}} {{1,2}}[^\s\]\[]{{1,6}}{_DAY} \d\d:\d\d:\d\d \d{{4}})\] ?"
     rf"|\[(?P<boxed>{_ISO})\] ?"
     r"|\[ *(?P<mono>\d+\.\d+)(?: *<[^>]*>)?\] ?(?:(?:\S+ )?kernel: )?"
     r"|\[[ <+]*(?:\d+\.\d+>?|[A-Z][a-z]{2} *\d+ \d\d:\d\d)\] ?)?"
@@ -162,9 +163,23 @@ class _Stamp(NamedTuple):
     year: str
 
 
+_FOUND = r"(?=\S)(?:[\w./@+-]{1,120}[:-])?(?:\d{1,9}[:\t -])? ?(?=[A-Z\[\d<])"
+"""What grep writes before a line that it found (`messages:`, `kern.log-123-`), or `cat -n` and pagers (`  123 `)."""
+
+
 def _take_off(line: str) -> _Stamp:
-    """The stamps of a line; of several of one kind the outermost, which the last collector wrote, gives the time."""
-    end, values = 0, [""] * 8
+    """The stamps of a line, what a search for it wrote before them too."""
+    stamp = _stamps(line, 0)
+    if stamp.end:
+        return stamp
+    found = re.match(r" {0,8}" + _FOUND, line)
+    behind = _stamps(line, found.end()) if found is not None and found.end() else stamp
+    return behind if behind.bsd or behind.ctime or behind.mono or behind.iso else stamp
+
+
+def _stamps(line: str, begin: int) -> _Stamp:
+    """The stamps from there; of several of one kind the outermost, which the last collector wrote, gives the time."""
+    end, values = begin, [""] * 8
     for _ in range(_STACKED):
         match = re.match(_STAMP, line[end:] if end else line)
         assert match is not None  # every part of the pattern is optional
@@ -181,7 +196,7 @@ def _take_off(line: str) -> _Stamp:
         values = [old or (value or "") for old, value in zip(values, new)]
         if line[end : end + 1] not in _NUMBERS and line[end : end + 3] not in MONTHS:
             break
-    return _Stamp(end, *values)
+    return _Stamp(end if any(values) or end > begin else 0, *values)
 
 
 _TAGS = ("app", "tag2", "bare2", "tag3", "bare3", "tag4", "bare4", "tag5", "bare5", "tag6", "tag7")

@@ -49,6 +49,12 @@ _HARMLESS = (
     r"|:\s*(?:no|yes|none|on|off|[Ee]nabled|[Dd]isabled|\d+)\s*$"
 )
 """What reads like trouble and is none: what is not there, what is tried again, what is a setting's name."""
+_ASIDE = (
+    r"\b(?:DCB|LLDP|ULP|DMC|GSC|HDCP|HuC|PTM|PTP|PHC|VPD|LEDs?|hwmon|WoL|EEE|eDP|ENCODER|CONNECTOR|CRTC|SR-?IOV|MSI-?X)\b"
+    r"|_sriov|IGC_PTM|[Pp]romiscuous|\b[Ss]uspend|\b(?:action|steering) rule|\bflow rule|BW allocation|fence-MR"
+    r"|[Ii]nterrupt for event|input was invalid|[Ii]nvalid request|sync-login|_transport_set_identify"
+)
+"""Parts and functions without which a device does its work, and requests that it rightly refused."""
 
 _STORAGE, _NETWORK, _DISPLAY, _CO_PROCESSOR, _ACCELERATOR = 0x01, 0x02, 0x03, 0x0B, 0x12
 _FIBRE_CHANNEL, _INFINIBAND = 0x0C04, 0x0C06
@@ -58,7 +64,7 @@ _CANNOT_ASK = (errno.EACCES, errno.EPERM, errno.ENOENT, errno.EBUSY, errno.ENOME
 
 def complaint(line: str) -> Optional[Match]:
     """What a line that the catalogue does not know complains of, None for one that does not."""
-    if not re.search(_TROUBLE, line) or re.search(_HARMLESS, line):
+    if not re.search(_TROUBLE, line) or re.search(_HARMLESS, line) or re.search(_ASIDE, line):
         return None
     speaker = re.match(spelled_out(_SPEAKER), line)
     if speaker is None:

@@ -73,3 +73,54 @@ def test_a_stamp_in_the_form_of_go_is_a_stamp():
     log.feed("2026-03-01 16:26:53 +0000 UTC kern.alert kernel: Oops: 0002 [#1] SMP NOPTI\n")
     [(_key, finding)] = log.standing()
     assert (finding["severity"], finding["last"]) == ("fatal", 1772382413.0)
+
+
+@pytest.mark.parametrize("search", ["", "messages:", "kern.log-3-", "/var/log/kern.log:", "12:", "  32789 ", "a.log:7:"])
+@pytest.mark.parametrize(
+    "stamp", ["[ 5.25] ", "Mar  3 15:04:11 n1 kernel: ", "[wo jul 28 05:19:43 2021] ", "[三 5月 14 11:51:24 2025] ",
+              "Mar  3 15:04:11   kernel: ", "2026-03-01T16:26:53+00:00 n1 kernel: "]
+)  # fmt: skip
+def test_what_a_search_a_pager_or_another_language_writes_before_a_line_is_no_part_of_it(search, stamp):
+    log = LogFindings()
+    log.feed(f"{search}{stamp}general protection fault: 0000 [#1] SMP NOPTI\n")
+    assert [key for key, _finding in log.standing()] == ["oops/GeneralProtection/"]
+    log = LogFindings()
+    log.feed(f"{search}Mar  3 15:04:11 n1 alice: general protection fault: 0000 [#1] SMP NOPTI\n")
+    assert log.standing() == [], "a program's line is a program's, whatever stands before it"
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "cxgb3 {}: encountered fatal error, operation suspended", "qla2xxx [{}]-0116:4: Disabling the board.",
+        "mlx5_core {}: mlx5_wait_fw: Firmware is not responsive (0x1) after 300 ms",
+        "bnxt_en {} eth0: Abandoning msg {{0x1a 0x1a}} len: 3 due to firmware status: 0x8000",
+        "c6xx {}: QAT: failed to get device out of reset", "sfc {} eth0: SYSTEM ERROR: memory parity error",
+        "hpsa {}: Failed waiting for board to become ready after hard reset",
+        "AMD-Vi: Event logged [IOTLB_INV_TIMEOUT device={} address=0x100215790]",
+    ],
+)  # fmt: skip
+def test_a_driver_that_gives_its_device_up_is_believed(words):
+    assert "fatal" in standing(f"1 {words.format(GPU)}").values()
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "i915 {}: [drm] *ERROR* GT1: GSC proxy handler failed to init", "i40e {}: Query for DCB configuration failed",
+        "igc {} eth0: Timeout reading IGC_PTM_STAT register", "mwifiex_pcie {}: mwifiex_cmd_timeout_func: Timeout cmd",
+        "cxl_pci {}: Mailbox operation had an error: cmd input was invalid", "lpfc {}: 0:(0):0460 Bring Adapter offline",
+    ],
+)  # fmt: skip
+def test_a_part_that_a_device_does_without_is_no_complaint(words):
+    assert standing(f"1 {words.format(GPU)}") == {}
+
+
+def test_a_panic_of_which_only_the_last_line_is_left_is_a_panic():
+    assert standing("1 ---[ end Kernel panic - not syncing: VFS: Unable to mount root fs ]---") == {"oops/Panic": "fatal"}
+
+
+def test_a_disk_that_scsi_itself_takes_offline_is_offline():
+    log = LogFindings()
+    log.feed("scsi 0:1:1:0: scsi: Device offlined - not ready after error recovery\n")
+    assert [key for key, _finding in log.standing()] == ["block/Offline/0:1:1:0"]

@@ -11,6 +11,8 @@ from tests.support.nvml.fake import ADDRESSES, pci_tree
 BOOT = {"/proc/sys/kernel/random/boot_id": "boot-1\n", "/proc/bus/pci/devices": ""}
 ROOT = "22 1 8:2 / / rw - ext4 /dev/sda2 rw"
 POD = "90 22 8:16 / /var/lib/kubelet/pods/0f/volumes/kubernetes.io~csi/pvc-1/mount rw - ext4 /dev/sdb rw"
+BTRFS_OWN = "92 22 0:40 / /data rw - btrfs /dev/sda3 rw"
+BTRFS_POD = "93 22 0:41 / /var/lib/kubelet/pods/0f/volumes/kubernetes.io~csi/pvc-2/mount rw - btrfs /dev/sdb rw"
 SCRATCH = "91 22 253:0 / /scratch rw - xfs /dev/mapper/vg-scratch rw"
 DISKS = {
     "/sys/dev/block/8:2": Symlink("../../devices/pci0000:00/ata1/block/sda/sda2"),
@@ -94,6 +96,16 @@ def test_the_unmount_of_a_volume_ends_its_fault():
     assert node.verdicts() == {"dm-0": Verdict.CRIT}
     node.says("XFS (dm-0): Unmounting Filesystem")
     assert node.verdicts() == {}
+
+
+@pytest.mark.parametrize(
+    ("mounts", "verdict"), [((), None), ((BTRFS_OWN,), Verdict.CRIT), ((BTRFS_OWN, BTRFS_POD), Verdict.WARN)]
+)
+def test_a_fault_of_a_file_system_that_is_not_named_is_one_of_its_type(mounts, verdict):
+    node = Node()
+    node.mounts(ROOT, *mounts)
+    node.says("BTRFS: Transaction aborted (error -2)")
+    assert node.verdicts().get("") is verdict
 
 
 def test_a_swap_device_is_the_nodes_own():
