@@ -12,7 +12,7 @@ import re
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.system.wtmp import FILES, parse_records
+from nhc.core.system.wtmp import DATABASE, FILES, parse_database, parse_records
 
 if TYPE_CHECKING:
     from typing import List, Optional
@@ -39,10 +39,21 @@ def ended_orderly(host: Host) -> Optional[bool]:
                 records += parse_records(host.read_bytes(path, LARGEST))
         except OSError:
             continue
+    if not records:
+        records = _of_database(host)
     booted = host.time() - host.monotonic()
     if len(records) < 2 or not records[-1].boot or abs(records[-1].at - booted) > SKEW:
         return None
     return not records[-2].boot
+
+
+def _of_database(host: Host) -> List[BootRecord]:
+    try:
+        if host.stat(DATABASE).size <= LARGEST:
+            return parse_database(host.read_bytes(DATABASE, LARGEST))
+    except OSError:
+        pass
+    return []
 
 
 def by_command(host: Host) -> str:

@@ -163,7 +163,7 @@ class _Stamp(NamedTuple):
     year: str
 
 
-_FOUND = r"(?=\S)(?:[\w./@+-]{1,120}[:-])?(?:\d{1,9}[:\t -])? ?(?=[A-Z\[\d<])"
+_FOUND = r"(?=\S)(?:[\w./@+-]{1,120}?[:-])?(?:\d{1,9}[:\t -])? ?(?=[^\W\d_]{3}|\[|\d{4}-\d\d-|<\d)"
 """What grep writes before a line that it found (`messages:`, `kern.log-123-`), or `cat -n` and pagers (`  123 `)."""
 
 

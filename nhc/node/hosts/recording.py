@@ -74,6 +74,8 @@ class AnswerRecorder:
             content = self.redacted(content.decode(errors="replace")).encode()
         elif path in wtmp.FILES and not self.raw:
             content = wtmp.without_logins(content)
+        elif path == wtmp.DATABASE and not self.raw:
+            content = wtmp.database_without_logins(content)
         real = self.root + path
         os.makedirs(os.path.dirname(real), exist_ok=True)
         whole_file.write(real, content)

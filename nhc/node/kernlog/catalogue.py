@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 PERIPHERAL_DRIVERS = (
-    r"xhci|ehci|ohci|uhci|usb|snd_|hda|iwl|ath\d|mt7|rtw|rtl|brcm|b43|mwifiex|thunderbolt|ast |mgag|mei|i2c|i801|intel_(?!vpu)"
-    r"|sdhci|rtsx|ipu\d|proc_thermal"
+    r"xhci|ehci|ohci|uhci|usb|snd_|hda|iwl|ath\d|mt7|rtw|rtl|brcm|b43|mwifiex|thunderbolt|ast |mgag|mei|i2c|i801"
+    r"|intel_(?!vpu)|sdhci|rtsx|ipu\d|proc_thermal"
 )
 """Beginnings of drivers' names without whose devices a node still computes: USB, sound, wireless, management."""
 TROUBLE = ("stuck", "hung", " hang", "crash", "ssert", " dead", "panic")

@@ -50,7 +50,7 @@ _HARMLESS = (
 )
 """What reads like trouble and is none: what is not there, what is tried again, what is a setting's name."""
 _ASIDE = (
-    r"\b(?:DCB|LLDP|ULP|DMC|GSC|HDCP|HuC|PTM|PTP|PHC|VPD|LEDs?|hwmon|WoL|EEE|eDP|ENCODER|CONNECTOR|CRTC|SR-?IOV|MSI-?X)\b"
+    r"\b(?:DCB|LLDP|ULP|DMC|GSC|HDCP|HuC|PTM|VPD|LEDs?|hwmon|WoL|EEE|eDP|ENCODER|CONNECTOR|CRTC|SR-?IOV|MSI-?X)\b"
     r"|_sriov|IGC_PTM|[Pp]romiscuous|\b[Ss]uspend|\b(?:action|steering) rule|\bflow rule|BW allocation|fence-MR"
     r"|[Ii]nterrupt for event|input was invalid|[Ii]nvalid request|sync-login|_transport_set_identify"
 )

@@ -1,13 +1,15 @@
 """Machines that die without a word: counted by boots that follow no shutdown."""
 
+import sqlite3
 import struct
+from contextlib import closing
 
 import pytest
 
 from nhc.core.host import BOOT_ID
 from nhc.core.model import Verdict
 from nhc.core.state.store import State
-from nhc.core.system.wtmp import WTMP, parse_records
+from nhc.core.system.wtmp import DATABASE, WTMP, database_without_logins, parse_database, parse_records
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.kernlog.lasting import agent_begins, agent_ends
 from tests.support.judge import judge_all
@@ -122,3 +124,43 @@ def test_a_file_of_another_form_tells_nothing(tmp_path):
     for _ in range(3):
         node.wtmp = b"\xff" * 768
         assert node.boot() == []
+
+
+def database(boots):
+    """wtmpdb's database (lib/sqlite.c add_entry): when each boot began, and ended or not, in seconds; and a login."""
+    with closing(sqlite3.connect(":memory:")) as base:
+        base.execute("CREATE TABLE wtmp(ID INTEGER PRIMARY KEY, Type INTEGER, User TEXT NOT NULL, Login INTEGER, "
+                     "Logout INTEGER, TTY TEXT, RemoteHost TEXT, Service TEXT)")  # fmt: skip
+        for began, ended in boots:
+            logout = None if ended is None else int(ended * 1e6)
+            base.execute("INSERT INTO wtmp (Type, User, Login, Logout, TTY) VALUES (1, 'reboot', ?, ?, '~')",
+                         (int(began * 1e6), logout))  # fmt: skip
+            base.execute("INSERT INTO wtmp (Type, User, Login, TTY, RemoteHost) VALUES (3, 'alice', ?, 'pts/0', 'h9')",
+                         (int(began * 1e6) + 1,))  # fmt: skip
+        base.commit()
+        return base.serialize()
+
+
+@pytest.mark.skipif(not hasattr(sqlite3.Connection, "serialize"), reason="Python 3.11 reads a database from memory")
+def test_a_database_of_boots_tells_as_the_file_does(tmp_path):
+    node, boots = Node(tmp_path), []
+    node.wtmp = b"none"
+
+    def boot(orderly):
+        if boots and orderly:
+            boots[-1] = (boots[-1][0], node.now + 600)
+        boots.append((node.now + DAY, None))
+        node.files = {DATABASE: database(boots)}
+        return node.boot()
+
+    assert [boot(False), boot(False), boot(False), boot(True), boot(False)] == [[], [], WARNED, [], OUT]
+
+
+def test_no_recording_has_who_logged_in():
+    data = database([(1000, 2000), (3000, None)])
+    kept = database_without_logins(data)
+    assert parse_database(kept) == parse_database(data) != []
+    assert b"alice" in data
+    assert b"alice" not in kept
+    assert b"h9" not in kept
+    assert database_without_logins(b"SQLite format 3\0" + b"x" * 90) == b"" == database_without_logins(b"")
