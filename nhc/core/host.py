@@ -14,7 +14,6 @@ from nhc.core.memory import Memory, RunMemory
 from nhc.core.system import process
 from nhc.core.system.machine import Filesystem, Stat, System
 from nhc.core.system.process import Completed
-from nhc.core.units import whole_of_digits
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequence, TypeVar
@@ -142,6 +141,8 @@ class Host:
 
     def number(self, path: str) -> Optional[int]:
         """The whole number that a small file holds, None where it cannot be read or holds something else."""
+        from nhc.core.units import whole_of_digits  # a healthy hook's own process reads no number
+
         return whole_of_digits(self.read_or(path))
 
     def numbers(self, directory: str, names: Sequence[str]) -> Dict[str, int]:
