@@ -137,7 +137,7 @@ def test_a_late_one_asks_for_the_whole_and_one_sent_twice_changes_nothing(agent)
         ({"suite": "deep"}, "no suite"),
         ({"started": "x"}, "started is no time"),
         ({"elapsed": -1}, "elapsed is no time"),
-        ({"results": {}}, "results is no list"),
+        ({"results": {}}, "results is dict, not a list"),
         ({"results": [7]}, "not a JSON object"),
     ],
 )
