@@ -13,6 +13,7 @@ OTHERS = {
     "adapters": "adapters/",
     "ansible": "playbooks/ and inventories/, with the real ansible-playbook",
     "faults": "every command under every fault",
+    "fresh": "a minimal root, in which the documents' commands are typed",
     "fuzz": "generated inputs for every parser",
     "lbnl": "the same lines for LBNL NHC and for nhc",
     "machines": "machines with systemd",

@@ -102,7 +102,7 @@ def _is_there(family: str) -> bool:
     name = f"{PACKAGE}.{family}"
     if name in sys.modules:
         return True
-    if not family or family[0] == "_":
+    if not family.isidentifier() or family[0] == "_":
         return False
     path = _path()
     # getattr: an old package's finder may be of the kind before PEP 451.

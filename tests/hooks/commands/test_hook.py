@@ -151,10 +151,11 @@ def test_what_a_prolog_takes_of_a_shipped_profile():
     names = [item.name for item in for_context(plan, "prolog", frozenset()).items]
     assert names == [
         "check_ps_zombies", "check_hw_cpuinfo", "check_hw_physmem", "check_gpu_count", "check_gpu_lost",
-        "check_gpu_ecc", "check_gpu_row_remap", "check_nvlink_status", "check_gpu_xid", "check_ib_ports",
+        "check_gpu_ecc", "check_gpu_row_remap", "check_nvlink_status", "check_gpu_fabric", "check_gpu_xid",
+        "check_ib_ports",
     ]  # fmt: skip
     more = {item.name for item in for_context(plan, "healthcheck", frozenset()).items} - set(names)
     assert more == {
-        "check_fabric_manager", "check_gpu_clock_throttling", "check_gpu_fabric", "check_ib_errors",
+        "check_fabric_manager", "check_gpu_clock_throttling", "check_ib_errors",
         "check_ib_link_flapping", "check_nvlink_errors",
     }  # fmt: skip
