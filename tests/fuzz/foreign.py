@@ -24,7 +24,7 @@ from nhc.node.facts import cloud, neuron, smart
 from nhc.node.facts.kernel_lines import message, parse_line
 from nhc.node.facts.tools import dcgm_diag, fio, gemm, iperf3, nvbandwidth
 from nhc_adapters import pbs
-from nhc_adapters.bmc import redfish, redfish_session
+from nhc_adapters.bmc import redfish
 from nhc_adapters.cloud.rest import json_at
 from nhc_adapters.kubernetes.api.errors import api_error
 from nhc_adapters.kubernetes.controller import acknowledged, ledger
@@ -36,7 +36,7 @@ from nhc_adapters.kubernetes.jobs.kinds import AVOIDS
 from nhc_adapters.kubernetes.jobs.placement import avoided
 from nhc_adapters.kubernetes.nodes import drains, manual, overruled, own_marks
 from nhc_adapters.kubernetes.nodes.view import GATE, node_state
-from nhc_adapters.kubernetes.repair.evidence_job import pieces_in
+from nhc_adapters.kubernetes.repair.repairer import pieces_in
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 from nhc_adapters.slurm.states import json_identities, parse_json_nodes
@@ -210,7 +210,7 @@ SYSTEM = {"UUID": "u", "PowerState": "On", "LastResetTime": "t", "LogServices": 
 
 
 def controllers(said: str) -> None:
-    redfish_session._error_message(said.encode("utf-8", "replace"))
+    redfish._error_message(said.encode("utf-8", "replace"))
     value = json.loads(said) if said != DEEP else {}
     if isinstance(value, dict):
         redfish._read_system("/s", value)

@@ -91,9 +91,8 @@ class Kube:
         return made
 
     def _client(self, token: str, url: str = "", *, strict: bool = False, **options: Any) -> Client:
-        from nhc_adapters.kubernetes.api.access import Access
+        from nhc_adapters.kubernetes.api.access import Access, Credentials
         from nhc_adapters.kubernetes.api.client import Client
-        from nhc_adapters.kubernetes.api.credentials import Credentials
 
         access = Access(
             url or self.plane.url,

@@ -18,9 +18,8 @@ from typing import Any, Iterator, Sequence
 import pytest
 
 from nhc.marks.ports.adapter import AdapterError
-from nhc_adapters.kubernetes.api.access import SERVICE_ACCOUNT, find, from_kubeconfig, in_cluster
+from nhc_adapters.kubernetes.api.access import SERVICE_ACCOUNT, TOKEN_AGE, TokenFile, find, from_kubeconfig, in_cluster
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.api.credentials import TOKEN_AGE, TokenFile
 from nhc_adapters.kubernetes.api.errors import ApiError
 from tests.support.kube import Kube
 from tests.support.require import need

@@ -12,7 +12,7 @@ import pytest
 from nhc.deep.group_output import held
 from nhc.marks.ports.group_launch import GroupOrder
 from nhc_adapters.kubernetes.deep import settings as deep_settings
-from nhc_adapters.kubernetes.deep.manifests import JOB, JOBSET, MPIJOB, WorkloadKind, manifests
+from nhc_adapters.kubernetes.deep.launcher import JOB, JOBSET, MPIJOB, WorkloadKind, manifests
 
 OWNER = {"metadata": {"name": "nhc-sweep-s", "uid": "u"}}
 

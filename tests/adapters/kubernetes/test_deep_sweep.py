@@ -23,9 +23,8 @@ from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep
 from nhc.store import jobs as store_jobs
 from nhc.store.connect import open_store
-from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.access import Access, Credentials
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client
-from nhc_adapters.kubernetes.api.credentials import Credentials
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.launcher import KubernetesLauncher
 from tests.support.kube import REPOSITORY, environment, started

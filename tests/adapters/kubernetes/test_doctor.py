@@ -14,7 +14,7 @@ from nhc.core.timestamps import from_utc, utc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.settings import make
-from nhc_adapters.kubernetes.doctor import services
+from nhc_adapters.kubernetes.doctor import doctor
 from nhc_adapters.kubernetes.doctor.controller import _allows
 from nhc_adapters.kubernetes.doctor.doctor import examine, sick
 from nhc_adapters.kubernetes.doctor.installation import Installation
@@ -345,6 +345,6 @@ def test_a_loop_whose_pod_does_not_start_is_named_with_the_reason(kube: Kube, he
     client = kube.client(kube.plane.token)
     now = from_utc(made["metadata"]["creationTimestamp"]) + 120.0
     found = Installation(client, kube.namespace, make(namespace=kube.namespace), lambda: now)
-    said = [f"{one.level} {one.text}" for check in services.CHECKS for one in check(found)]
+    said = [f"{one.level} {one.text}" for check in doctor.SERVICE_CHECKS for one in check(found)]
     assert "ok nhc-remedy: 0 of 0 ready" in said
     assert any(line.startswith("problem nhc-remedy-0 is Pending for 2 min: ") for line in said), said

@@ -22,8 +22,7 @@ from nhc.remedy.gather import Gatherer
 from nhc.store import episodes, evidence
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.pods import pod_name, workload
-from nhc_adapters.kubernetes.repair.evidence_job import pieces_in
-from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
+from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed, pieces_in
 from nhc_adapters.node.hand.evidence import NAMES, collect
 from nhc_adapters.node.hand.look import LocalNode
 from tests.adapters.kubernetes.test_manifests import MANIFESTS

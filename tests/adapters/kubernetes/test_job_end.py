@@ -12,8 +12,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.jobs import JobName, LossCause
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client, namespaced
-from nhc_adapters.kubernetes.jobs.end_events import event_selectors
-from nhc_adapters.kubernetes.jobs.job_end import read_end
+from nhc_adapters.kubernetes.jobs.job_end import event_selectors, read_end
 from nhc_adapters.kubernetes.jobs.kinds import KINDS
 from tests.support.http_server import Handler, serving
 

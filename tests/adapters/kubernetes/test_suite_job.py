@@ -30,8 +30,7 @@ from nhc.store import attempts, deep, episodes
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
-from nhc_adapters.kubernetes.repair.suite_job import SuiteProgram, job_name, manifest, report_in
-from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
+from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs, SuiteProgram, job_name, manifest, report_in
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.kube import REPOSITORY, Kube
 from tests.support.kube_remedy import ends, settings

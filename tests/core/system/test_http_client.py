@@ -15,7 +15,7 @@ from nhc.console.notices.sender import Sender, SendLater
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import BadAddress, CertificateRefused, HttpClient, NoAnswer, NotSent, Tls
 from nhc.marks.ports.adapter import AdapterError
-from nhc_adapters.bmc.redfish_session import RedfishSession
+from nhc_adapters.bmc.redfish import RedfishSession
 from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.kubernetes.controller.loki import Loki
 from nhc_adapters.repair.calls import CallFailed

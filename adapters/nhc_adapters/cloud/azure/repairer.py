@@ -12,9 +12,15 @@ from __future__ import annotations
 
 import fnmatch
 import os
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+import re
+import time
+import uuid
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from urllib.parse import urlsplit, urlunsplit
 
+from nhc.core.model import printable
 from nhc.core.system.bounded_read import read_bytes
+from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import (
     Claim,
@@ -29,22 +35,211 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.azure import machines, pools, reports
-from nhc_adapters.cloud.azure.api import PERMISSIONS, Azure
+from nhc_adapters.cloud.azure import machines
+from nhc_adapters.cloud.azure.api import AKS, IMPACT, PERMISSIONS, Azure
 from nhc_adapters.cloud.azure.identity import Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
 from nhc_adapters.repair.calls import (
     LATER,
     CallFailed,
     RepairRefused,
+    accepted,
     possible,
     require_whole,
     send_once,
     size_of,
+    sized,
     unknown,
     untouched,
 )
 from nhc_adapters.repair.settings import AdapterSettings, Given
+
+# Guest health reports: telling Azure that a machine's hardware is bad, with a log, and reading what it makes of it.
+#
+# The report is a PUT under a name that follows from the machine, its boot and the fault, so that the same report sent
+# twice is one. Only a terminal insight says whether the machine is to be deallocated; Azure then waits up to 30 days
+# [Azure guest health reporting, preview; the subscription must be onboarded].
+
+
+UNHEALTHY = "Resource.Hpc.Unhealthy."
+
+_CATEGORIES = (
+    ("XID79FallenOffBus", r"xid\D?79\b|fall(en|s)?.?off|off.the.bus"),
+    ("XID95UncontainedECCError", r"xid\D?95\b"),
+    ("XID94ContainedECCError", r"xid\D?94\b"),
+    ("XID48DoubleBitECC", r"xid\D?48\b|double.?bit"),
+    ("GpuXIDError", r"\bxid"),
+    ("HpcRowRemapFailure", r"row.?remap"),
+    ("HpcInforomCorruption", r"inforom"),
+    ("ECCPageRetirementTableFull", r"page.?retire"),
+    ("EROTFailure", r"\berot"),
+    ("NvLink", r"nvlink|nvswitch"),
+    ("IBPortFlapping", r"(ib|infiniband|link).*flap"),
+    ("IBPortDown", r"(ib|infiniband).*(down|polling|inactive|not active)"),
+    ("MissingIB", r"(missing|no|count).*(\bib\b|infiniband|\bhca)|(\bib\b|infiniband|\bhca).*(missing|count)"),
+    ("IBPerformance", r"(\bib\b|infiniband|rdma).*(bandwidth|latency|below|slow)"),
+    ("GPUMemoryBWFailure", r"memory.*(bandwidth|bw)|hbm.*bandwidth"),
+    ("HpcDcgmiThermalReport", r"thermal|temperature|throttl"),
+    ("HpcGpuDcgmDiagFailure", r"dcgm"),
+    ("HpcMissingGpu", r"gpu.*(missing|count|lost)|missing.*gpu"),
+    ("UnhealthyGPUNvidiasmi", r"nvidia.?smi|\bgpu"),
+    ("CPUPerformance", r"cpu.*(slow|below|performance)"),
+)
+"""Azure's word for a fault, by what we say of it; the first that fits."""
+
+_REMOVED = ("NodeRemovedFromService",)
+"""What a terminal insight says where the machine is to be deallocated."""
+
+
+class Insight(NamedTuple):
+    """What Azure makes of a report. `terminal` says that nothing more follows."""
+
+    code: str
+    terminal: bool
+
+    @property
+    def removed(self) -> bool:
+        return self.terminal and self.code in _REMOVED
+
+
+def category(because: str) -> str:
+    fault = next(
+        (name for name, pattern in _CATEGORIES if re.search(pattern, because, re.IGNORECASE)), "HpcGenericFailure"
+    )
+    return UNHEALTHY + fault
+
+
+def report_name(order: Order, seen: AzureMachine) -> str:
+    """The report's name: the same for the same machine, boot and fault."""
+    about = f"{seen.vm_id}/{order.machine.boot_id or seen.at}/{category(order.because)}"
+    return str(uuid.uuid5(uuid.NAMESPACE_URL, f"nhc:{about}"))
+
+
+def send_report(azure: Azure, which: Vm, order: Order, seen: AzureMachine, log_url: str) -> Sent:
+    """Report the machine. Raises CallFailed."""
+    more: Dict[str, str] = {"LogUrl": log_url} if log_url else {}
+    more.update(_device(order.machine))
+    # A host's name says more than a machine's id; either must be there.
+    host = order.machine.settings.get("physical_host", "")
+    more.update({"PhysicalHostName": host} if host else {"VmUniqueId": seen.vm_id})
+    properties = {
+        "startDateTime": utc(time.time()),
+        "impactCategory": category(order.because),
+        "impactDescription": printable(order.because, 400),
+        "impactedResourceId": which.path,
+        "additionalProperties": more,
+    }
+    called = report_name(order, seen)
+    azure.call("workloadImpacts/write", "PUT", _path(which, called), IMPACT, body={"properties": properties})
+    return accepted(f"reported {which.label} to Azure as {category(order.because)}", f"impact/{called}")
+
+
+def _device(machine: Machine) -> Dict[str, str]:
+    """What a report of a GPU names, where the site's settings of the node tell it."""
+    names = {"manufacturer": "Manufacturer", "serial": "SerialNumber", "model": "ModelNumber", "location": "Location"}
+    return {name: machine.settings[key] for key, name in names.items() if machine.settings.get(key)}
+
+
+def _path(which: Vm, called: str) -> str:
+    return f"/subscriptions/{which.subscription}/providers/Microsoft.Impact/workloadImpacts/{called}"
+
+
+def insight_of(azure: Azure, which: Vm, called: str) -> Optional[Insight]:
+    """The status of a report, None while there is none. Raises CallFailed."""
+    try:
+        answer = azure.call("insights/read", "GET", f"{_path(which, called)}/insights", IMPACT).answer
+    except CallFailed as error:
+        if error.code in ("404", "NotFound", "ResourceNotFound"):
+            return None
+        raise
+    insights = [_insight(insight) for insight in answer.get("value") or []]
+    return next((insight for insight in insights if insight.terminal), insights[-1] if insights else None)
+
+
+def _insight(value: Mapping[str, Any]) -> Insight:
+    more = (value.get("properties") or {}).get("additionalDetails") or {}
+    return Insight(str(more.get("statusCode") or ""), str(more.get("terminalInsight")).lower() == "true")
+
+
+def upload(azure: Azure, which: Vm, content: bytes) -> str:
+    """Upload one .gz for the report; its address without the signature. Raises CallFailed, AdapterError."""
+    path = f"/subscriptions/{which.subscription}/providers/Microsoft.Impact/getUploadToken"
+    answer = azure.call("getUploadToken", "POST", path, IMPACT).answer
+    address = str(answer.get("uploadUrl") or answer.get("sasUrl") or "")
+    azure.upload(address, content)
+    return urlunsplit((*urlsplit(address)[:3], "", ""))
+
+
+# AKS: deleting one machine of a node pool, and bringing the pool back to its size.
+
+
+_NODE_GROUP = re.compile(r"^MC_(.+)_([^_]+)_[^_]+$", re.IGNORECASE)
+"""AKS's own name for the resource group of a cluster's nodes: MC_GROUP_CLUSTER_LOCATION."""
+
+
+class AzureNodePool(NamedTuple):
+    """A node pool."""
+
+    subscription: str
+    group: str
+    cluster: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        base = f"/subscriptions/{self.subscription}/resourceGroups/{self.group}"
+        return f"{base}/providers/Microsoft.ContainerService/managedClusters/{self.cluster}/agentPools/{self.name}"
+
+
+def pool_of(machine: Machine, subscription: str, group: str) -> Optional[AzureNodePool]:
+    """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where unknown."""
+    name = machine.settings.get("pool", "") or machine.labels.get("kubernetes.azure.com/agentpool", "")
+    match = _NODE_GROUP.match(group)
+    owner = machine.settings.get("cluster_group", "") or (match[1] if match else "")
+    cluster = machine.settings.get("cluster", "") or (match[2] if match else "")
+    return AzureNodePool(subscription, owner, cluster, name) if name and owner and cluster else None
+
+
+class Size(NamedTuple):
+    """A pool's wanted size. An autoscaled one is brought back by its autoscaler."""
+
+    nodes: int
+    autoscaled: bool
+    settled: bool
+
+
+def _properties(azure: Azure, of: AzureNodePool) -> Mapping[str, Any]:
+    return azure.call("agentPools/read", "GET", of.path, AKS).answer.get("properties") or {}
+
+
+def pool_size(azure: Azure, of: AzureNodePool) -> Size:
+    """Raises CallFailed."""
+    own = _properties(azure, of)
+    settled = str(own.get("provisioningState") or "") == "Succeeded"
+    return Size(int(own.get("count") or 0), bool(own.get("enableAutoScaling")), settled)
+
+
+def delete(azure: Azure, of: AzureNodePool, node: str) -> Sent:
+    """Delete a machine, keeping in the request's id the size to come back to."""
+    before = pool_size(azure, of)
+    if not before.settled:
+        raise RepairRefused(f"the node pool {of.name} is being changed", 60.0)
+    request_id = sized(before.nodes)
+    try:
+        azure.call("deleteMachines", "POST", f"{of.path}/deleteMachines", AKS, body={"machineNames": [node]})
+    except CallFailed as error:
+        raise error.known_as(request_id) from None
+    return accepted(f"AKS deletes {node} of {of.name}", request_id)
+
+
+def grow(azure: Azure, of: AzureNodePool, count: int) -> Sent:
+    """Bring the pool back to at least `count` nodes. Changes nothing where it has them. Raises CallFailed."""
+    own = _properties(azure, of)
+    if int(own.get("count") or 0) >= count:
+        return accepted(f"{of.name} has {own.get('count')} nodes", sized(count))
+    azure.call("agentPools/write", "PUT", of.path, AKS, body={"properties": {**own, "count": count}})
+    return accepted(f"{of.name} grows to {count} nodes", sized(count))
+
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription",
@@ -119,8 +314,8 @@ class AzureRepairer:
             self._pool(machine, which)
         return AzureTarget(which, seen, way)
 
-    def _pool(self, machine: Machine, which: Vm) -> pools.AzureNodePool:
-        pool = pools.pool(machine, which.subscription, which.group)
+    def _pool(self, machine: Machine, which: Vm) -> AzureNodePool:
+        pool = pool_of(machine, which.subscription, which.group)
         if pool is None:
             raise RepairRefused(
                 f"{machine.node} is no node of AKS that is known (its label kubernetes.azure.com/agentpool)"
@@ -141,9 +336,9 @@ class AzureRepairer:
         if target.way == "delete":
             return machines.delete(self.azure, target.which)
         if target.way == "aks":
-            return pools.delete(self.azure, self._pool(order.machine, target.which), order.machine.node)
+            return delete(self.azure, self._pool(order.machine, target.which), order.machine.node)
         if target.way == "report":
-            return reports.send(self.azure, target.which, order, target.seen, self._log(order.machine, target.which))
+            return send_report(self.azure, target.which, order, target.seen, self._log(order.machine, target.which))
         return machines.act(self.azure, target.which, target.way)
 
     def _log(self, machine: Machine, which: Vm) -> str:
@@ -152,7 +347,7 @@ class AzureRepairer:
         if not self.logs or not os.path.exists(path):
             return ""
         try:
-            return reports.upload(self.azure, which, read_bytes(path, LOG_LIMIT))
+            return upload(self.azure, which, read_bytes(path, LOG_LIMIT))
         except (AdapterError, OSError):
             return ""
 
@@ -169,7 +364,7 @@ class AzureRepairer:
 
     def _do_next(self, order: Order, sent: Sent, target: AzureTarget) -> Sent:
         if target.way == "aks":
-            return pools.grow(self.azure, self._pool(order.machine, target.which), size_of(sent))
+            return grow(self.azure, self._pool(order.machine, target.which), size_of(sent))
         if target.way == "report" and target.seen.power == RUNNING:
             return machines.act(self.azure, target.which, "deallocate")
         return machines.act(self.azure, target.which, "start")
@@ -206,7 +401,7 @@ class AzureRepairer:
     def _report_progress(self, order: Order, which: Vm, before: Sighting) -> Progress:
         """What Azure makes of the report, until the machine is touched. Its name follows from what was seen before."""
         then = AzureMachine(before.instance, before.power, SUCCEEDED, before.boot)
-        insight = reports.insight(self.azure, which, reports.name(order, then))
+        insight = insight_of(self.azure, which, report_name(order, then))
         if insight is None:
             return Progress(Stage.WORKING, "Azure says nothing of the report yet")
         if insight.removed:
@@ -219,7 +414,7 @@ class AzureRepairer:
         pool = self._pool(order.machine, which)
         if machines.get(self.azure, which) is not None:
             return Progress(Stage.WORKING, f"{order.machine.node} is still there")
-        size = pools.size(self.azure, pool)
+        size = pool_size(self.azure, pool)
         wanted = size_of(sent)
         if size.autoscaled or size.nodes >= wanted:
             stage = Stage.DONE if size.settled else Stage.WORKING

@@ -11,8 +11,9 @@ The rights that it needs are in adapters/google; docs/repairers.md says which ca
 from __future__ import annotations
 
 import uuid
-from typing import Iterator, List, NamedTuple, Optional, Sequence
+from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.model import printable
 from nhc.core.timestamps import from_iso
 from nhc.marks.ports.repair import (
     Claim,
@@ -27,7 +28,7 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.google import groups, instances
+from nhc_adapters.cloud.google import instances
 from nhc_adapters.cloud.google.api import PERMISSIONS, Google
 from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
@@ -37,6 +38,7 @@ from nhc_adapters.repair.calls import (
     LATER,
     CallFailed,
     RepairRefused,
+    accepted,
     possible,
     require_whole,
     send_once,
@@ -44,6 +46,66 @@ from nhc_adapters.repair.calls import (
     untouched,
 )
 from nhc_adapters.repair.settings import AdapterSettings, Given
+
+# Managed instance groups: having one instance recreated, and what the group does to it by itself.
+
+
+PAGE = 500
+
+
+class Managed(NamedTuple):
+    """What a group does to an instance: `action` is NONE where it does nothing. `problem` is of its last attempt."""
+
+    action: str
+    problem: str
+
+
+def scope_of(where: InstanceName, group: InstanceGroup) -> str:
+    return f"projects/{where.project}/{group.kind}/{group.where}"
+
+
+def recreate(google: Google, where: InstanceName, group: InstanceGroup, order: Order) -> Sent:
+    """Have the group delete the instance and make it anew, under the same name.
+
+    Its operation is done when the group has taken note; `managed_of` shows how far it is.
+    """
+    path = f"{scope_of(where, group)}/instanceGroupManagers/{group.name}/recreateInstances"
+    body = {"instances": [f"zones/{where.zone}/instances/{where.name}"]}
+    answer = google.call("instanceGroupManagers.recreateInstances", "POST", path, {"requestId": order.key}, body)
+    if answer.get("status") == "DONE" and answer.get("error"):
+        raise RepairRefused(f"{group.name} refuses to recreate {where.name}")
+    return accepted(f"{group.name} recreates {where.name}", str(answer.get("name") or ""))
+
+
+def managed_of(google: Google, where: InstanceName, group: InstanceGroup) -> Managed:
+    """What the group does to the instance now. Raises CallFailed, and RepairRefused where it is not of the group."""
+    path = f"{scope_of(where, group)}/instanceGroupManagers/{group.name}/listManagedInstances"
+    ending = f"/zones/{where.zone}/instances/{where.name}"
+    page = ""
+    while True:
+        query = {"maxResults": str(PAGE), **({"pageToken": page} if page else {})}
+        answer = google.call("instanceGroupManagers.listManagedInstances", "POST", path, query)
+        for member in answer.get("managedInstances") or []:
+            if str(member.get("instance") or "").endswith(ending):
+                errors = ((member.get("lastAttempt") or {}).get("errors") or {}).get("errors") or []
+                problem = "; ".join(f"{each.get('code')}: {each.get('message')}" for each in errors)
+                return Managed(str(member.get("currentAction") or ""), printable(problem, 300))
+        page = str(answer.get("nextPageToken") or "")
+        if not page:
+            raise RepairRefused(f"{where.name} is not of the group {group.name}")
+
+
+def heals(google: Google, where: InstanceName, group: InstanceGroup) -> bool:
+    """Whether the group repairs an instance whose health check fails. Raises CallFailed."""
+    path = f"{scope_of(where, group)}/instanceGroupManagers/{group.name}"
+    details: Mapping[str, Any] = google.call("instanceGroupManagers.get", "GET", path)
+    policy: Mapping[str, Any] = details.get("instanceLifecyclePolicy") or {}
+    checked = any(healing.get("healthCheck") for healing in details.get("autoHealingPolicies") or [])
+    action = policy.get("onFailedHealthCheck") or "DEFAULT_ACTION"
+    if action == "DEFAULT_ACTION":
+        action = policy.get("defaultActionOnFailure") or "REPAIR"
+    return checked and action == "REPAIR"
+
 
 KNOWN = (
     "endpoint", "proxy", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
@@ -132,7 +194,7 @@ class GoogleRepairer:
         if target.way == "report-faulty":
             return instances.report_faulty(self.google, target.where, order)
         if target.way == "group" and target.group:
-            return groups.recreate(self.google, target.where, target.group, order)
+            return recreate(self.google, target.where, target.group, order)
         return instances.reset(self.google, target.where, order)
 
     def complete(self, order: Order, sent: Sent) -> Sent:
@@ -152,7 +214,7 @@ class GoogleRepairer:
             return gke.progress(self.nodes.known(order.machine.node).labels, gke.wanted(order.rung, ""))
         scope = f"projects/{where.project}/zones/{where.zone}"
         if way == "group" and seen is not None and seen.group:
-            scope = groups.scope(where, seen.group)
+            scope = scope_of(where, seen.group)
         begun = instances.operation(self.google, scope, sent.request_id, order.key) if not _started(sent) else None
         if begun is not None and begun.error:
             return Progress(Stage.FAILED, f"{begun.kind}: {begun.error}")
@@ -172,7 +234,7 @@ class GoogleRepairer:
             stage = Stage.WORKING if way == "group" else Stage.FAILED
             return Progress(stage, f"{where.name} is gone{', and is being made anew' if way == 'group' else ''}")
         if way == "group" and seen.group:
-            managed = groups.managed(self.google, where, seen.group)
+            managed = managed_of(self.google, where, seen.group)
             if managed.action != "NONE" or seen.status != RUNNING or seen.id == before.instance:
                 return Progress(
                     Stage.WORKING, f"{managed.action}, {seen.status}{f': {managed.problem}' if managed.problem else ''}"
@@ -227,10 +289,10 @@ class GoogleRepairer:
             for work in instances.running(self.google, where, seen)
         ]
         if seen.group:
-            action = groups.managed(self.google, where, seen.group).action
+            action = managed_of(self.google, where, seen.group).action
             if action not in ("NONE", ""):
                 claims.append(Claim("managed-instance-group", action, f"listManagedInstances {seen.group.name}"))
-            if groups.heals(self.google, where, seen.group):
+            if heals(self.google, where, seen.group):
                 doing = "recreates instances whose health check fails"
                 claims.append(Claim("managed-instance-group", doing, f"instanceGroupManagers.get {seen.group.name}"))
         return claims
