@@ -71,7 +71,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "create configmaps": ("deep/launcher.py", 'self.client.request("POST", path, body=body'),
         "get configmaps": ("deep/launcher.py", 'self.client.get(f"{path}/{owner_name(sweep)}")'),
         "delete configmaps": ("deep/launcher.py", "self.client.delete(path, BACKGROUND)"),
-        "create services": ("deep/manifests.py", '"kind": "Service"'),
+        "create services": ("deep/launcher.py", '"kind": "Service"'),
         "get pods/log": ("deep/launcher.py", "self.client.text(path, container=CONTAINER"),
         **{f"{verb} {kind}": call for kind in ("jobs.batch", "mpijobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
            for verb, call in {
@@ -127,17 +127,17 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     },
     "nhc-remedy-handoffs": {
         **{f"{verb} {kind}": (f"repair/{module}.py", f"self.objects.{method}(self._path(")
-           for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "metal3"))
+           for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "handoff"))
            for verb, method in (("get", "find"), ("list", "items"))},
         **{f"patch {kind}": (f"repair/{module}.py", "annotate(self.objects, self._path(")
-           for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "metal3"))},
-        **{f"{verb} {name}s.{group}": ("repair/medik8s.py", f"self.objects.{method}(self._path(")
+           for kind, module in (("machines.cluster.x-k8s.io", "cluster_api"), ("baremetalhosts.metal3.io", "handoff"))},
+        **{f"{verb} {name}s.{group}": ("repair/handoff.py", f"self.objects.{method}(self._path(")
            for name, group in MEDIK8S
            for verb, method in (("get", "find"), ("create", "create"), ("delete", "delete"))},
-        **{f"get {name}templates.{group}": ("repair/medik8s.py", "self.objects.find(templates)")
+        **{f"get {name}templates.{group}": ("repair/handoff.py", "self.objects.find(templates)")
            for name, group in MEDIK8S},
-        "list nodeclaims.karpenter.sh": ("repair/karpenter.py", "self.objects.items(self._path())"),
-        "delete nodeclaims.karpenter.sh": ("repair/karpenter.py", "self.objects.delete(self._path("),
+        "list nodeclaims.karpenter.sh": ("repair/handoff.py", "self.objects.items(self._path())"),
+        "delete nodeclaims.karpenter.sh": ("repair/handoff.py", "self.objects.delete(self._path("),
     },
     "nhc-spares": {"get nodes": ("nodes/marks.py", "client.change(node_path(name), plan"),
                    "list nodes": ("spares.py", 'self.client.items("/api/v1/nodes"'), "patch nodes": PATCH_NODE,
