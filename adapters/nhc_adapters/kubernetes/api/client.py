@@ -8,6 +8,8 @@ create under a name chosen beforehand), so that a connection that breaks after t
 
 from __future__ import annotations
 
+import http.client
+import io
 import json
 import random
 import socket
@@ -18,7 +20,8 @@ from typing import Any, Callable, Dict, Iterator, List, Mapping, Optional, Typed
 from urllib.parse import quote, urlencode
 
 import urllib3
-from urllib3.connection import HTTPConnection
+from urllib3.connection import HTTPConnection, HTTPSConnection
+from urllib3.connectionpool import HTTPConnectionPool, HTTPSConnectionPool
 
 from nhc import __version__
 from nhc.core.model import printable
@@ -37,6 +40,12 @@ RETRY_FOR = 15.0
 
 CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
+
+ANSWER_TIME = 60.0
+"""Seconds for a whole answer: READ_TIMEOUT begins anew with each byte."""
+
+WATCH_TIME = 300
+"""Seconds after which the server ends a watch."""
 
 WATCH_IDLE = 90.0
 """Seconds of silence after which a watch counts as dead. The server sends a bookmark about once a minute."""
@@ -57,6 +66,57 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, socket.TCP_KEEPCNT, 3),
     (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18), 30_000),
 ]
+
+_answer = threading.local()
+"""`seconds` for the whole answer that this thread waits for, from when its request was sent."""
+
+
+class _Timed(io.RawIOBase):
+    """What a socket receives within its thread's time; TimeoutError afterwards, however many bytes still come."""
+
+    def __init__(self, sock: socket.socket) -> None:
+        self._socket, self._file, self._timeout = sock, sock.makefile("rb", buffering=0), sock.gettimeout()
+        self._deadline = time.monotonic() + float(_answer.seconds)
+
+    def readable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> Optional[int]:
+        left = self._deadline - time.monotonic()
+        if left <= 0:
+            raise TimeoutError("the whole answer was not there in time")
+        self._socket.settimeout(left if self._timeout is None else min(left, self._timeout))
+        return self._file.readinto(buffer)
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """urllib3's answers, the head as well, within the time for all of it."""
+
+    def __init__(self, sock: socket.socket, *words: Any, **options: Any) -> None:
+        super().__init__(sock, *words, **options)
+        self.fp.close()
+        self.fp = io.BufferedReader(_Timed(sock))
+
+
+class _Http(HTTPConnection):
+    response_class = _Answer
+
+
+class _Https(HTTPSConnection):
+    response_class = _Answer
+
+
+class _HttpPool(HTTPConnectionPool):
+    ConnectionCls = _Http
+
+
+class _HttpsPool(HTTPSConnectionPool):
+    ConnectionCls = _Https
+
 
 Body = Union[Mapping[str, Any], List[JsonObject]]
 
@@ -83,6 +143,7 @@ class Client:
         connections: int = 4,
         retry_for: float = RETRY_FOR,
         read_timeout: float = READ_TIMEOUT,
+        answer_time: float = ANSWER_TIME,
         agent: str = "nhc",
     ) -> None:
         self.access = access
@@ -90,6 +151,7 @@ class Client:
         self.counts: Counter[str] = Counter()
         self.stopping = threading.Event()
         self._timeout = urllib3.Timeout(connect=CONNECT_TIMEOUT, read=read_timeout)
+        self._answer_time = answer_time
         self._connections = connections
         self._agent = f"{agent}/{__version__}"
         self._lock = threading.Lock()
@@ -107,9 +169,11 @@ class Client:
             options["ssl_context"] = context
         if self.access.server_name:
             options.update(assert_hostname=self.access.server_name, server_hostname=self.access.server_name)
-        if self.access.proxy:
-            return urllib3.ProxyManager(self.access.proxy, **options)
-        return urllib3.PoolManager(**options)
+        made = (
+            urllib3.ProxyManager(self.access.proxy, **options) if self.access.proxy else urllib3.PoolManager(**options)
+        )
+        made.pool_classes_by_scheme = {"http": _HttpPool, "https": _HttpsPool}
+        return made
 
     def close(self) -> None:
         """End all waiting and close the connections."""
@@ -219,6 +283,7 @@ class Client:
     def _send(
         self, method: str, path: str, data: Optional[bytes], content_type: str, query: Optional[Mapping[str, str]]
     ) -> tuple[int, Mapping[str, str], bytes]:
+        _answer.seconds = self._answer_time
         response = self._manager.request(
             method,
             self._url(path, query),
@@ -293,10 +358,11 @@ class Client:
 
         Raises Gone when `version` is too old, Unreachable when the connection breaks or stays silent.
         """
-        query.update(watch="1", resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds="300")
+        query.update(watch="1", resourceVersion=version, allowWatchBookmarks="true", timeoutSeconds=str(WATCH_TIME))
         response = None
         try:
             self.counts["WATCH"] += 1
+            _answer.seconds = WATCH_TIME + idle
             response = self._manager.request(
                 "GET",
                 self._url(path, query),
