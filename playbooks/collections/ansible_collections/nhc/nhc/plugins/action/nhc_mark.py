@@ -37,7 +37,7 @@ class ActionModule(ActionBase):
             lines = import_nhc("nhc.fleet.mark").lines_of(done, args["adapter"])
         except Unavailable as error:
             raise AnsibleActionFail(str(error)) from None
-        operations = done.decision.operations
+        operations = done.operations
         result.update(
             changed=bool(operations) and not done.dry_run,
             dry_run=done.dry_run,
