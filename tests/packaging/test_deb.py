@@ -95,6 +95,10 @@ def test_services_install_with_their_user_and_are_ready_to_be_configured(release
     root.run("nhc", "serve", "notices", "--check-settings", "-s", examples.format("server", "notices.toml"))
     root.run("nhc", "fleet", "check", "--help")
     root.run("nhc", "doctor", "kubernetes", "--help")
+    missing = root.run("nhc", "doctor", "remedy", check=False)
+    assert missing.returncode == 2
+    assert "/etc/nhc/remedy.toml: sources.adapter: missing" in missing.stderr
+    root.run("sed", "-i", 's/^# adapter = "slurm"/adapter = "slurm"/', "/etc/nhc/remedy.toml")
     doctor = root.run("nhc", "doctor", "remedy", check=False)
     assert "marking is not enabled: nothing will be done" in doctor.stdout
     started = root.run("/usr/lib/nodehealth/nhc", "--version")
