@@ -315,7 +315,7 @@ def test_what_cannot_be_shown_is_one_line(words, status, said):
 
 def test_settings_that_cannot_be_used_are_wrong_usage(tmp_path, monkeypatch):
     (tmp_path / "console.toml").write_text('stale = "never"\n')
-    monkeypatch.setattr("nhc.console.commands.console.SETTINGS", str(tmp_path / "console.toml"))
+    monkeypatch.setattr("nhc.console.settings.FILE.path", str(tmp_path / "console.toml"))
     done = CliRunner().invoke(application, ["top", "--once", "-r", str(tmp_path)])
     assert (done.exit_code, "console.toml:1: stale: 'never'" in done.output) == (2, True), done.output
 
