@@ -7,99 +7,28 @@ route is closed until its right is named.
 from __future__ import annotations
 
 import asyncio
-from collections import Counter
 from functools import partial
 from importlib import resources
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
-from sqlalchemy.engine import Connection
 
 from nhc import __version__
-from nhc.console import acts, screens, standing
+from nhc.console import acts, metrics, needs, screens, standing, work
 from nhc.console.access import Grant, Person
 from nhc.console.doors import LIFETIME, PERSON
-from nhc.console.hub import Hub, StreamMessage
+from nhc.console.hub import StreamMessage
 from nhc.console.route_values import Answer, Console, answer_json, answer_packed, form_of, number, pack_json
-from nhc.console.screens import DAY, ROWS, Missing, Value, cause_row, episode_row, left_out, silent
-from nhc.console.snapshot import Snapshot, fold_causes
+from nhc.console.snapshot import Snapshot
 from nhc.console.sources import SourceError
 from nhc.core.matching.node_ranges import expand, fold
-from nhc.core.prometheus_family import Family, counter, gauge, page_for
+from nhc.core.prometheus_family import page_for
 from nhc.core.render.page_parts import PARTS, part
-from nhc.marks.policy.breaker import NAME
-from nhc.marks.ports.jobs import JobName
 from nhc.node.planning.runbooks import explanation
-from nhc.remedy.cases import standing_cause
-from nhc.remedy.machine import ENDS, EpisodeState
-from nhc.remedy.machine import REPAIRING as REPAIRING_STATES
-from nhc.store import attempts, deep, ended_episodes, episodes, holds, jobs, node_work, spares
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
-from nhc.store.deep import rates
 from nhc.store.errors import RequestRefused, StoreError
-
-# The fleet's own series: bounded, whatever the number of nodes. What one node has is its agent's to say.
-#
-# No node, no reason and no message is a label here: a fleet of 100,000 nodes has as many series as one of ten.
-
-
-WORDS = {"o": "ok", "w": "warn", "u": "unknown", "c": "crit", "s": "stale", "n": "never"}
-HOUR = 3600.0
-CHECKS = 200
-"""Checks with a series of their own; what is beyond them, the rarest, is counted as `other`."""
-
-
-def exposition(hub: Hub, store: Optional[Store], now: float) -> str:
-    """The Prometheus text."""
-    families = [
-        gauge("nhc_fleet_source_up", "Whether the fleet could be read the last time.", int(not hub.problem)),
-        gauge("nhc_fleet_age_seconds", "Seconds since the fleet was read.", round(now - hub.read_at, 3)),
-        gauge("nhc_console_viewers", "Browsers with a stream.", hub.viewers),
-        counter("nhc_console_dropped_total", "Streams ended because nobody read them.", hub.dropped),
-    ]
-    if hub.snapshot is not None:
-        families += _fleet(hub.snapshot)
-    if store is not None:
-        families += _repairs(store, now)
-    return "".join(family.render() for family in families)
-
-
-def _fleet(snapshot: Snapshot) -> List[Family]:
-    states = Family("nhc_fleet_nodes", "gauge", "Nodes by state.")
-    for letter, count in snapshot.counts().items():
-        states.add(count, state=WORDS[letter])
-    problems = Family("nhc_fleet_problems", "gauge", "Problems that stand, by check and verdict.")
-    standing = Counter((row.check, row.verdict.lower()) for row in snapshot.problems if row.ended is None)
-    sums: Counter[tuple[str, str]] = Counter()
-    for place, ((check, verdict), count) in enumerate(standing.most_common()):
-        sums[check if place < CHECKS else "other", verdict] += count
-    for (check, verdict), count in sorted(sums.items()):
-        problems.add(count, check=check, verdict=verdict)
-    return [states, problems]
-
-
-def _repairs(store: Store, now: float) -> List[Family]:
-    with store.read() as connection:
-        standing = episodes.list_episodes(connection, is_open=True)
-        tried = attempts.attempts_since(connection, now - HOUR)
-        held = holds.in_force(connection, now)
-        breakers = holds.breakers(connection)
-    states = Family("nhc_fleet_episodes", "gauge", "Open episodes by state.")
-    by_state = Counter(row.state for row in standing)
-    for each in EpisodeState:
-        if each not in ENDS:
-            states.add(by_state[each.value], state=each.value)
-    rungs = Family("nhc_fleet_attempts_last_hour", "gauge", "Repairs begun within the last hour, by rung and outcome.")
-    ends = Counter((row.rung, row.outcome or "open") for row in tried)
-    for (rung, end), count in sorted(ends.items()):
-        rungs.add(count, rung=rung, outcome=end)
-    tripped = Family("nhc_fleet_breaker_open", "gauge", "Whether a breaker holds marks and repairs back.")
-    for name in sorted({NAME, *breakers}):
-        tripped.add(int(name in breakers and breakers[name].state == "open"), name=name)
-    return [states, rungs, gauge("nhc_fleet_holds", "Holds in force.", len(held)), tripped]
-
 
 # The answers to what a person does on the page: log in and out, decide about repairs, set and end holds.
 
@@ -202,143 +131,6 @@ async def release(console: Console, request: web.Request) -> web.StreamResponse:
     return answer_json(done)
 
 
-# What the node's screen shows of the work on it: deep verdicts, jobs, trains, spares. And a job's own screen.
-
-
-MEASURED = 2000
-"""Results of a node that are read for how its values went: of eight GPUs with a dozen values each, the last 20 runs."""
-SHOWN = 20
-"""Values of each that the page draws."""
-
-
-def work_of(store: Store, name: str, now: float) -> Value:
-    """The work on one node, as texts with who and why. Raises StoreError."""
-    with store.read() as connection:
-        verdicts = deep.last_verdicts(connection, name)
-        measured = rates(deep.history(connection, name, MEASURED))
-        running = node_work.running_jobs(connection, name)
-        failed = node_work.failed_jobs(connection, name)
-        trains = node_work.trains_of(connection, name)
-        standing_in = spares.of_node(connection, name)
-    return {
-        "deep": [{**row._asdict(), "age": row.age(now)} for row in verdicts],
-        "rates": [{**row._asdict(), "values": row.values[-SHOWN:], "runs": len(row.values), "change": row.change,
-                   "lowest": min(value for _at, value in row.values), "median": row.middle, "last": row.last}
-                  for row in measured[:ROWS]],
-        "running": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "run": row.run}
-                    for row in running],
-        "failed": [{**row._asdict(), "job": JobName(row.kind, row.namespace, row.name).text(),
-                    "id": row.job} for row in failed],
-        "trains": [{key: value for key, value in row._asdict().items() if key != "detail"} for row in trains],
-        "spares": [row._asdict() for row in standing_in],
-    }  # fmt: skip
-
-
-def watched_jobs(store: Store, name: str) -> Dict[str, int]:
-    """The jobs on one node that nhc watches, their numbers by their names. Raises StoreError."""
-    with store.read() as connection:
-        return {row.text(): row.id for row in node_work.running_jobs(connection, name)}
-
-
-def found_jobs(store: Store, text: str) -> Value:
-    """The watched jobs that a person names so. Raises StoreError."""
-    with store.read() as connection:
-        rows = jobs.find(connection, text)[:ROWS] if text else []
-    return {"rows": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "ended": row.ended}
-                     for row in rows]}  # fmt: skip
-
-
-def job(store: Store, number: int) -> Value:
-    """One watched job: why its runs failed, its restarts, and where. Raises Missing, StoreError."""
-    with store.read() as connection:
-        watched = jobs.get(connection, number)
-        if watched is None:
-            raise Missing(f"there is no job {number}")
-        restarts = jobs.restarts(connection, number)
-        pairs = jobs.pairs(connection, number)
-        ends = jobs.ends(connection, number)
-    return {
-        **watched._asdict(), "job": watched.text(), "nodes": list(watched.node_names)[:ROWS],
-        "restarts": [{**row._asdict(), "nodes": row.nodes.split()[:ROWS]} for row in restarts[-ROWS:]],
-        "ends": [row._asdict() for row in ends[-ROWS:]],
-        "pairs": [row._asdict() for row in pairs[:ROWS]], "left_out": left_out(pairs),
-    }  # fmt: skip
-
-
-# What needs a person now: from the shared snapshot and the store's episodes.
-
-
-REPAIRING = frozenset(state.value for state in REPAIRING_STATES)
-
-
-def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
-    """What waits for a person, in the order in which it is looked at.
-
-    `approvals` are episodes that wait for agreement, the longest-waiting first; `alike` are those of them that have
-    cause and repair in common, each with what its page shows (`acts.decide_alike`). `left` are those that the loop gave
-    up (or a person aborted), whose nodes nobody does anything about. `unplanned` are causes that are CRIT on nodes
-    about which nothing is done or held. `silent` are nodes without a fresh report.
-    """
-    approvals: List[episodes.Episode] = []
-    left: List[episodes.Episode] = []
-    alike: List[Value] = []
-    if store is not None:
-        with store.read() as connection:
-            standing = episodes.list_episodes(connection, is_open=True)
-            left = [episode for episode in ended_episodes.left_to_persons(connection) if episode.node in snapshot.nodes]
-            approvals = [episode for episode in standing if episode.state == episodes.AWAITING]
-            alike = _alike(connection, approvals)
-    unplanned = fold_causes(snapshot.unplanned())
-    wrong = {(row.node, f"{row.check}|{row.reason}"): row.message for row in snapshot.problems}
-
-    def row_of(episode: episodes.Episode) -> Value:
-        row = episode_row(episode)
-        return {**row, "message": wrong.get((episode.node, str(row["cause"]).rpartition("|")[0]), ""),
-                "out": snapshot.out(episode.node), "jobs": len(snapshot.jobs.get(episode.node, ()))}  # fmt: skip
-
-    return {
-        "at": snapshot.at, "alike": alike, "tiles": tiles(snapshot, store),
-        "approvals": [row_of(episode) for episode in approvals[:ROWS]], "approvals_left_out": left_out(approvals),
-        "left": [row_of(episode) for episode in left[:ROWS]], "left_left_out": left_out(left),
-        "unplanned": [cause_row(episode) for episode in unplanned[:ROWS]], "unplanned_left_out": left_out(unplanned),
-        "silent": silent(snapshot),
-    }  # fmt: skip
-
-
-def tiles(snapshot: Snapshot, store: Optional[Store]) -> Value:
-    """The fleet in a few numbers; `returned` and `median_seconds_to_return` are those of the last day."""
-    out = [name for name in snapshot.standing if snapshot.out(name)]
-    value: Value = {
-        "needs": len(snapshot.needing()), "crit": snapshot.letters.count("c"), "out": len(out),
-        "devices_out": sum(snapshot.devices.get(name, 0) for name in out),
-        "repairing": sum(any(work.state in REPAIRING for work in works) for works in snapshot.standing.values()),
-    }  # fmt: skip
-    if store is not None:
-        since = snapshot.at - DAY
-        with store.read() as connection:
-            value["returned"] = ended_episodes.outcomes(connection, since).get("returned", 0)
-            (value["median_seconds_to_return"],) = ended_episodes.durations(connection, since, "returned", (0.5,))
-    return value
-
-
-def _alike(connection: Connection, approvals: Sequence[episodes.Episode]) -> List[Value]:
-    """The approvals that one decision may settle, in sets of two or more, at most ALIKE of each."""
-    sets: Dict[Tuple[str, str, str], List[episodes.Episode]] = {}
-    for episode in approvals:
-        check, reason, _target = (*standing_cause(episode).split("|"), "", "")[:3]
-        sets.setdefault((check, reason, episode.rung), []).append(episode)
-    return [
-        {
-            "check": check, "reason": reason, "rung": rung, "nodes": fold(sorted({episode.node for episode in alike})),
-            "count": len(alike),
-            "episodes": " ".join(f"{episode.id}:{acts.digest(connection, episode)}" for episode in alike),
-        }
-        for (check, reason, rung), every in sets.items()
-        for alike in [every[: acts.ALIKE]]
-        if len(alike) > 1
-    ]  # fmt: skip
-
-
 BEAT = 15.0
 """Seconds after which a silent stream gets a comment line, so that no proxy takes it for dead."""
 LOOK = 2.0
@@ -426,7 +218,7 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     if console.store is not None:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
         value["service"] = standing.out_of(snapshot.standing.get(name, ()))
-        value["work"] = await asyncio.to_thread(work_of, console.store, name, console.clock())
+        value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
         if console.scheduler is not None:
             value["scheduler"] = await console.scheduler.state(name)
     return answer_json(value)
@@ -439,7 +231,7 @@ async def _scheduler_work(console: Console, request: web.Request) -> web.StreamR
         raise screens.Missing(f"no node is called {name}")
     if console.scheduler is None:
         return answer_json({})
-    watched = await asyncio.to_thread(watched_jobs, console.store, name) if console.store is not None else {}
+    watched = await asyncio.to_thread(work.watched_jobs, console.store, name) if console.store is not None else {}
     return answer_json(await console.scheduler.work(name, watched))
 
 
@@ -482,7 +274,7 @@ async def _strips(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def _needs(console: Console, request: web.Request) -> web.StreamResponse:
-    return await _packed(console, request, partial(needs, console.snapshot(), console.store))
+    return await _packed(console, request, partial(needs.needs, console.snapshot(), console.store))
 
 
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
@@ -562,7 +354,7 @@ async def _ready(console: Console, _request: web.Request) -> web.StreamResponse:
 
 
 async def _metrics(console: Console, request: web.Request) -> web.StreamResponse:
-    text = await asyncio.to_thread(exposition, console.hub, console.store, console.clock())
+    text = await asyncio.to_thread(metrics.exposition, console.hub, console.store, console.clock())
     kind, page = page_for(request.headers.get("Accept", ""), text)
     return web.Response(text=page, headers={"Content-Type": kind})
 
@@ -585,9 +377,9 @@ ROUTES = (
         lambda s, r: screens.letters_of_check(s, r.match_info["check"]))),
     PageRoute("GET", "/api/deep", Grant.STATE, _deep),
     PageRoute("GET", "/api/deep/letters", Grant.STATE, _deep_letters),
-    PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: job(s, number(r, "id")))),
+    PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: work.job(s, number(r, "id")))),
     PageRoute("GET", "/api/jobs", Grant.STATE, _of_store(
-        lambda _c, s, r: found_jobs(s, r.query.get("text", "").strip()))),
+        lambda _c, s, r: work.found_jobs(s, r.query.get("text", "").strip()))),
     PageRoute("GET", "/api/causes", Grant.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
     PageRoute("GET", "/api/cause", Grant.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),

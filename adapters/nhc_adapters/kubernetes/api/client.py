@@ -67,8 +67,17 @@ _KEEPALIVE = [
     (socket.IPPROTO_TCP, getattr(socket, "TCP_USER_TIMEOUT", 18), 30_000),
 ]
 
-_answer = threading.local()
-"""`seconds` for the whole answer that this thread waits for, from when its request was sent."""
+
+class _AnswerWait(threading.local):
+    """`seconds` for the whole answer that this thread waits for, from when its request was sent."""
+
+    seconds = ANSWER_TIME
+
+    def allow(self, seconds: float) -> None:
+        self.seconds = seconds
+
+
+_answer = _AnswerWait()
 
 
 class _Timed(io.RawIOBase):
@@ -76,7 +85,7 @@ class _Timed(io.RawIOBase):
 
     def __init__(self, sock: socket.socket) -> None:
         self._socket, self._file, self._timeout = sock, sock.makefile("rb", buffering=0), sock.gettimeout()
-        self._deadline = time.monotonic() + float(_answer.seconds)
+        self._deadline = time.monotonic() + _answer.seconds
 
     def readable(self) -> bool:
         return True
@@ -116,6 +125,21 @@ class _HttpPool(HTTPConnectionPool):
 
 class _HttpsPool(HTTPSConnectionPool):
     ConnectionCls = _Https
+
+
+_POOLS = {"http": _HttpPool, "https": _HttpsPool}
+
+
+class _Pools(urllib3.PoolManager):
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.pool_classes_by_scheme = _POOLS
+
+
+class _ProxiedPools(urllib3.ProxyManager):
+    def __init__(self, proxy: str, **options: Any) -> None:
+        super().__init__(proxy, **options)
+        self.pool_classes_by_scheme = _POOLS
 
 
 Body = Union[Mapping[str, Any], List[JsonObject]]
@@ -283,7 +307,7 @@ class Client:
     def _send(
         self, method: str, path: str, data: Optional[bytes], content_type: str, query: Optional[Mapping[str, str]]
     ) -> tuple[int, Mapping[str, str], bytes]:
-        _answer.seconds = self._answer_time
+        _answer.allow(self._answer_time)
         response = self._manager.request(
             method,
             self._url(path, query),
@@ -362,7 +386,7 @@ class Client:
         response = None
         try:
             self.counts["WATCH"] += 1
-            _answer.seconds = WATCH_TIME + idle
+            _answer.allow(WATCH_TIME + idle)
             response = self._manager.request(
                 "GET",
                 self._url(path, query),

@@ -1,0 +1,72 @@
+"""The fleet's own series: bounded, whatever the number of nodes. What one node has is its agent's to say.
+
+No node, no reason and no message is a label here: a fleet of 100,000 nodes has as many series as one of ten.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import List, Optional
+
+from nhc.console.hub import Hub
+from nhc.console.snapshot import Snapshot
+from nhc.core.prometheus_family import Family, counter, gauge
+from nhc.marks.policy.breaker import NAME
+from nhc.remedy.machine import ENDS, EpisodeState
+from nhc.store import attempts, episodes, holds
+from nhc.store.database import Store
+
+WORDS = {"o": "ok", "w": "warn", "u": "unknown", "c": "crit", "s": "stale", "n": "never"}
+HOUR = 3600.0
+CHECKS = 200
+"""Checks with a series of their own; what is beyond them, the rarest, is counted as `other`."""
+
+
+def exposition(hub: Hub, store: Optional[Store], now: float) -> str:
+    """The Prometheus text."""
+    families = [
+        gauge("nhc_fleet_source_up", "Whether the fleet could be read the last time.", int(not hub.problem)),
+        gauge("nhc_fleet_age_seconds", "Seconds since the fleet was read.", round(now - hub.read_at, 3)),
+        gauge("nhc_console_viewers", "Browsers with a stream.", hub.viewers),
+        counter("nhc_console_dropped_total", "Streams ended because nobody read them.", hub.dropped),
+    ]
+    if hub.snapshot is not None:
+        families += _fleet(hub.snapshot)
+    if store is not None:
+        families += _repairs(store, now)
+    return "".join(family.render() for family in families)
+
+
+def _fleet(snapshot: Snapshot) -> List[Family]:
+    states = Family("nhc_fleet_nodes", "gauge", "Nodes by state.")
+    for letter, count in snapshot.counts().items():
+        states.add(count, state=WORDS[letter])
+    problems = Family("nhc_fleet_problems", "gauge", "Problems that stand, by check and verdict.")
+    standing = Counter((row.check, row.verdict.lower()) for row in snapshot.problems if row.ended is None)
+    sums: Counter[tuple[str, str]] = Counter()
+    for place, ((check, verdict), count) in enumerate(standing.most_common()):
+        sums[check if place < CHECKS else "other", verdict] += count
+    for (check, verdict), count in sorted(sums.items()):
+        problems.add(count, check=check, verdict=verdict)
+    return [states, problems]
+
+
+def _repairs(store: Store, now: float) -> List[Family]:
+    with store.read() as connection:
+        standing = episodes.list_episodes(connection, is_open=True)
+        tried = attempts.attempts_since(connection, now - HOUR)
+        held = holds.in_force(connection, now)
+        breakers = holds.breakers(connection)
+    states = Family("nhc_fleet_episodes", "gauge", "Open episodes by state.")
+    by_state = Counter(row.state for row in standing)
+    for each in EpisodeState:
+        if each not in ENDS:
+            states.add(by_state[each.value], state=each.value)
+    rungs = Family("nhc_fleet_attempts_last_hour", "gauge", "Repairs begun within the last hour, by rung and outcome.")
+    ends = Counter((row.rung, row.outcome or "open") for row in tried)
+    for (rung, end), count in sorted(ends.items()):
+        rungs.add(count, rung=rung, outcome=end)
+    tripped = Family("nhc_fleet_breaker_open", "gauge", "Whether a breaker holds marks and repairs back.")
+    for name in sorted({NAME, *breakers}):
+        tripped.add(int(name in breakers and breakers[name].state == "open"), name=name)
+    return [states, rungs, gauge("nhc_fleet_holds", "Holds in force.", len(held)), tripped]
