@@ -49,7 +49,8 @@ def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verific
         or bool(old_boots and health.boot and health.boot not in old_boots)
     )
     if health is not None and believed and newer and health.healthy:
-        healthy, boot = detail.healthy or health.at, health.boot or detail.proved_boot
+        # Where this report is the first that says healthy, the boot that was proved before is of an earlier repair.
+        healthy, boot = detail.healthy or health.at, health.boot or (detail.proved_boot if detail.healthy else "")
         # To the newest report, not to now; and no longer than has passed for certain, where a clock was set.
         whole = max(0.0, min(health.at, time.now) - time.moment(healthy))
         if whole < settings.healthy_for:
