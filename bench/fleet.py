@@ -340,8 +340,8 @@ def loaded(nhc: List[str], scratch: Path, count: int) -> List[str]:
         server.config.write_text(server.config.read_text() + KEX)
         bench = Bench(server, scratch, nhc)
         hosts = bench.hosts("loaded-hosts", ssh.addresses(count))
-        ours = bench.ours(hosts, "-c", str(config), "--node-dir", str(scratch / "loaded-node"), "--python", python,
-                          "--profile", "none", "--connect-timeout", "10s")  # fmt: skip
+        ours = bench.ours(hosts, "-c", str(config), "--set", f"node-dir={scratch / 'loaded-node'}",
+                          "--set", f"python={python}", "--profile", "none", "--set", "connect-timeout=10s")  # fmt: skip
         runs = [("ours", ours, b'"nhc":"pushed"')]
         if shutil.which("clush"):
             words = [

@@ -22,6 +22,7 @@ SHOWN = 20
 """Problems that are listed; of more, only the number."""
 NEAR = 0.84
 """How alike a name and a built-in check's are where one is taken for a slip of the other (difflib's ratio)."""
+OWN_SCRIPTS = "; where the nodes' own scripts define it, send those with --set scripts=DIR"
 
 
 class Wrong(ValueError):
@@ -108,7 +109,7 @@ def _explained(problem: Problem) -> Problem:
     if name is None:
         return problem
     near = _near(name[1], _built_in())
-    own = "; where the nodes' own scripts define it, send those (scripts)" if near else ""
+    own = OWN_SCRIPTS if near else ""
     return problem._replace(message=f"no such check: {name[1]}{near}{own}")
 
 
@@ -129,7 +130,7 @@ def _known_checks(asked: Asked, configured: Set[str]) -> None:
         pattern = any(char in name for char in "*?[")
         if any(fnmatchcase(check, name) for check in known) or (pattern and not asked.config):
             continue  # what the nodes' own configuration has is not known here
-        hint = "" if asked.config else "; where the nodes' own scripts define it, send those (scripts)"
+        hint = "" if asked.config else OWN_SCRIPTS
         raise Wrong(f"--check {name}: no check has this name{_near(name, known)}{hint}")
 
 

@@ -161,6 +161,7 @@ def test_what_is_wrong_on_this_side_is_said_once_before_any_connection(controlle
         ("fleet-check", {"nhc_config_src": "site/none.conf"}, "site/none.conf: no such file or directory in files/ of"),
         ("remediate", {"nhc_config_src": str(broken)}, "(did you mean check_hw_mem_free?)"),
         ("fleet-check", {"nhc_checks": ["TYPO"]}, "nhc_checks: TYPO: no check has this name"),
+        ("fleet-check", {"nhc_checks": ["TYPO"]}, "send those with nhc_scripts_src"),
         ("fleet-check", {"nhc_archive": "/no/such.pyz"}, "/no/such.pyz: no such archive"),
     ):
         run = controller(playbook, "-i", hosts, nhc_report_dir=str(tmp_path / "none"), **variables)

@@ -35,7 +35,7 @@ ARGUMENTS = {
 TEMPLATE = re.compile(rb"\{\{|\{%|\{#")
 """What makes a file a template of Ansible's: what it says is known once it is rendered for a node."""
 OPTIONS = (("--check ", "nhc_checks: "), ("--tag ", "nhc_tags: "), ("--profile ", "nhc_profile: "),
-           ("--context ", "nhc_context: "), ("send them with --scripts", "send them with nhc_scripts_src"))  # fmt: skip
+           ("--context ", "nhc_context: "), ("--set scripts=DIR", "nhc_scripts_src"))  # fmt: skip
 """Options of `nhc fleet check` that its messages name, and what the playbooks call them."""
 
 
