@@ -8,6 +8,7 @@ create under a name chosen beforehand), so that a connection that breaks after t
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import io
 import json
@@ -94,10 +95,14 @@ class _Timed(io.RawIOBase):
         left = self._deadline - time.monotonic()
         if left <= 0:
             raise TimeoutError("the whole answer was not there in time")
-        self._socket.settimeout(left if self._timeout is None else min(left, self._timeout))
+        if self._timeout is None or left < self._timeout:
+            self._socket.settimeout(left)
         return self._file.readinto(buffer)
 
     def close(self) -> None:
+        if self._socket.gettimeout() != self._timeout:  # the next request is sent with it
+            with contextlib.suppress(OSError):  # the connection is closed already
+                self._socket.settimeout(self._timeout)
         self._file.close()
         super().close()
 
