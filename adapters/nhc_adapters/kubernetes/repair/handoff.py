@@ -244,8 +244,8 @@ def _failure(remediation: Object) -> str:
 # decide when it reboots: allow for them in `effect.reboot`.
 
 
-SENTINEL = "/run/reboot-required"
-HAND = HandSettings(deadline=300)
+KURED_SENTINEL = "/run/reboot-required"
+KURED_HAND = HandSettings(deadline=300)
 """A file is made: minutes, not the twenty of a repair."""
 
 
@@ -257,9 +257,9 @@ class Kured(Actor):
     def __init__(self, given: ActorSettings) -> None:
         super().__init__(given)
         table = given.table
-        self.sentinel = table.text("sentinel", SENTINEL)
+        self.sentinel = table.text("sentinel", KURED_SENTINEL)
         self.place = JobPlace(table.text("namespace", "nhc-system"), table.text("image"))
-        self.orders = OrderJobs(self.nodes, self.place, HAND)
+        self.orders = OrderJobs(self.nodes, self.place, KURED_HAND)
         self.where, _, self.daemonset = table.text("daemonset", "kube-system/kured").partition("/")
         if not self.sentinel.startswith("/"):
             raise table.wrong("sentinel", "a path on the node")
@@ -316,9 +316,9 @@ class Kured(Actor):
 # then there is none to prove [kubernetes-sigs/karpenter, pkg/apis/v1/nodeclaim_status.go, labels.go].
 
 
-GROUP = "karpenter.sh"
-POOL = f"{GROUP}/nodepool"
-KEEP = f"{GROUP}/do-not-disrupt"
+KARPENTER = "karpenter.sh"
+KARPENTER_POOL = f"{KARPENTER}/nodepool"
+KARPENTER_KEEP = f"{KARPENTER}/do-not-disrupt"
 
 
 class Karpenter(Actor):
@@ -327,30 +327,30 @@ class Karpenter(Actor):
     rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
 
     def can(self, machine: Machine) -> str:
-        if machine.labels and POOL not in machine.labels:
-            return f"{machine.node} is of no NodePool (label {POOL})"
+        if machine.labels and KARPENTER_POOL not in machine.labels:
+            return f"{machine.node} is of no NodePool (label {KARPENTER_POOL})"
         return ""
 
     def needed(self) -> List[ClusterRight]:
         purpose = "to have an instance replaced, and to watch it"
-        return [ClusterRight(verb, "nodeclaims", GROUP, purpose=purpose) for verb in ("list", "delete")]
+        return [ClusterRight(verb, "nodeclaims", KARPENTER, purpose=purpose) for verb in ("list", "delete")]
 
     def instance(self, node: KubeNode) -> str:
-        """POOL/CLAIM."""
+        """KARPENTER_POOL/CLAIM."""
         claim = self._claim(node)
-        return f"{node.labels.get(POOL, '')}/{claim['metadata']['name']}" if claim is not None else ""
+        return f"{node.labels.get(KARPENTER_POOL, '')}/{claim['metadata']['name']}" if claim is not None else ""
 
     def ask(self, order: Order, node: KubeNode) -> Sent:
         claim = self._claim(node)
         if claim is None:
             raise RepairRefused(f"{node.name} has no NodeClaim")
         meta = claim["metadata"]
-        if "true" in (node.annotations.get(KEEP), notes_of(claim).get(KEEP)):
-            raise RepairRefused(f"{node.name} is not to be disrupted (annotation {KEEP})")
+        if "true" in (node.annotations.get(KARPENTER_KEEP), notes_of(claim).get(KARPENTER_KEEP)):
+            raise RepairRefused(f"{node.name} is not to be disrupted (annotation {KARPENTER_KEEP})")
         if meta.get("deletionTimestamp"):
             raise RepairRefused(f"the NodeClaim {meta['name']} is being deleted already", LATER)
         self.objects.delete(self._path(meta["name"]), {"preconditions": {"uid": meta["uid"]}})
-        pool = texts(meta.get("labels")).get(POOL, "")
+        pool = texts(meta.get("labels")).get(KARPENTER_POOL, "")
         return accepted(f"deleted the NodeClaim {meta['name']}: Karpenter replaces it", f"{pool}/{meta['name']}")
 
     def progress(self, order: Order, sent: Sent, before: Sighting, node: Optional[KubeNode]) -> Progress:
@@ -362,7 +362,7 @@ class Karpenter(Actor):
         if old is not None:
             return Progress(Stage.WORKING, f"Karpenter drains and removes {name}")
         for claim in every:
-            if texts(claim["metadata"].get("labels")).get(POOL) != pool or not _ready(claim):
+            if texts(claim["metadata"].get("labels")).get(KARPENTER_POOL) != pool or not _ready(claim):
                 continue
             if from_utc(claim["metadata"].get("creationTimestamp"), 0.0) >= before.at - CLOCKS:
                 there = str(claim["status"].get("nodeName") or "")
@@ -378,7 +378,7 @@ class Karpenter(Actor):
         return None
 
     def _path(self, name: str = "") -> str:
-        return self.objects.kind(GROUP, "nodeclaims", "", name)
+        return self.objects.kind(KARPENTER, "nodeclaims", "", name)
 
 
 def _ready(claim: Object) -> bool:
