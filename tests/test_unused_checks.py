@@ -51,6 +51,7 @@ REASONS = {
     "check_kernel_taint": POLICY,
     "check_mem_fragmentation": AROUND_A_JOB,
     "check_mem_promised": SCHEDULER,
+    "check_minimum_versions": "WARN on a node that works: whether an update can wait is the site's to say",
     "check_moab_rm": SCHEDULER,
     "check_moab_sched": SCHEDULER,
     "check_moab_torque": SCHEDULER,
