@@ -14,6 +14,7 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
+from nhc.deep.due import DeepRule, due
 from nhc.deep.group_output import AskedMeasurement, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules, Topology
 from nhc.deep.simulate import break_some, cluster, play
@@ -21,7 +22,6 @@ from nhc.marks.ports.group_launch import GroupOutput
 from nhc.store import deep
 from nhc.store.connect import open_store
 from nhc.store.deep import DeepResult
-from nhc.store.deep_due import DeepRule, due
 
 HALF = "time  algbw  busbw #wrong"
 GPUS = 8

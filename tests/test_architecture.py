@@ -2,11 +2,12 @@
 
 nhc/ consists of the rooms in ROOMS, from the top down. An import runs to a room below, or within its room. Imports
 inside functions count, and so do those for type checkers alone, save at the DISPATCH points, where a name decides what
-is imported.
+is imported. A room imports only what the README of another names as public.
 """
 
 import ast
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -106,6 +107,10 @@ DOORS = {
     "nhc_adapters": "what an adapter speaks to is the outside",
 }
 
+#: The most modules and folders that a room may show to the others; core is what all of them speak in.
+LARGEST_FACE = {"core": 45, "node": 36}
+USUAL_FACE = 30
+
 #: The one door for marks and clears: who may ask its parts by themselves, and who calls a marker, each with the reason.
 RULES_OF_MARKS = {"nhc.marks.ports.marks": {"may_mark", "may_clear"}, "nhc.marks.policy.bounds": {"may_mark", "room"}}
 ASKS_BY_ITSELF = {
@@ -153,6 +158,42 @@ def may_import(one, other):
 def broken_never(one, other):
     """Why one module never imports another, "" where it may."""
     return next((why for (a, b), why in NEVER.items() if below(one, a) and below(other, b)), "")
+
+
+def place_of(room):
+    return ROOT / ("adapters/nhc_adapters" if room == "nhc_adapters" else f"nhc/{room}")
+
+
+def face(room, readme=None):
+    """The modules and folders (with a slash) that the README of a room says are public, by their full names."""
+    text = readme if readme is not None else (place_of(room) / "README.md").read_text()
+    paragraph = re.search(r"^Public modules: (.*?)\n\n", text, re.DOTALL | re.MULTILINE)
+    top = room if room == "nhc_adapters" else f"nhc.{room}"
+    return {f"{top}.{name.rstrip('/').replace('/', '.')}" for name in re.findall(r"`([^`]+)`", paragraph[1])}
+
+
+FACES = {room: face(room) for room in ROOMS[2:]}
+
+
+def private_imports(house, name):
+    """What a module imports of another room that the face of that room does not show.
+
+    `cli` picks commands by name, so the commands of every room are open to it.
+    """
+    return [
+        f"{name} imports {other}, which is private to its room: nhc/{room(other)}/README.md names the public modules"
+        for other in sorted(house.imports[name])
+        if room(other) in FACES and room(other) != room(name) and other.count(".") > 1
+        if not any(below(other, shown) for shown in FACES[room(other)])
+        if not (room(name) == "cli" and ".commands." in other)
+    ]
+
+
+def unused_faces(house):
+    """What a face shows and no other room imports; `testing` is for packages of others."""
+    used = {other for one, others in house.imports.items() for other in others if room(one) != room(other)}
+    shown = {one for faces in FACES.values() for one in faces} - {"nhc.lab.testing"}
+    return sorted(one for one in shown if not any(below(other, one) for other in used))
 
 
 # The rules: what is wrong with a house, one line each.
@@ -276,9 +317,9 @@ def test_the_page_names_every_room_once_and_in_this_order():
 
 @pytest.mark.parametrize("room", ROOMS[2:])
 def test_the_readme_of_a_room_names_its_folders(room):
-    place = ROOT / ("adapters/nhc_adapters" if room == "nhc_adapters" else f"nhc/{room}")
-    said = (place / "README.md").read_text()
-    folders = {path.name for path in place.iterdir() if path.is_dir() and path.name not in ("__pycache__", "data")}
+    said = (place_of(room) / "README.md").read_text()
+    inside = {path.name for path in place_of(room).iterdir() if path.is_dir()}
+    folders = inside - {"__pycache__", "data"}
     assert [name for name in sorted(folders) if f"`{name}/" not in said] == []
 
 
@@ -297,6 +338,36 @@ def failing(rule, names=FILES):
 
 def test_imports_run_one_way(ours):
     assert failing(lambda name: wrong_imports(ours, name)) == {}
+
+
+def test_a_room_imports_public_modules_of_others_only(ours):
+    assert failing(lambda name: private_imports(ours, name)) == {}
+
+
+def test_an_import_of_a_private_module_is_seen(ours):
+    house = ours.changed("nhc.hooks.prolog", "import nhc.node.run.supervisor")
+    assert [line.split(",")[0] for line in private_imports(house, "nhc.hooks.prolog")] == [
+        "nhc.hooks.prolog imports nhc.node.run.supervisor"
+    ]
+
+
+def test_a_face_is_small_and_used(ours):
+    large = {room: len(shown) for room, shown in FACES.items() if len(shown) > LARGEST_FACE.get(room, USUAL_FACE)}
+    assert large == {}
+    assert unused_faces(ours) == []
+
+
+@pytest.mark.parametrize("room", ROOMS[2:])
+def test_the_readme_of_a_room_is_one_screen_and_names_who_imports_it(ours, room):
+    text = (place_of(room) / "README.md").read_text()
+    named = set(re.findall(r"`([a-z]+)`", re.search(r"^Imported by .*", text, re.MULTILINE)[0]))
+    if " but " in text.partition("Imported by every room")[2].partition("\n")[0]:
+        named = set(ROOMS) - named - {room}
+    elif "Imported by every room" in text:
+        named = set(ROOMS) - {room}
+    by_name = {"__main__", "api", "cli", "nhc_adapters"}  # cli picks commands by name
+    assert {one for one, other in arrows(ours) if other == room} - by_name == named - by_name
+    assert len(text.splitlines()) <= 40
 
 
 def test_no_module_imports_itself_in_a_circle(ours):

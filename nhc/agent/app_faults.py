@@ -10,32 +10,13 @@ from __future__ import annotations
 from collections import OrderedDict
 from typing import Callable, List, Tuple
 
-from nhc.core.host import Host
 from nhc.core.model import printable
 from nhc.marks.ports.sinks import EventDetails
-from nhc.node.kernlog.match import APP, DEGRADED, FATAL, Match
+from nhc.node.kernlog.match import Match
 
 AGAIN = 60.0
 """Seconds within which one fault of one device is one event: a kill is logged in several lines."""
 KEPT = 256
-
-
-def leaves_no_finding(host: Host, match: Match) -> bool:
-    """Whether a line tells of a fault that no finding will tell of: an application's, or of nobody's file system."""
-    if match.severity == APP:
-        return True
-    if match.severity not in (FATAL, DEGRADED) or not match.device:
-        return False
-    from nhc.node.kernlog.node_context import FILE_SYSTEMS, NOT_MOUNTED
-
-    if match.kind not in FILE_SYSTEMS or match.code in NOT_MOUNTED:
-        return False
-    from nhc.node.kernlog.volumes import volumes
-
-    try:
-        return match.device not in volumes(host).mounted
-    except OSError:
-        return False  # then the finding stands
 
 
 class AppFaults:

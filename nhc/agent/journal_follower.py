@@ -10,13 +10,13 @@ from __future__ import annotations
 import os
 from typing import Callable, List, Optional, Sequence
 
-from nhc.agent.app_faults import leaves_no_finding
 from nhc.agent.event_loop import Loop, Timer
 from nhc.core.host import Host
 from nhc.core.system import process
 from nhc.core.system.backoff import Backoff
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.match import Match
+from nhc.node.kernlog.node_context import leaves_no_finding
 
 AGAIN = (1.0, 60.0)
 """Seconds before a journalctl that ended is started again, at first and at most."""

@@ -159,11 +159,13 @@ class KernelLog:
 
     def _without_asked(self, pairs: Sequence[Tuple[str, Finding]]) -> List[Tuple[str, Finding]]:
         """The findings without those whose device a round is asking, or has asked, what they mean."""
+        from nhc.node.kernlog.device_state import device_decides
+
         now = self._host.monotonic()
         asked: Dict[str, Tuple[int, float]] = {}
         known: List[Tuple[str, Finding]] = []
         for key, finding in pairs:
-            if not _asks_device(finding):
+            if not device_decides(finding):
                 known.append((key, finding))
             elif self._answered.get(key) != finding["count"]:
                 _count, since = asked[key] = self._asked.get(key, (finding["count"], now))
@@ -225,15 +227,6 @@ class KernelLog:
                 return sorted((file.name, file.inode(), file.stat().st_mtime_ns) for file in files)
         except OSError:
             return None
-
-
-def _asks_device(finding: Finding) -> bool:
-    """Whether only the device can tell what this means: a round asks it, since a driver can hang."""
-    from nhc.node.kernlog import complaints, xid
-
-    if complaints.is_complaint(finding):
-        return True
-    return bool(finding["kind"] == "xid" and not finding.get("drill") and xid.depends(finding["code"], ""))
 
 
 def _place(finding: Finding) -> Place:

@@ -12,7 +12,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Any, Callable, Dict, List, Optional, Sequence, Tuple
 
-from nhc.agent.app_faults import leaves_no_finding
 from nhc.agent.event_loop import Loop, Timer
 from nhc.core.host import Host
 from nhc.core.state.store import State
@@ -22,6 +21,7 @@ from nhc.node.facts.kmsg import boot_time, ring_records
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.judge import take_in
 from nhc.node.kernlog.match import Match
+from nhc.node.kernlog.node_context import leaves_no_finding
 from nhc.node.kernlog.programs import origin
 from nhc.node.kernlog.read import Followed
 from nhc.node.kernlog.shape import fit

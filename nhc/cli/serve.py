@@ -7,6 +7,8 @@ from typing import Any, Callable, Dict, List, Optional
 
 import click
 
+from nhc.cli.host_settings import PATH, HostSettings, SparesPart, load
+from nhc.cli.hosting import host
 from nhc.console.commands.notices import PATH as NOTICES
 from nhc.console.commands.notices import service_of as notices_service
 from nhc.core.command_line.common_options import service_log
@@ -18,8 +20,6 @@ from nhc.remedy.commands.remedy_run import service_of as remedy_service
 from nhc.remedy.spares.rounds import SpareRounds
 from nhc.remedy.spares.settings import PATH as POOLS
 from nhc.store.commands import server as reports
-from nhc.store.rounds.host_settings import PATH, HostSettings, SparesPart, load
-from nhc.store.rounds.hosting import host
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService
 
@@ -77,8 +77,5 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
     """The server, for the main thread; None where it is not hosted."""
     if settings.server is None:
         return None
-    from nhc.store.server.settings import load as load_server
-    from nhc.store.settings import load as load_store
-
-    of_server, of_store = load_server(settings.server.settings), load_store(settings.server.store)
+    of_server, of_store = reports.settings_of(settings.server.settings, settings.server.store)
     return lambda stop: reports.serve(of_server, of_store, stop)

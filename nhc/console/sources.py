@@ -31,7 +31,7 @@ from nhc.core.matching.node_ranges import fold
 from nhc.core.model import Report, Verdict, speaks_of
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.reconcile import BadReports, files_of, no_reports_in, read_report_file, where_from
-from nhc.store import audit, schema
+from nhc.store import audit
 from nhc.store import jobs as store_jobs
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
@@ -122,7 +122,7 @@ class StoreSource:
         if some:
             seen = store_nodes.seen(connection, self._received - OVERLAP)
             new = sum(row.node not in self._nodes.rows for row in seen)
-            some = schema.count(connection, schema.nodes) == len(self._nodes.rows) + new
+            some = store_nodes.count(connection) == len(self._nodes.rows) + new
         if not some:
             seen, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
             self._nodes.forget(self._nodes.rows.keys() - {row.node for row in seen})

@@ -12,6 +12,7 @@ import uuid
 from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.units import seconds as seconds_of
+from nhc.deep.due import LastVerdicts, newest_of, oldest_first
 from nhc.deep.findings import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
@@ -19,7 +20,6 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.group_launch import Launcher
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.deep_due import LastVerdicts, newest_of, oldest_first
 from nhc.store.rounds.leader import Leader
 
 LEAST = 4

@@ -14,8 +14,8 @@ from nhc.core.host import Host
 from nhc.core.model import printable
 from nhc.core.resource_manager import JOB_VARIABLES
 from nhc.marks.ports.adapter import NodeSource, NodeState, OtherJobs, SharesHosts
-from nhc.node.checks.gpu_processes import SERVICES
 from nhc.node.facts.accelerator import accelerators
+from nhc.node.facts.accelerator_values import SERVICES
 from nhc.node.facts.processes import stat_of
 
 DEVICES = ("/dev/nvidia[0-9]*", "/dev/kfd", "/dev/dri/renderD*", "/dev/infiniband/uverbs*", "/dev/neuron[0-9]*",

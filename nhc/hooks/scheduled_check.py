@@ -6,10 +6,10 @@ import os
 
 from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.language import site_settings, trust
+from nhc.core.language.site_settings import shows_output
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report, Verdict, printable
 from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
-from nhc.node.run.call_check import shows_output
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional

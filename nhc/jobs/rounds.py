@@ -20,8 +20,8 @@ from nhc.jobs.site import JobSite
 from nhc.jobs.why_report import ANSWERS
 from nhc.marks.ports.jobs import JobController, Phase
 from nhc.store import jobs
-from nhc.store.clocks import KeptClock
 from nhc.store.database import Fence, Store
+from nhc.store.rounds.loop_clock import KeptClock
 from nhc.store.rounds.one_item import one_item
 from nhc.store.rounds.service import RoundEnd
 

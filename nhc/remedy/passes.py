@@ -22,7 +22,7 @@ from nhc.remedy.records import Records, chunks
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store import holds
-from nhc.store.clocks import KeptClock
+from nhc.store.rounds.loop_clock import KeptClock
 
 PASSES = 20
 """Passes of one round: an episode takes about ten from its mark to its repair."""

@@ -27,7 +27,6 @@ from nhc.store.attempts import ENDED, Approval, Attempt, AttemptStatus
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeChange, EpisodeStep, OpeningEpisode
 from nhc.store.errors import Conflict
-from nhc.store.schema import batches
 
 T = TypeVar("T")
 ACTOR = "nhc remedy"
@@ -345,4 +344,4 @@ def _takes_room(move: Move) -> bool:
 
 def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
     """So many at a time as one transaction writes."""
-    return batches(items, CHUNK)
+    return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))

@@ -14,6 +14,7 @@ from nhc.core.model import Report, printable
 from nhc.core.render.json import from_dict, to_dict
 from nhc.core.system.bounded_read import parse_json, unpacked
 from nhc.core.timestamps import AHEAD
+from nhc.store import schema
 from nhc.store.errors import StoreError
 from nhc.store.intake import is_contested
 from nhc.store.report_bounds import KEPT, bounded_labels, fitted
@@ -143,6 +144,11 @@ class SeenNode(NamedTuple):
     def is_contested(self) -> bool:
         """As `StoredNode.is_contested`."""
         return is_contested(self.contested, self.received_at)
+
+
+def count(connection: Connection) -> int:
+    """How many nodes there are."""
+    return schema.count(connection, nodes)
 
 
 def seen(connection: Connection, received_since: Optional[float] = None) -> List[SeenNode]:

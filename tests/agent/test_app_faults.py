@@ -2,9 +2,10 @@
 
 import pytest
 
-from nhc.agent.app_faults import AGAIN, KEPT, AppFaults, leaves_no_finding
+from nhc.agent.app_faults import AGAIN, KEPT, AppFaults
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.kernlog.catalogue import Matcher
+from nhc.node.kernlog.node_context import leaves_no_finding
 
 
 def matches(*lines):

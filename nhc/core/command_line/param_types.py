@@ -1,11 +1,14 @@
-"""Values of a command line that are read as in every configuration file: a duration, a per cent, a share."""
+"""Values of a command line that are read as in every configuration file: a duration, a per cent, a share, nodes."""
 
 from __future__ import annotations
 
-from typing import Any, Callable, Optional
+from typing import Any, Callable, List, Optional
 
 import click
 
+from nhc.core.command_line.command_error import CommandError
+from nhc.core.exit_status import EXIT_USAGE
+from nhc.core.matching.node_ranges import expand
 from nhc.core.units import percent, seconds
 
 
@@ -49,3 +52,11 @@ PER_CENT = Converted("share", percent)
 """Per cent: `97%` or `97`."""
 SHARE = Converted("share", _share)
 """A part of 1, below it: `1%` or `0.01`."""
+
+
+def named_nodes(text: str, said_by: str = "--nodes") -> List[str]:
+    """The names of a list such as `gpu[001-064]`, none for "". Raises CommandError."""
+    try:
+        return expand(text)
+    except ValueError as error:
+        raise CommandError(f"{said_by}: {error}", EXIT_USAGE) from None

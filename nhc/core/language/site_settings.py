@@ -156,3 +156,8 @@ def _literals(text: str) -> Optional[Dict[str, str]]:
             return None
         settings[name] = value
     return settings
+
+
+def shows_output(settings: Mapping[str, str]) -> bool:
+    """Whether the output of a line that passed is kept: a user who asks for -v, -d or -e wants to read it."""
+    return any(settings.get(name, "0") not in ("", "0") for name in ("VERBOSE", "DEBUG", "EVAL_LINE"))

@@ -22,7 +22,7 @@ FILES = {
     "notices.toml": "nhc.console.notices.settings",
     "policy.toml": "nhc.marks.policy.policy_file",
     "remedy.toml": "nhc.remedy.remedy_file",
-    "serve.toml": "nhc.store.rounds.host_settings",
+    "serve.toml": "nhc.cli.host_settings",
     "server.toml": "nhc.store.server.settings",
     "spares.toml": "nhc.remedy.spares.settings",
     "store.toml": "nhc.store.settings",

@@ -13,6 +13,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.on_unknown import status as on_unknown
 from nhc.core.command_line.option_groups import GroupedCommand, OfferedChoice, under
 from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
 from nhc.core.command_line.param_types import DURATION
@@ -33,7 +34,6 @@ from nhc.deep.commands.deep_delivery import push_settings, to_server
 from nhc.deep.fleet_norm import LEAST, propose
 from nhc.marks.plugins import open_adapter
 from nhc.marks.ports.adapter import AdapterError, NodeSource
-from nhc.node.commands.gate import status as on_unknown
 from nhc.node.planning import node_type, suites
 from nhc.store.deep_delivery import to_store
 

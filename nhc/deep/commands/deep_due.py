@@ -10,18 +10,17 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.on_unknown import ADMIT, REFUSE
 from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.param_types import DURATION, named_nodes
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
+from nhc.deep.due import DeepRule, Due, due
 from nhc.marks.plugins import open_adapter
 from nhc.marks.ports.adapter import AdapterError, JobMessages
-from nhc.node.commands.gate import ADMIT, REFUSE
-from nhc.node.commands.named_nodes import named_nodes
 from nhc.store.commands.store_options import SETTINGS, URL, opened
-from nhc.store.deep_due import DeepRule, Due, due
 from nhc.store.errors import StoreError
 
 SHOWN = 3

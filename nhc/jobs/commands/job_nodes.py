@@ -12,12 +12,11 @@ from typing import Any, DefaultDict, Dict, List, Mapping, NamedTuple, Optional, 
 import click
 
 from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.param_types import DURATION, named_nodes
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.core.matching.node_ranges import fold, fold_for_scheduler
 from nhc.core.model import Verdict, printable
 from nhc.core.units import show_number
-from nhc.node.commands.named_nodes import named_nodes
 
 # Chooses the nodes that are the best for a job now: healthy, proved, no suspects, in one fabric domain. Pure.
 

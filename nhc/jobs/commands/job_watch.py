@@ -13,7 +13,7 @@ import click
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import BY, FORMAT, person
 from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.param_types import DURATION, named_nodes
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.matching.node_ranges import fold
@@ -22,7 +22,6 @@ from nhc.core.system.bounded_read import cause, read_bytes, read_text
 from nhc.core.system.ending_signals import Signals, SignalToEnd
 from nhc.jobs import flight_record
 from nhc.jobs.watch_judge import JobFindings, JobWatch
-from nhc.node.commands.named_nodes import named_nodes
 
 PIECE = 1 << 20
 """Characters of one line that are read; what follows counts as another line."""

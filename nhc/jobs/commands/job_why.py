@@ -15,6 +15,7 @@ import click
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import named_nodes
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
@@ -28,7 +29,6 @@ from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_record import places, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
 from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
-from nhc.node.commands.named_nodes import named_nodes
 
 PIECE = 1 << 20
 """Characters of one line that are read."""

@@ -25,7 +25,7 @@ from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.ledger import default_directory
 from nhc.node.facts.meminfo import memory
 from nhc.node.facts.mounts import at, mounts
-from nhc.node.kernlog.repeats import DRILL
+from nhc.node.kernlog.match import DRILL
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Optional, Sequence

@@ -8,14 +8,11 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok
 from nhc.core.units import show_kb, size_bytes, text
 from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread
-from nhc.node.facts.accelerator_values import Device
+from nhc.node.facts.accelerator_values import SERVICES, Device
 from nhc.node.gpu_proof.running import is_proof
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Tuple
-
-SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter", "nvidia-persiste")
-"""Daemons that hold a GPU on purpose. The kernel keeps 15 characters of a name."""
 
 
 @check(

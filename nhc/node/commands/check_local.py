@@ -98,7 +98,7 @@ def _print_report(report: Report, options: CheckLocalOptions) -> int:
     choice = options["on_unknown"]
     if choice == "tell":
         return status
-    from nhc.node.commands.gate import status as decided
+    from nhc.core.command_line.on_unknown import status as decided
 
     return decided(report, status, choice)
 

@@ -6,6 +6,7 @@ import sys
 
 import click
 
+from nhc.core.command_line.param_types import named_nodes
 from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.host import Host
 from nhc.core.language import trust
@@ -17,7 +18,6 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.node_ranges import fold
 from nhc.core.matching.nodeset import Undecided
 from nhc.core.units import show_number
-from nhc.node.commands.named_nodes import named_nodes
 from nhc.node.planning.local import SCRIPTS
 from nhc.node.planning.profiles import problem_of
 

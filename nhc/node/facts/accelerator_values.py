@@ -29,6 +29,9 @@ UNNAMED = "reason-"
 HARDWARE_REASONS = ("hw-slowdown", "hw-thermal", "hw-power-brake")
 """Throttle reasons that point at the machine: heat, power supply, board."""
 
+SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter", "nvidia-persiste")
+"""Daemons that hold a GPU on purpose. The kernel keeps 15 characters of a name."""
+
 
 class ErrorCount(NamedTuple):
     """Memory errors that hardware corrected, and those it could not."""

@@ -6,8 +6,8 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, printable
 from nhc.node.kernlog import pcie
 from nhc.node.kernlog.findings import LINE_LIMIT, change
-from nhc.node.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
-from nhc.node.kernlog.repeats import DRILL, counts, escalated, repeated
+from nhc.node.kernlog.match import DEGRADED, DRILL, FATAL, INFO, RANK, Match
+from nhc.node.kernlog.repeats import counts, escalated, repeated
 
 if TYPE_CHECKING:
     from typing import Callable, Optional

@@ -55,6 +55,15 @@ def in_context(
     return parted(pairs, judged)
 
 
+def device_decides(finding: Finding) -> bool:
+    """Whether only the device can tell what this means. Asking it can take long: a driver can hang."""
+    from nhc.node.kernlog import xid
+
+    if complaints.is_complaint(finding):
+        return True
+    return bool(finding["kind"] == "xid" and not finding.get("drill") and xid.depends(finding["code"], ""))
+
+
 def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
     """A finding as its GPU's state has it, None where the GPU shows it to be gone."""
     from nhc.node.kernlog import xid

@@ -20,6 +20,8 @@ INFO = "info"
 """Nothing to act on."""
 RANK = {INFO: 0, APP: 1, DEGRADED: 2, FATAL: 3}
 
+DRILL = "nhc-drill"
+"""The mark of a line that `nhc inject` wrote."""
 NO_ROW = (("driver", "Complaint"), ("boot", "Unclean"))
 """Kinds and codes of findings that no row of the catalogue gives: nhc.node.kernlog.complaints and silent."""
 

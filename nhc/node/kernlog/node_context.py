@@ -10,12 +10,13 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action
 from nhc.node.kernlog import device_role, hotplug, hung, volumes
 from nhc.node.kernlog.findings import parted
-from nhc.node.kernlog.match import DEGRADED, FATAL, RANK
+from nhc.node.kernlog.match import APP, DEGRADED, FATAL, RANK
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
 
     from nhc.core.host import Host
+    from nhc.node.kernlog.match import Match
     from nhc.node.kernlog.state_types import Finding, LogState
     from nhc.node.kernlog.volumes import Volumes
 
@@ -43,6 +44,20 @@ def depends(finding: Finding) -> bool:
     if kind in VOLUMES:
         return bool(finding["device"]) or kind in FILE_SYSTEMS
     return bool(kind == "nvme" and finding["severity"] == FATAL) or device_role.asked(finding)
+
+
+def leaves_no_finding(host: Host, match: Match) -> bool:
+    """Whether a line tells of a fault that no finding will tell of: an application's, or of nobody's file system."""
+    if match.severity == APP:
+        return True
+    if match.severity not in (FATAL, DEGRADED) or not match.device:
+        return False
+    if match.kind not in FILE_SYSTEMS or match.code in NOT_MOUNTED:
+        return False
+    try:
+        return match.device not in volumes.volumes(host).mounted
+    except OSError:
+        return False  # then the finding stands
 
 
 def apart(state: LogState, finding: Finding) -> Finding:

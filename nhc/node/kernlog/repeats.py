@@ -9,7 +9,7 @@ from nhc.core.data.reader import table
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action
 from nhc.node.kernlog.findings import change
-from nhc.node.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
+from nhc.node.kernlog.match import DEGRADED, DRILL, FATAL, INFO, RANK, Match
 
 if TYPE_CHECKING:
     from typing import Callable, List, Optional, Tuple
@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 HISTORIES = 512
 RECOVERIES = ("Restarted", "GpuResetDone", "ResetDone", "Recovered")
 """Codes of recoveries that worked, of several kinds: each is good news, and the second within two weeks is not."""
-DRILL = "nhc-drill"
-"""The mark of a line that `nhc inject` wrote."""
 
 
 class Repeat(NamedTuple):

@@ -6,6 +6,7 @@ A bug in a check is that check's UNKNOWN, with its traceback as evidence; it nev
 from __future__ import annotations
 
 from nhc.core.host import Host
+from nhc.core.language.site_settings import shows_output
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Outcome, Verdict, crit, ok, unknown
 from nhc.core.plan import Item
@@ -56,11 +57,6 @@ def broken(name: str, error: BaseException) -> Outcome:
     lines = "".join(traceback.format_exception(type(error), error, error.__traceback__)).splitlines()
     message = f"{name} has a bug: {type(error).__name__}: {error}"
     return unknown("CheckBroken", message.split("\n", 1)[0], evidence=tuple(lines[-EVIDENCE_LINES:]))
-
-
-def shows_output(settings: Mapping[str, str]) -> bool:
-    """Whether the output of a line that passed is kept: a user who asks for -v, -d or -e wants to read it."""
-    return any(settings.get(name, "0") not in ("", "0") for name in ("VERBOSE", "DEBUG", "EVAL_LINE"))
 
 
 def run_command(item: Item, host: Host, timeout: float) -> Outcome:

@@ -17,12 +17,12 @@ from nhc.core.host import Host
 from nhc.core.language import shell_words
 from nhc.core.language.shell_names import SETTINGS
 from nhc.core.language.site_scripts import functions_in, replaced_in
+from nhc.core.language.site_settings import shows_output
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Outcome, Verdict, crit, ok, unknown
 from nhc.core.plan import SHELL, Item, Plan
 from nhc.core.system import process
 from nhc.core.system.bounded_read import read_text
-from nhc.node.run.call_check import shows_output
 from nhc.node.run.shell_process import Bash, LineEnd
 from nhc.node.run.shell_variables import assignments, gather, presets, quote
 

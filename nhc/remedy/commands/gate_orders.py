@@ -12,13 +12,12 @@ import click
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
 from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.param_types import DURATION, named_nodes
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.system.service_log import ServiceLog
 from nhc.marks.ports.adapter import AdapterError, Effect
 from nhc.marks.ports.gates import GateOrder, GroupOfNodes, KeepsCluster, TakesOrders, Turn
-from nhc.node.commands.named_nodes import named_nodes
 from nhc.remedy.commands.gate_options import APPLY, SETTINGS, WHY, audit, needed_keeper
 from nhc.remedy.gates.settings import GateSettings, Trigger, load
 

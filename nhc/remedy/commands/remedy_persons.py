@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import BY, person
 from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import named_nodes
 from nhc.core.command_line.printing import when
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.matching.node_names import Names
@@ -23,7 +24,6 @@ from nhc.core.timestamps import from_utc
 from nhc.core.units import seconds, show_number
 from nhc.marks.policy.bounds import radii_of
 from nhc.marks.ports.adapter import AdapterError, NodeState
-from nhc.node.commands.named_nodes import named_nodes
 from nhc.remedy import persons
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, opened, site_of
 from nhc.remedy.machine import EpisodeState

@@ -12,6 +12,7 @@ import click
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.param_types import named_nodes
 from nhc.core.command_line.printing import age, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
@@ -24,7 +25,6 @@ from nhc.marks.policy.bounds import ACTIONS
 from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import cause_in_words
-from nhc.node.commands.named_nodes import named_nodes
 from nhc.remedy.cases import next_repair, standing_cause
 from nhc.remedy.commands.remedy_options import SETTINGS, STORE, detail_of, episode_value, opened, settings_of
 from nhc.remedy.persons import case_of

@@ -22,7 +22,7 @@ from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.store.commands.store_options import URL, opened
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional
+    from typing import Dict, Optional, Tuple
 
     from nhc.core.system.stop_signals import StopSignals
     from nhc.store.server.settings import ServerSettings
@@ -46,10 +46,7 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
 
     Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
     """
-    from nhc.store import settings as store_settings
-    from nhc.store.server.settings import load
-
-    settings, server = store_settings.load(path, url), load(server_path)
+    server, settings = settings_of(server_path, path, url)
     if listen:
         server = server._replace(listen=listen)
         try:
@@ -61,6 +58,14 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
                 f"--listen: {listen} is not on loopback: that takes HTTPS (tls.certificate, tls.key)"
             )
     serve(server, settings)
+
+
+def settings_of(server_path: str, store_path: str, url: str = "") -> Tuple[ServerSettings, StoreSettings]:
+    """The settings of the server and of its store, by their files. Raises SettingsError."""
+    from nhc.store import settings as store_settings
+    from nhc.store.server.settings import load
+
+    return load(server_path), store_settings.load(store_path, url)
 
 
 def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSignals] = None) -> None:

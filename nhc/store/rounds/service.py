@@ -61,7 +61,7 @@ class RoundService:
     """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
 
     `listen` is the address of /metrics and /healthz, `metrics_file` a file for a textfile collector; "" for none.
-    `finish` ends what rounds left under way, before the lead is given up. nhc.store.rounds.hosting has the listener
+    `finish` ends what rounds left under way, before the lead is given up. nhc.cli.hosting has the listener
     and the signals of several services, and calls `host` of each in a thread.
     """
 

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import pytest
 
+from nhc.cli import hosting
+from nhc.cli.host_settings import FILE, HostedService, HostSettings, ServerPart, SparesPart, parse
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.metrics_server import Pages
 from nhc.core.system.stop_signals import ENDING
 from nhc.store.errors import StoreError
-from nhc.store.rounds import hosting
-from nhc.store.rounds.host_settings import FILE, HostedService, HostSettings, ServerPart, SparesPart, parse
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundEnd, RoundService
 from tests.support.new_store import new_store
@@ -24,7 +24,7 @@ from tests.support.ports import free_port
 from tests.support.run import nhc
 from tests.support.waiting import until
 
-ROOT = Path(__file__).resolve().parents[3]
+ROOT = Path(__file__).resolve().parents[2]
 
 
 def test_a_section_that_is_there_is_hosted():
