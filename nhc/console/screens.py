@@ -210,7 +210,9 @@ def problem_row(snapshot: Snapshot, problem: ProblemRow) -> Value:
 
 
 def _follows(about: Optional[NodeWork]) -> Value:
-    return {"next": about.text(), "episode": about.episode, "person": about.person} if about else {"next": ""}
+    if about is None:
+        return {"next": "", "waits": ""}
+    return {"next": about.next, "waits": about.waits, "episode": about.episode, "person": about.person}
 
 
 # A node.

@@ -47,10 +47,6 @@ class NodeWork(NamedTuple):
     why: str = ""
     waits: str = ""
 
-    def text(self) -> str:
-        """The next step, and what it waits for."""
-        return f"{self.next}; waits: {self.waits}" if self.waits else self.next
-
 
 class Snapshot(NamedTuple):
     """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do.

@@ -245,15 +245,19 @@ def test_a_nodes_page_tells_its_story_with_plots_of_what_the_store_has(at):
     browser = at("node/b1")
     browsers.until_script(browser, "return document.querySelectorAll('.plot .u-over').length > 0", "the plots")
     plot = browser.find_element("css selector", ".plot .canvas").get_attribute("aria-label")
-    assert plot.startswith("gpu temperature, by check_gpu_temp: gpu0 from 50 to 90, last 90 °C")
+    assert plot.startswith("GPU temperature, by check_gpu_temp: gpu0 from 50 to 90, last 90 °C")
     story = browser.find_elements("css selector", ".story li")
     said = [one.text for one in story]
     assert any("Problem" in one and "GpuFallenOffBus" in one for one in said)
     assert any("episode.opened" in one and "by nhc" in one for one in said)
+    columns = "return [...document.querySelectorAll('.wide[aria-label=Problems] th')].filter((one) => one.offsetWidth)"
+    heads = browser.execute_script(f"{columns}.map((one) => one.textContent)")
+    assert ("Message" in heads, "Target" in heads) == (True, False)  # no problem of it has a target
     order = browser.execute_script("return [...document.querySelectorAll('.story time')].map((one) => one.dateTime)")
     assert order == sorted(order, reverse=True)
     first = browser.execute_script("return document.querySelector('main h1').nextElementSibling.innerText")
     assert "waits for your agreement" in first  # decisions come first
+    assert len(at("timeline/b1").find_elements("css selector", ".bands .hours span")) == 5
 
 
 def test_the_history_has_an_axis_a_legend_and_says_where_nothing_was_known(at, running):
@@ -263,7 +267,7 @@ def test_the_history_has_an_axis_a_legend_and_says_where_nothing_was_known(at, r
     legend = browser.execute_script("return [...document.querySelectorAll('.u-legend')].map((one) => one.innerText)")
     for word in ("CRIT", "UNKNOWN", "WARN"):
         assert word in legend[0]
-    assert "nothing was known" in text(browser)
+    assert "no node" in text(browser)
     value = running.ask("GET", "/api/history?hours=1")[1]
     known = [part["watched"] > 0 for part in value["parts"]]
     assert known == sorted(known)  # nothing before the first report, and a report is believed for ten minutes

@@ -186,6 +186,10 @@ def test_nothing_that_a_node_or_a_person_wrote_becomes_markup_on_any_screen(tmp_
                 assert "Work on this node" in text(browser)
                 assert "RUNNING 3 min" in text(browser)
                 assert "Jobs of others may be hidden." in text(browser)
+                story = browser.execute_script("return document.querySelector('.story').textContent")
+                assert f"{EVIL}: {EVIL}, by {EVIL}" in story  # what was done, and why
+            if screen == "timeline/n1":
+                assert "why: " in text(browser)
         assert seen >= 8, "most screens show the texts"
     finally:
         browser.quit()
@@ -215,7 +219,7 @@ def test_a_screen_says_in_words_what_there_is_and_what_is_not(at):
     assert "No evidence was collected." in said
     assert "No node failed more than once." in text(at("offenders"))
     assert "a1" in text(at("nodes?text=a1"))
-    assert "No node is called so" in text(at("nodes?text=nobody"))
+    assert "No node found for nobody" in text(at("nodes?text=nobody"))
     assert "there is no screen called reparis" in text(at("reparis"))
     assert "there is no screen called constructor" in text(at("constructor"))
     held = text(at("held"))

@@ -155,6 +155,6 @@ def test_the_find_box_takes_what_a_person_knows(tmp_path, text, nodes, by):
 def test_what_was_searched_is_said(browser, running):
     go(browser, running, "nodes?text=nobody-at-all")
     main = browser.find_element("tag name", "main").text
-    assert "No node is called so" in main
+    assert "No node found for nobody-at-all" in main
     for each in ("node sets", "racks", "reasons", "messages"):
         assert each in main

@@ -78,7 +78,7 @@ async function show(scroll = 0) {
   try {
     made = await screen.show(rest, query);
   } catch (error) {
-    made = { content: [el("h1", {}, screen.title), el("p", { class: "error" }, error.message), error.status === 401 || error.status === 403 ? login() : ""] };
+    made = { content: [el("h1", {}, screen.title), el("p", { class: "error" }, error.message), error.status === 401 || error.status === 403 ? login(el("h2", {}, "Log in")) : ""] };
   }
   clearTimeout(slow);
   if (turn !== showing) return;
@@ -167,7 +167,7 @@ function titled() {
   if (badge) { badge.hidden = !count; badge.textContent = count.toLocaleString("en"); }
 }
 
-function login() {
+function login(heading = "") {
   const form = el("form", { class: "act", onsubmit: async (event) => {
     event.preventDefault();
     try {
@@ -177,9 +177,9 @@ function login() {
       else location.reload();
     } catch (error) { note.textContent = error.message; }
   } }, el("input", { name: "username", autocomplete: "username", hidden: true, value: "token" }), el("label", {}, "Token ", el("input", { name: "token", type: "password", autocomplete: "current-password", required: true })),
-  el("button", {}, "Log in"));
+  el("button", { class: "first-choice" }, "Log in"));
   const note = el("p", { role: "alert" });
-  return el("div", { class: "card" }, el("h2", {}, "Log in"), form, note);
+  return el("div", { class: "card" }, heading, form, note);
 }
 
 function person() {

@@ -1,7 +1,7 @@
 // The screens of the fleet: problems by cause, one cause, lists of nodes, a history; and what a reason means.
 
 import { ask, page, redirect } from "/static/app.js";
-import { age, el, facts, howMany, link, nodeLink, sign, stamp } from "/static/dom.js";
+import { age, el, facts, howMany, link, nodeLink, sign, stamp, WORDS } from "/static/dom.js";
 import { cell, said, since, table } from "/static/table.js";
 import { stacked, steps, stripCell } from "/static/time.js";
 
@@ -17,7 +17,7 @@ export const reasonCell = (row) => cell(row.reason || row.check, causeLink(row),
 
 // What is done about a problem, and whether nhc has its node out of service. Without a store nothing is known of it.
 const step = (one) => (one.episode ? link(`/view/episode/${one.episode}`, one.next) : one.next || "nothing is planned");
-export const follows = (one) => cell(one.next || "nothing is planned", one.person ? el("strong", {}, step(one)) : step(one));
+export const follows = (one) => cell([one.next || "nothing is planned", one.waits].filter((text) => text).join("; waits: "), one.person ? el("strong", {}, step(one)) : step(one), one.waits ? el("div", { class: "said waits", title: one.waits }, `waits: ${one.waits}`) : "");
 export const service = (out) => cell(out ? "out" : "in", el("span", { class: "whole" }, out ? "out of service" : "in service"));
 const ofLoop = (...cells) => (page.me.store ? cells : []);
 
@@ -62,8 +62,8 @@ export async function nodes(_rest, query) {
   const [value, jobs] = await Promise.all([ask(`/api/nodes?${new URLSearchParams(asked)}`), asked.text && page.me.store ? ask(`/api/jobs?${new URLSearchParams({ text: asked.text })}`).catch(() => null) : null]);
   const found = jobs?.rows.length ? table("Watched jobs called so", ["Job", "User", "Phase"], jobs.rows.map((row) => [link(`/view/job/${row.id}`, row.job), row.user, row.ended ? `ended ${stamp(row.ended)}` : row.phase])) : "";
   if (asked.text && value.count === 1 && !found && value.found.some((one) => one === "name" || one === "node set")) { redirect(`/view/node/${encodeURIComponent(value.rows[0].node)}`); return { content: [] }; }
-  const which = asked.out ? " out of service" : asked.text ? ` found for ${asked.text}` : asked.by ? ` of ${asked.by} ${asked.group || "(not known)"}` : asked.set ? ` of ${asked.set}` : "";
-  return { content: [el("h1", {}, value.count ? `${howMany(value.count)}${which}` : "No node is called so"),
+  const which = asked.out ? " out of service" : asked.show ? `: ${[...asked.show].map((one) => WORDS[one]).join(" or ")}` : asked.text ? ` found for ${asked.text}` : asked.by ? ` of ${asked.by} ${asked.group || "(not known)"}` : asked.set ? ` of ${asked.set}` : "";
+  return { content: [el("h1", {}, `${value.count ? howMany(value.count) : "No node"}${which}`),
     asked.text ? el("p", {}, `Searched: ${value.searched}.`, value.found.length ? ` Found by ${value.found.join(", ")}.` : "") : "",
     found, asked.by ? el("p", {}, link(`/view/compare?${new URLSearchParams({ by: asked.by, a: asked.group, b: "" })}`, `Compare this ${asked.by} with another`)) : "",
     value.count ? table("Nodes, the worst first", ["State", "Node", "Reason", ...ofLoop("Next step"), "Message", ...ofLoop("In service", "Last 24 hours"), "Last report", ...value.facts], value.rows.map((row) => [
@@ -99,5 +99,5 @@ export async function history(_rest, query) {
       steps(`Nodes out of service by nhc: ${lost}`, `at most ${Math.max(0, ...parts.map((part) => part.out))} at a time, ${lost}`, times, parts.map((part) => part.out), unknown, value.width),
       el("p", { class: "legend quiet" }, el("span", { class: "count unknown" }, "hatched: no node reported, nothing is known"))),
     table("Problems that stood and repairs", ["Until", ...kinds, "Out of service", "Node hours lost", "Repairs begun", ...ends.map((end) => `Ended: ${end}`), "Reported"],
-      [...parts].reverse().map((part) => [stamp(part.at), ...kinds.map((kind) => part.standing[kind] ?? 0), part.out, cell(part.node_seconds / 3600, hours(part.node_seconds)), part.opened, ...ends.map((end) => part.ended[end] ?? 0), cell(part.watched, part.watched ? howMany(part.watched) : "nothing was known")])))] };
+      [...parts].reverse().map((part) => [stamp(part.at), ...kinds.map((kind) => part.standing[kind] || (part.watched ? 0 : cell("", "–"))), part.out, cell(part.node_seconds / 3600, hours(part.node_seconds)), part.opened, ...ends.map((end) => part.ended[end] ?? 0), cell(part.watched, part.watched ? howMany(part.watched) : "no node")])))] };
 }

@@ -11,14 +11,14 @@ import { cell, lasting, said, table } from "/static/table.js";
 export const causeText = (cause) => cause.split("|").filter((part) => part !== "").join(", ");
 
 // A row's detail in words, without what says nothing; times are Unix seconds there.
-const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
+export const told = (detail) => Object.entries(detail).filter(([, value]) => value !== "" && value !== null).map(([key, value]) =>
   `${key}: ${key === "seen" ? stamp(value) : key === "cause" ? causeText(value) : typeof value === "object" ? JSON.stringify(value) : value}`).join("; ");
 
 // The node that an episode is about, or what of it.
 const nodeCell = (row) => cell(row.node, nodeLink(row.node), row.about ? ` ${row.about}` : "");
 
 export function episodeTable(caption, rows, at, empty = "There is none.") {
-  return table(caption, ["Node", "Repair", "State", "For", "Cause", "Waits for", "Episode"], rows.map((episode) => [
+  return table(caption, ["Node", "Repair", "State", "For", "Cause", rows.some((row) => row.ended === null) ? "Waits for" : "Why", "Episode"], rows.map((episode) => [
     nodeCell(episode), episode.rung, episode.state, lasting((episode.ended ?? at) - episode.opened), said(causeText(episode.cause)), said(episode.waiting || episode.because), link(`/view/episode/${episode.id}`, String(episode.id))]), empty);
 }
 
@@ -45,7 +45,7 @@ function tiles(value, counts) {
     tile(value.needs, "need you", `of ${howMany(nodes)}`, null, "w"), tile(value.crit, "CRIT", "nodes now", "/view/nodes?show=c", "c"),
     page.me.store ? [tile(value.out, "out of service", value.devices_out ? `${howMany(value.devices_out, "GPU")} lost` : "by nhc", "/view/nodes?out=yes"),
       tile(value.repairing, "in repair", "under way", "/view/episodes"), tile(value.returned, "returned", "in the last 24 hours", "/view/episodes?which=ended"),
-      tile(value.median_seconds_to_return === null ? "–" : age(value.median_seconds_to_return), "to return", value.median_seconds_to_return === null ? "none came back in 24 hours" : "half are back by then", "/view/offenders")] : "");
+      tile(value.median_seconds_to_return === null ? "–" : age(value.median_seconds_to_return), "to return", value.median_seconds_to_return === null ? "none came back in 24 hours" : "median of 24 hours", "/view/offenders")] : "");
 }
 
 let small = null; // the map of the first screen: the same picture while its screen is made anew
@@ -78,7 +78,7 @@ export async function episodes(_rest, query) {
   const turn = (number, text) => (number >= 0 && number < value.pages ? link(`/view/episodes?which=${which}&page=${number}`, text) : "");
   return { content: [
     el("h1", {}, "Repairs"), el("p", { class: "bar" }, ["open", "ended", "all"].map((one) => el("a", { href: `/view/episodes?which=${one}`, "aria-current": one === which ? "true" : null }, one))),
-    episodeTable("Episodes, those that wait for a person first", value.episodes, value.at),
+    episodeTable(which === "ended" ? "Ended episodes" : "Episodes, those that wait for a person first", value.episodes, value.at),
     value.pages > 1 ? el("p", { class: "bar" }, turn(at - 1, "Newer"), `Page ${at + 1} of ${value.pages}, ${value.count.toLocaleString("en")} in all`, turn(at + 1, "Older")) : "",
   ] };
 }

@@ -104,12 +104,12 @@ export function stacked(title, said, times, width, kinds, unknown) {
   const order = kinds.map((_kind, place) => place).reverse(); // the highest is drawn first, and the others over it
   return figure(title, said, async (box, wide) => draw(box, wide, 220, [times.map((at) => at - width / 2), ...order.map((place) => sums[place])], order.map((place) => ({
     label: kinds[place][0], fill: colour(kinds[place][1]), stroke: colour(kinds[place][1]), width: 0, bars: true, points: { show: false }, value: (_plot, _value, _series, at) => (at === null ? "" : short(kinds[place][2][at])),
-  })), "", (plot) => hatch(plot, times, width, unknown)));
+  })), "", (plot) => hatch(plot, times, width, unknown), [times[0] - width, times.at(-1)]));
 }
 
 // Steps over time: one line of counts.
 export function steps(title, said, times, values, unknown, width) {
-  return figure(title, said, async (box, wide) => draw(box, wide, 140, [times, values], [{ label: "Out of service", stroke: colour("--c1"), fill: `${colour("--c1")}33`, width: 2, stepped: true, points: { show: false }, value: (_plot, value) => short(value) }], "", (plot) => hatch(plot, times, width, unknown)));
+  return figure(title, said, async (box, wide) => draw(box, wide, 140, [[times[0] - width, ...times], [values[0], ...values]], [{ label: "Out of service", stroke: colour("--c1"), fill: `${colour("--c1")}33`, width: 2, stepped: true, points: { show: false }, value: (_plot, value) => short(value) }], "", (plot) => hatch(plot, times, width, unknown), [times[0] - width, times.at(-1)]));
 }
 
 function hatch(plot, times, width, unknown) {
@@ -147,7 +147,8 @@ function hours(_plot, splits, _axis, _space, step) {
   return splits.map((at, place) => { const [day, hour] = stamp(at).split(" "); return step >= 86400 ? day.slice(5) : `${hour.slice(0, step < 60 ? 8 : 5)}${place === 0 || hour.startsWith("00:00:00") ? `\n${day.slice(5)}` : ""}`; });
 }
 
-async function draw(box, width, height, data, series, unit, under = null) {
+// `under` draws the ground; `span` is the time from the left edge to the right, where it is not that of the values.
+async function draw(box, width, height, data, series, unit, under = null, span = null) {
   const Plot = await library;
   const text = colour("--muted"), edge = colour("--edge");
   const axis = { stroke: text, font: "12px system-ui, sans-serif", grid: { stroke: edge, width: 1 }, ticks: { stroke: edge, width: 1 } };
@@ -157,7 +158,7 @@ async function draw(box, width, height, data, series, unit, under = null) {
   new Plot({
     width, height, series: [{ value: (_plot, at) => (at === null ? "" : stamp(at)) }, ...made], tzDate: (at) => { const here = new Date(at * 1000); return new Date(here.getTime() + here.getTimezoneOffset() * 60000); },
     axes: [{ ...axis, values: hours }, { ...axis, size: 56, values: (_plot, values) => values.map((value) => (value === null ? "" : `${short(value)}${unit ? ` ${unit}` : ""}`)) }],
-    scales: { x: { time: true }, y: { range: (_plot, low, high) => (ratio ? [0, Math.max(1, high * 1.05)] : low === high ? [Math.min(0, low), high ? high * 1.2 : 1] : [low - (high - low) * 0.1, high + (high - low) * 0.1]) } },
+    scales: { x: { time: true, ...(span ? { range: span } : {}) }, y: { range: (_plot, low, high) => (ratio ? [0, Math.max(1, high * 1.05)] : low === high ? [Math.min(0, low), high ? high * 1.2 : 1] : [low - (high - low) * 0.1, high + (high - low) * 0.1]) } },
     cursor: { drag: { x: false, y: false } }, hooks: under ? { drawClear: [under] } : {},
   }, data, box);
 }

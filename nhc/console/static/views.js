@@ -7,7 +7,7 @@ import { age, el, facts, howMany, link, MARKS, moment, nodeLink, released, repla
 import { cause, explain, follows, groupAt, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell, unless } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
 import { lasting, said, since, table } from "/static/table.js";
-import { audit, causeText, episode, episodes, episodeTable, held, maintenance, needs, offenders } from "/static/repairs.js";
+import { audit, causeText, episode, episodes, episodeTable, held, maintenance, needs, offenders, told } from "/static/repairs.js";
 import { lines, nodeStrip } from "/static/time.js";
 
 const DEEP = "deep"; // no check is called so: their names begin with check_
@@ -143,7 +143,7 @@ function story(past, one) {
     ...past.problems.flatMap((row) => [[row.began, "Problem", [sign(row.verdict), ` ${row.reason || row.check}${row.target ? ` of ${row.target}` : ""}: ${row.message}`]], ...(row.ended ? [[row.ended, "Problem ended", `${row.reason || row.check}${row.target ? ` of ${row.target}` : ""}`]] : [])]),
     ...past.gaps.filter((span) => span.ended < past.ended || "sn".includes(one.letter)).map((span) => [span.began, "No report", `for ${age(span.ended - span.began)}`]),
     ...past.out.flatMap((span) => [[span.began, "Out of service", "by nhc"], ...(span.ended < past.ended ? [[span.ended, "In service", ""]] : [])]),
-    ...past.events.map((event) => [event.at, KINDS.find(([begin]) => event.what.startsWith(begin))?.[1] ?? "Repair", [event.episode ? link(`/view/episode/${event.episode}`, event.what) : event.what, ` by ${event.actor}`]]),
+    ...past.events.map((event) => [event.at, KINDS.find(([begin]) => event.what.startsWith(begin))?.[1] ?? "Repair", [event.episode ? link(`/view/episode/${event.episode}`, event.what) : event.what, `${why(event.detail)}, by ${event.actor}`]]),
     ...(one.work?.failed ?? []).map((row) => [row.at, "Job failed", [link(`/view/job/${row.id}`, row.job), ` of ${row.user}: ${row.why}`]]),
     ...(one.work?.deep ?? []).map((row) => [row.at, "Deep check", [sign(row.verdict), ` ${row.suite}`]]),
   ].filter(([at]) => at >= past.began && at <= past.ended).sort(([at], [other]) => other - at);
@@ -152,6 +152,9 @@ function story(past, one) {
     shown.length ? el("ol", { class: "story" }, shown.map(([at, kind, what]) => el("li", {}, moment(at), el("span", { class: "kind" }, kind), el("span", {}, what)))) : el("p", { class: "empty" }, "Nothing happened. What is found, marked, repaired or decided will stand here."),
     rows.length > shown.length ? el("p", { class: "empty" }, `${(rows.length - shown.length).toLocaleString("en")} older ones are not shown: `, link(`/view/timeline/${encodeURIComponent(one.node)}`, "Timeline")) : "");
 }
+
+// What a row of the audit log says of why: the first of these that it has.
+const why = (detail) => { const [text] = ["because", "waiting", "message", "reason", "why"].map((key) => detail[key]).filter((one) => one); return text ? `: ${text}` : ""; };
 
 const KINDS = [["hold.", "Person"], ["attempt.", "Repair"], ["job.", "Job"], ["train.", "Maintenance"], ["approval", "Person"], ["episode.opened", "Episode"]];
 
@@ -165,14 +168,14 @@ async function measured(box, asked, rates) {
     series.get(key).some.push([label, points]);
   };
   for (const row of rates) add(`deep ${row.test} ${row.unit}`, `${row.test}, by deep checks`, row.unit, row.device || row.serial, row.values);
-  for (const row of value?.series ?? []) add(`${row.check} ${row.name} ${row.unit}`, `${row.name.replaceAll("_", " ")}, by ${row.check}`, UNITS[row.unit] ?? row.unit, row.target || row.name, row.points);
+  for (const row of value?.series ?? []) add(`${row.check} ${row.name} ${row.unit}`, `${row.name.replaceAll("_", " ").replace(SHORT, (word) => word.toUpperCase())}, by ${row.check}`, UNITS[row.unit] ?? row.unit, row.target || row.name, row.points);
   // What never moved says nothing as a picture.
   const moves = ({ some }) => some.some(([, points]) => points.some(([, one]) => one !== points[0][1]));
   const made = [...series.values()].filter(moves).slice(0, PLOTS);
   box.replaceChildren(...made.map(({ title, unit, some }) => lines(title, unit, some)));
 }
 
-const PLOTS = 12, UNITS = { Cel: "°C", B: "bytes" };
+const SHORT = /\b(cpu|crc|dram|ecc|gpu|hbm|ib|nvme|pcie|sram)\b/g, PLOTS = 12, UNITS = { Cel: "°C", B: "bytes" };
 
 // Two nodes, or two groups of one fact, beside one another: what differs is marked.
 
@@ -291,13 +294,14 @@ async function timeline([name], query) {
   const letter = { CRIT: "c", UNKNOWN: "u", WARN: "w" };
   const bands = value.problems.map((row) => el("div", {}, el("div", {}, `${row.reason || row.check} ${row.target}`),
     el("div", { class: "band" }, span(`sign ${letter[row.verdict] ?? "u"}`, row.began, row.ended, row.message, row.verdict))));
+  const hours = [0, 1, 2, 3, 4].map((part) => el("span", {}, stamp(value.began + (spans * part) / 4).slice(5, 16)));
   const steps = [["6 h", 21600], ["1 day", 86400], ["7 days", 604800], ["30 days", 2592000]];
   return { content: [
-    el("h1", {}, `Timeline of ${name}`), el("p", { class: "bar" }, nodeLink(name), steps.map(([text, seconds]) => el("a", { href: `/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, "aria-current": seconds === Math.round(to - from) ? "true" : null }, text))),
-    el("p", {}, `${stamp(value.began)} to ${stamp(value.ended)}`),
+    el("h1", {}, "Timeline of ", nodeLink(name)), el("p", { class: "bar" }, steps.map(([text, seconds]) => el("a", { href: `/view/timeline/${encodeURIComponent(name)}?from=${to - seconds}&to=${to}`, "aria-current": seconds === Math.round(to - from) ? "true" : null }, text))),
+    el("p", { class: "quiet" }, `${stamp(value.began)} to ${stamp(value.ended)}, times in UTC.`),
     el("div", { class: "bands" }, el("div", {}, el("div", {}, "Time without a report"), el("div", { class: "band" }, value.gaps.map((gap) => span("gap", gap.began, gap.ended, `no report for ${age(gap.ended - gap.began)}`, "")))),
       el("div", {}, el("div", {}, "Out of service, by nhc"), el("div", { class: "band" }, value.out.map((one) => span("away", one.began, one.ended, `out of service for ${age(one.ended - one.began)}`, "")))),
-      ...bands), value.more ? el("p", {}, "Older problems are not shown: those that stand and the newest are. Choose a shorter time.") : "", table("Events", ["When", "Who", "What"], value.events.map((one) => [stamp(one.at), one.actor, said(one.what)]), "Nothing was done."),
+      ...bands, el("div", { class: "hours", "aria-hidden": "true" }, hours)), value.more ? el("p", {}, "Older problems are not shown: those that stand and the newest are. Choose a shorter time.") : "", table("Events", ["When", "Who", "What", "Detail"], value.events.map((one) => [stamp(one.at), one.actor, one.what, said(told(one.detail))]), "Nothing was done."),
   ] };
 }
 

@@ -38,7 +38,9 @@ export function table(caption, heads, rows, empty = "Nothing.") {
   const key = caption.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const [order = "0", at = "0", ...rest] = choices.get(key).split(",");
   let sort = Number(order) || 0, page = Number(at) || 0, text = rest.join(","); // sort: the head's place from 1 on, negative for the greatest first
-  const numbers = heads.map((_head, place) => typeof plain(rows[0][place]) === "number");
+  // By the first row that says something; a column in which none does is not shown.
+  const telling = heads.map((_head, place) => rows.find((row) => plain(row[place]) !== "" || row[place]?.childElementCount)?.[place]);
+  const numbers = telling.map((one) => typeof plain(one) === "number"), bare = telling.map((one, place) => one === undefined && heads[place] !== "");
   const words = rows.map(() => null);
   const holds = (place) => (words[place] ??= rows[place].map((one) => `${plain(one)} ${one instanceof Node ? one.textContent : ""}`).join("\n").toLowerCase()).includes(text.toLowerCase());
   const chosen = () => {
@@ -51,13 +53,14 @@ export function table(caption, heads, rows, empty = "Nothing.") {
     const made = typeof one === "number" ? el("td", { class: "number" }, one.toLocaleString("en"))
       : one instanceof HTMLTableCellElement ? (one.classList.toggle("number", numbers[place]), one) : MOMENT.test(one) ? el("td", { class: "stamp" }, one, here(one)) : el("td", {}, one);
     made.dataset.head = heads[place];
+    made.hidden = bare[place];
     made.setAttribute("role", "cell");
     return made;
   }));
   const body = el("tbody", { role: "rowgroup" }), count = el("span", { role: "status" });
   const turn = (step, label) => el("button", { type: "button", onclick: () => { page += step; draw(true); } }, label);
   const back = turn(-1, "Previous"), on = turn(1, "Next");
-  const columns = heads.map((head, place) => el("th", { scope: "col", role: "columnheader", class: numbers[place] ? "number" : null }, head && rows.length > 1
+  const columns = heads.map((head, place) => el("th", { scope: "col", role: "columnheader", class: numbers[place] ? "number" : null, hidden: bare[place] }, head && rows.length > 1
     ? el("button", { type: "button", class: "sort", onclick: () => { sort = sort === place + 1 ? -(place + 1) : place + 1; page = 0; draw(true); } }, head) : head));
   const draw = (keep) => {
     const some = chosen(), pages = Math.max(1, Math.ceil(some.length / ROWS));
