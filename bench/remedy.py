@@ -27,7 +27,7 @@ from common import verdict  # noqa: E402
 from sqlalchemy import event  # noqa: E402
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict  # noqa: E402
-from nhc.core.system.garbage import collect_seldom  # noqa: E402
+from nhc.core.system.stop_signals import collect_garbage_seldom  # noqa: E402
 from nhc.marks.ports.adapter import Applied, Effect, NodeState  # noqa: E402
 from nhc.marks.ports.marks import may_clear, may_mark  # noqa: E402
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
@@ -295,7 +295,7 @@ def main() -> None:
     parser.add_argument("--waiting", type=int, default=1000)
     parser.add_argument("--short", action="store_true", help="a twentieth of each")
     given = parser.parse_args()
-    collect_seldom()  # as a service of rounds does
+    collect_garbage_seldom()  # as a service of rounds does
     by = 20 if given.short else 1
     storm(given.nodes // by, given.faults // by)
     restart(given.episodes // by)

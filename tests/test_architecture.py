@@ -431,10 +431,8 @@ def test_only_the_doors_open_files_and_start_processes(ours):
 #: Attributes of libraries' objects, and of functions, that are there to be written.
 LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
-    "nhc.core.system.web_errors": {"handlers", "propagate"},  # logging
     "nhc.core.system.service_log": {"propagate"},
-    "nhc.core.system.server_name": {"SERVER_SOFTWARE"},  # aiohttp, which has no setting for it
-    "nhc.core.system.web_server": {"request_handler"},  # aiohttp
+    "nhc.core.system.web_server": {"handlers", "propagate", "request_handler", "SERVER_SOFTWARE"},  # logging, aiohttp
     "nhc.core.archive.build": {"compress_type", "external_attr"},  # zipfile
     "nhc.console.server": {"minimum_version", "verify_mode"},  # ssl
     "nhc.cli.own_modules": {"has_location", "cached"},  # importlib
@@ -452,9 +450,9 @@ LIBRARIES_ATTRIBUTES = {
     "nhc.fleet.worker": {"value"},  # multiprocessing
     "nhc.core.light": {"__qualname__"},
     "nhc.core.settings.declared": {"__defaults__"},  # of a NamedTuple's constructor
-    "nhc.core.command_line.formatted": {"callback", "params"},  # click's command
+    "nhc.core.command_line.printing": {"callback", "params"},  # click's command
     "nhc.node.run.engine": {"end"},  # of a function, which its worker calls at its end
-    "nhc.core.system.output_file": {"filename"},  # OSError
+    "nhc.core.system.written_files": {"filename"},  # OSError
 }  # fmt: skip
 
 

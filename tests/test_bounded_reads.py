@@ -17,7 +17,7 @@ from nhc.agent.settings import load as load_settings
 from nhc.core.host import BOOT_ID
 from nhc.core.language.loader import validate
 from nhc.core.language.site_scripts import scan
-from nhc.core.language.sysconfig_file import read_sysconfig
+from nhc.core.language.site_settings import read_sysconfig
 from nhc.core.model import Verdict
 from nhc.core.system import bounded_read
 from nhc.core.system.bounded_read import GZIP, LIMIT, TooLarge, parse_json, read_bytes, unpacked
@@ -290,7 +290,7 @@ def test_reading_a_log_takes_no_more_memory_than_it_may(tmp_path):
 OWN = {
     "nhc/agent/main.py": "the answer of our own child",
     "nhc/cli/main.py": "a standard stream",
-    "nhc/core/system/address_space.py": "/proc's line of numbers",
+    "nhc/core/system/children.py": "/proc's line of numbers",
     "nhc/core/system/steady_time.py": "/proc's boot id",
     "nhc/node/commands/profile.py": "files of the package",
     "nhc/fleet/node_sources.py": "the first 4 KiB",

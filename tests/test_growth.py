@@ -7,7 +7,7 @@ import json
 import pytest
 
 from nhc.core.limits import Limit
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Action, CheckResult, Report, Verdict, crit
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
 from nhc.deep.judge import judge
@@ -87,7 +87,7 @@ def holding(count):
     """A hold on each node and on each rack, asked for each node."""
     nodes = names(count)
     groups = {node: (("rack", f"r{number // 8}"),) for number, node in enumerate(nodes)}
-    fleet = FleetGroups(groups, {}, Names(nodes, ()))
+    fleet = FleetGroups(groups, {}, NodeNames(nodes, ()))
     holds = [Hold(number, "node", node, "ada", "disk", 1.0, None, None) for number, node in enumerate(nodes, 1)]
     holds += [Hold(count + number, "group", f"rack=r{number}", "ada", "power", 1.0, None, None) for number in range(9)]
 

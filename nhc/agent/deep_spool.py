@@ -15,7 +15,7 @@ from typing import Iterator
 
 from nhc.agent.spool import Spool
 from nhc.core.render.json import parse
-from nhc.core.state import kept_suite
+from nhc.core.state import reports
 from nhc.core.state.store import State
 from nhc.marks import push
 
@@ -80,13 +80,13 @@ def take_suite(into: Spool, state: State, node: str, last: bytes, now: float) ->
 
     After a restart of the agent it is sent again, which changes nothing at the server. Raises OSError.
     """
-    kept = kept_suite.kept(state)
+    kept = reports.kept_suite(state)
     if kept and kept != last:
         try:
             report = parse(kept.decode())
         except ValueError:
             return kept  # it was cut off: the next suite replaces it
-        suite = kept_suite.suite_name(report.labels.get("suite", ""))
+        suite = reports.suite_name(report.labels.get("suite", ""))
         if suite:  # the scheduler may call the node otherwise
             into.add(push.to_text(push.Pushed(report._replace(host=node), not report.not_run, now, suite)), now)
     return kept

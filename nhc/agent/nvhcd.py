@@ -28,7 +28,7 @@ from nhc.core.json_values import list_in, parse_object
 from nhc.core.model import CheckResult, Report, Verdict, describe, printable
 from nhc.core.render.json import from_result, parse
 from nhc.core.system import process
-from nhc.core.system.own_command import own_command
+from nhc.core.system.process import own_command
 from nhc.core.system.protobuf import fields, integer, text
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.sinks import Delivery, Standing

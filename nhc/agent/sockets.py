@@ -8,9 +8,8 @@ import socket
 from typing import Callable, Dict, List, Optional
 
 from nhc.agent.event_loop import READ, WRITE, Loop, Timer
-from nhc.core.system.addresses import host_and_port
-from nhc.core.system.peer import peer_user
-from nhc.core.system.scarcity import NOTHING_LEFT
+from nhc.core.system.addresses import host_and_port, peer_user
+from nhc.core.system.process import NOTHING_LEFT
 
 CONNECTIONS = 64
 LONGEST_PATH = 107

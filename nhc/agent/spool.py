@@ -10,9 +10,9 @@ import os
 import zlib
 from typing import List, NamedTuple, Tuple
 
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_bytes, read_text, unpacked
-from nhc.core.system.scarcity import NOTHING_LEFT
+from nhc.core.system.process import NOTHING_LEFT
 from nhc.core.units import whole_of_digits
 
 SUFFIX = ".report"
@@ -128,4 +128,4 @@ class Spool:
         return whole_of_digits(text) or 0
 
     def _write(self, name: str, data: bytes) -> None:
-        whole_file.write(f"{self.directory}/{name}", data, 0o600)
+        written_files.write_whole(f"{self.directory}/{name}", data, 0o600)

@@ -14,12 +14,12 @@ from click.shell_completion import CompletionItem
 from nhc import __version__
 from nhc.cli.command_table import COMMANDS, PLAIN, SECTIONS, Verb
 from nhc.core.command_line.command_error import refusal
-from nhc.core.command_line.formatted import formatted
-from nhc.core.command_line.option_groups import GroupedCommand, HeadedOption, OfferedChoice
+from nhc.core.command_line.common_options import GroupedCommand, HeadedOption, OfferedChoice
 from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, Option, UsageError, check_local_options
+from nhc.core.command_line.printing import formatted
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
-from nhc.core.system.address_space import has_room
+from nhc.core.system.children import has_address_space
 
 if TYPE_CHECKING:
     from nhc.cli.command_table import CommandTable, Entry, Sections
@@ -140,7 +140,7 @@ def command_of(path: str, entry: Entry) -> click.Command:
     """The command of an entry of the table, by this path. Its module is imported, unless it is a group or a verb."""
     first, second = entry[:2]
     name = path.rpartition(" ")[2]
-    if name in LARGE and not has_room(ROOM):
+    if name in LARGE and not has_address_space(ROOM):
         click.echo(f"nhc {name}: needs {ROOM >> 20} MB more of address space than it has (ulimit -v)", err=True)
         raise SystemExit(EXIT_UNKNOWN)
     if isinstance(second, Verb):

@@ -139,7 +139,7 @@ def crashed(module: str, error: BaseException) -> None:
 
 def _missing(error: BaseException) -> str:
     """What this machine or user has nothing left of, where that is all that is wrong; else ""."""
-    from nhc.core.system.scarcity import NOTHING_LEFT
+    from nhc.core.system.process import NOTHING_LEFT
 
     if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
         return error.strerror or str(error)

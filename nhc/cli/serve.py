@@ -11,8 +11,7 @@ from nhc.cli.host_settings import PATH, HostSettings, SparesPart, load
 from nhc.cli.hosting import host
 from nhc.console.commands.notices import PATH as NOTICES
 from nhc.console.commands.notices import service_of as notices_service
-from nhc.core.command_line.common_options import service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import GroupedCommand, service_log, under
 from nhc.core.system.stop_signals import StopSignals
 from nhc.jobs.commands.job_run import service_of as job_service
 from nhc.remedy.commands import spares

@@ -25,9 +25,8 @@ from aiohttp.typedefs import Handler, Middleware
 from nhc.console.access import Grant, Person
 from nhc.console.settings import ConsoleSettings
 from nhc.console.wrong_logins import WrongLogins
-from nhc.core.system.addresses import is_loopback
+from nhc.core.system.addresses import is_loopback, peer_user
 from nhc.core.system.bounded_read import read_text
-from nhc.core.system.peer import peer_user
 
 # Whether a visitor without a name is at this machine, or behind a proxy that runs on it.
 #

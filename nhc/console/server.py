@@ -23,8 +23,7 @@ from nhc.console.snapshot import Snapshot
 from nhc.console.sources import FleetSource, SourceError
 from nhc.console.wrong_logins import WrongLogins
 from nhc.core.system.addresses import host_and_port
-from nhc.core.system.web_listener import OpenConnections, listening, listening_at
-from nhc.core.system.web_refusals import WebRefusals
+from nhc.core.system.web_listener import OpenConnections, WebRefusals, listening, listening_at
 from nhc.core.system.web_server import BoundedServer
 from nhc.store.database import Store
 

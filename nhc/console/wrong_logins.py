@@ -13,7 +13,7 @@ from typing import Dict, Optional, Set
 from aiohttp import web
 
 from nhc.core.model import printable
-from nhc.core.system.web_refusals import WebRefusals
+from nhc.core.system.web_listener import WebRefusals
 from nhc.store import audit
 from nhc.store.database import Store
 from nhc.store.errors import StoreError

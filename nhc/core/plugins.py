@@ -14,7 +14,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.system.foreign_module import BrokenPart, attribute_of, import_site, one_line
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, List, Mapping, Tuple
+    from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -140,6 +140,16 @@ class PartKind:
 RENDERERS = PartKind("format", "nhc.renderers", {})
 """A function that is given a Report and returns the text of `--format NAME`."""
 renderer: Callable[[str], Callable[[Report], str]] = RENDERERS.open
+
+
+def watched(offered: Sequence[Tuple[str, str, str]]) -> Tuple[str, ...]:
+    """The files and directories that change when a package of these checks does, or when another is installed.
+
+    Of each check its name, `module:attribute` and distribution, as `nhc.core.plan.Plan.offered` has them.
+    """
+    there = offers(CHECKS)
+    files = (path for name, _where, _distribution in offered if name in there for path in there[name].files)
+    return tuple(dict.fromkeys((*directories(), *files)))
 
 
 def _load(where: str, name: str, kind: str) -> Any:

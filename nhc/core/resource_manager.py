@@ -146,3 +146,14 @@ def lbnl_name(detected: Detected) -> str:
 
 def _kin(manager: Manager, host: Host) -> str:
     return next((kin.name for kin in MANAGERS if kin.kin == manager.name and host.which(kin.mark)), manager.name)
+
+
+PROCESSES, GPU, SHM, TMP = "processes", "gpu", "shm", "tmp"
+LEFTOVER_KINDS = (PROCESSES, GPU, SHM, TMP)
+"""What NHC_EPILOG_FIND and its kin name."""
+
+NO_HOOK_ADAPTERS = {
+    "kubernetes": "no hook marks a Kubernetes node: the agent does, with [sinks.kubernetes] in agent.toml, or "
+    "`nhc kubernetes publish` (docs/kubernetes.md)"
+}
+"""Adapters that a hook cannot use, and what to use in their place. Their names are no resource managers of a node."""

@@ -15,10 +15,9 @@ import time
 from typing import List, NamedTuple, Optional, Tuple
 
 from nhc.core.host import Host
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import parse_json, read_bytes
-from nhc.core.system.process_identity import KnownProcess, identify, is_alive, read_stat
-from nhc.core.system.signals import kill
+from nhc.core.system.process_identity import KnownProcess, identify, is_alive, read_stat, signal_process
 from nhc.deep import gpu_settings
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.node.checks.deep import RUN
@@ -73,7 +72,7 @@ def end(run: str, grace: float = GRACE) -> List[str]:
     for number, timeout in ((signal.SIGTERM, grace), (signal.SIGKILL, KILLED)):
         for process in left:
             try:
-                kill(process.pid, process.start, number)
+                signal_process(process.pid, process.start, number)
             except OSError:
                 continue
         until = time.monotonic() + timeout
@@ -158,7 +157,7 @@ def write(where: str, journal: RestoreJournal) -> None:
     value = {**journal._asdict(), "gpus": [gpu._asdict() for gpu in journal.gpus]}
     path = f"{where}/{NAME}"
     try:
-        whole_file.write(path, (json.dumps(value) + "\n").encode(), 0o600, durable=True)
+        written_files.write_whole(path, (json.dumps(value) + "\n").encode(), 0o600, durable=True)
     except OSError as error:
         raise JournalError(f"{path}: {error.strerror}: nothing was started, as it could not be put back") from None
 

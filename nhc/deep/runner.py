@@ -17,7 +17,7 @@ from nhc.core.host import Host
 from nhc.core.model import CheckResult, Outcome, Report, Verdict, unknown
 from nhc.core.plan import Plan
 from nhc.core.state.store import State
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
 from nhc.core.system.ending_signals import Signals, SignalToEnd
 from nhc.core.system.process import adopt_orphans
@@ -293,7 +293,7 @@ def keep(report: Report, where: str) -> Optional[str]:
     try:
         os.makedirs(folder, mode=0o700, exist_ok=True)
         path = f"{folder}/{name}-{report.labels['suite'].replace('/', '_')}.json"
-        whole_file.write(path, render(report).encode(), 0o600)
+        written_files.write_whole(path, render(report).encode(), 0o600)
         for old in sorted(entry for entry in os.listdir(folder) if entry.endswith(".json"))[:-KEPT]:
             os.unlink(f"{folder}/{old}")
     except OSError as error:

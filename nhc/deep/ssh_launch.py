@@ -14,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
 from nhc.deep.ssh_guard import ALIVE, CONNECT, GuardSession, SshSettings, read_settings
 from nhc.fleet.ssh.transport_openssh import OpenSSH
@@ -280,6 +280,6 @@ class GroupRun:
         """The output, and then the marker that says that it is whole."""
         try:
             for name, data in (("output", b"".join(self._output)), ("marker", f"{self._sweep} {status}\n".encode())):
-                whole_file.write(f"{self._place}/{name}", data, durable=True)
+                written_files.write_whole(f"{self._place}/{name}", data, durable=True)
         except OSError as error:
             self._fail(f"{self._place}: {error.strerror}")

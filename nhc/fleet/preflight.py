@@ -12,10 +12,10 @@ import re
 from difflib import get_close_matches
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
 
-from nhc.core.language.elsewhere import meant
 from nhc.core.language.line_options import CONTEXTS
 from nhc.core.language.lines import RawLine, parse_text
 from nhc.core.language.loader import Problem, validate_lines
+from nhc.core.language.mistakes import meant_elsewhere
 from nhc.core.language.site_scripts import scan
 
 SHOWN = 20
@@ -144,8 +144,8 @@ def _known_tags(asked: Asked, configured: Set[str]) -> None:
 
 
 def _near(name: str, known: Iterable[str]) -> str:
-    if meant(name):
-        return meant(name)
+    if meant_elsewhere(name):
+        return meant_elsewhere(name)
     near = get_close_matches(name, list(known), 1, NEAR)
     return f" (did you mean {near[0]}?)" if near else ""
 

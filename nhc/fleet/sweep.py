@@ -15,8 +15,7 @@ import signal
 import time
 from typing import Any, Callable, Dict, Generator, Iterator, List, Sequence, Set, Tuple
 
-from nhc.core.system.address_space import allow_only
-from nhc.core.system.children import fork
+from nhc.core.system.children import bound_address_space, fork
 from nhc.fleet import worker
 from nhc.fleet.transport import Node, Trouble, is_scarce
 from nhc.fleet.worker import Arrived, Returned, Scarce, SweepSettings, arrival, failed, unpack
@@ -123,7 +122,7 @@ class _Round:
             os.close(pipe[0])
             for other in self._pipes:
                 os.close(other)
-            allow_only(MEMORY)
+            bound_address_space(MEMORY)
             worker.carry_out(self.nodes, self.order, self.settings, counter, pipe[1], count)
 
         pid, ((read, write),) = fork(child)

@@ -14,7 +14,7 @@ import threading
 import time
 from typing import Mapping, NamedTuple, Optional, Protocol, Tuple
 
-from nhc.core.system.scarcity import NOTHING_LEFT
+from nhc.core.system.process import NOTHING_LEFT
 
 # How late this process is by its own doing, where the client is busy: time that no host may be blamed for.
 #

@@ -18,9 +18,9 @@ import sys
 import time
 
 from nhc.core.host import Host
-from nhc.core.language.setting_words import KINDS, PROCESSES
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import CheckResult, Outcome, Report, Verdict, crit, printable, warn
+from nhc.core.resource_manager import LEFTOVER_KINDS, PROCESSES
 from nhc.core.state.store import State
 from nhc.core.system import process
 from nhc.hooks import log
@@ -136,7 +136,7 @@ def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str]
     uid, job = environ.get("SLURM_JOB_UID", ""), environ.get("SLURM_JOB_ID", "")
     if not uid.isdigit() or not job or int(uid) <= _system_uids(settings):
         return []
-    wanted = _kinds(settings, "NHC_EPILOG_FIND", KINDS)
+    wanted = _kinds(settings, "NHC_EPILOG_FIND", LEFTOVER_KINDS)
     to_clean = _kinds(settings, "NHC_EPILOG_CLEAN", ())
     watching = watch_only(settings)
     to_drain = _kinds(settings, "NHC_EPILOG_DRAIN", ())
@@ -149,7 +149,7 @@ def after_job(node: str, environ: Mapping[str, str], settings: Mapping[str, str]
         leftovers = [left for left in leftovers if left.sure]
     return [
         outcome
-        for kind in KINDS
+        for kind in LEFTOVER_KINDS
         for outcome in _judge(host, kind, leftovers, kind in to_clean, kind in to_drain, watching)
     ]
 
@@ -201,9 +201,9 @@ def _kinds(settings: Mapping[str, str], name: str, default: Sequence[str]) -> Tu
         return tuple(default)
     kinds = settings[name].replace(",", " ").split()
     for kind in kinds:
-        if kind not in KINDS:
-            log.error(f"{name}: {kind!r} is not one of {', '.join(KINDS)}")
-    return tuple(kind for kind in kinds if kind in KINDS)
+        if kind not in LEFTOVER_KINDS:
+            log.error(f"{name}: {kind!r} is not one of {', '.join(LEFTOVER_KINDS)}")
+    return tuple(kind for kind in kinds if kind in LEFTOVER_KINDS)
 
 
 def _system_uids(settings: Mapping[str, str]) -> int:

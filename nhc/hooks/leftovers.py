@@ -16,8 +16,8 @@ import stat
 import time
 
 from nhc.core.host import Host
-from nhc.core.language.setting_words import GPU, PROCESSES, SHM, TMP
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.resource_manager import GPU, PROCESSES, SHM, TMP
 from nhc.core.system.process_identity import parse_stat
 from nhc.hooks import log
 

@@ -49,16 +49,15 @@ def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Option
     if settings.get("MARK_OFFLINE", "1") == "0":
         return None
     from nhc.core.host import Host
-    from nhc.core.language.setting_words import INSTEAD
     from nhc.core.plugins import NoAdapter
-    from nhc.core.resource_manager import detect
+    from nhc.core.resource_manager import NO_HOOK_ADAPTERS, detect
     from nhc.marks.plugins import open_adapter
 
     name, how, _unsure = detect(environ, settings, Host())
     if not name:
         log.info(f"nothing is marked: {how}")
         return None
-    problem = INSTEAD.get(name, "")
+    problem = NO_HOOK_ADAPTERS.get(name, "")
     try:
         adapter: Any = None if problem else open_adapter(name, {**settings, WORK_SETTING: "flags"}, environ, TIMEOUT)
         # Not isinstance(found, Marker): with a Protocol that loads the module `inspect`.

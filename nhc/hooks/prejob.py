@@ -46,9 +46,9 @@ def _run(
     suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str], state: State
 ) -> tuple[CheckResult, ...]:
     from nhc.core.render.json import parse
-    from nhc.core.state import kept_suite
+    from nhc.core.state import reports
     from nhc.core.system import process
-    from nhc.core.system.own_command import own_command
+    from nhc.core.system.process import own_command
     from nhc.core.units import seconds
 
     def itself(why: str) -> tuple[CheckResult, ...]:
@@ -83,7 +83,7 @@ def _run(
         return itself(complaints[-1] if complaints else f"it ended with status {done.status} and no report")
     if report.host != node or report.labels.get("suite") != suite or not report.results:
         return itself("its report is of another run, or judged nothing")
-    kept_suite.keep(state, done.stdout)
+    reports.keep_suite(state, done.stdout)
     return report.results
 
 

@@ -6,7 +6,7 @@ from typing import Dict, Iterable, List, Mapping, Tuple
 
 from sqlalchemy.engine import Connection
 
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Verdict
 from nhc.jobs.judge import JobNodeFault
 from nhc.jobs.settings import RestartSettings
@@ -52,7 +52,7 @@ def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSett
     if not wanted:
         return []
     known = store_nodes.list_nodes(connection)
-    names = Names(wanted, [row.node for row in known])
+    names = NodeNames(wanted, [row.node for row in known])
     contested = {row.node for row in known if row.is_contested}
     asked = sorted({name for node in wanted for name in (node, names.stored(node))})
     rows = store_problems.list_problems(connection, nodes=asked, is_open=None, since=now - LOOK_BACK)

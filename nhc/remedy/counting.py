@@ -6,7 +6,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 
 from sqlalchemy.engine import Connection
 
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import printable
 from nhc.marks.policy.bounds import FLEET, MARK, BegunAction, Bounds, Radius, Usage, radii_of, sizes
 from nhc.marks.policy.breaker import NAME, BreakerInput, BreakerSettings
@@ -29,13 +29,13 @@ class FleetGroups(NamedTuple):
 
     groups: Mapping[str, Tuple[Radius, ...]]
     sizes: Mapping[Radius, int]
-    names: Names
+    names: NodeNames
 
 
 def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
     """The fleet as the scheduler and the store know it together: the scheduler's nodes, the store's groups."""
     stored = nodes.groups(connection)
-    names = Names((state.name for state in states), stored)
+    names = NodeNames((state.name for state in states), stored)
     groups = {state.name: radii_of(state) for state in states}
     for node, named in stored.items():
         here = names.here(node)

@@ -16,7 +16,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tu
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import printable
-from nhc.core.system import kept_owner
+from nhc.core.system import written_files
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.node.hosts import redaction
@@ -170,9 +170,9 @@ class Gatherer:
 
 def _write_new(folder: str, path: str, content: bytes) -> None:
     """Raises OSError."""
-    kept_owner.make_directories(folder, 0o700)
+    written_files.make_directories(folder, 0o700)
     temporary = f"{path}.{os.getpid()}.{threading.get_ident()}"
-    fd = kept_owner.make_file(temporary, os.O_WRONLY, 0o600)
+    fd = written_files.make_file(temporary, os.O_WRONLY, 0o600)
     try:
         with os.fdopen(fd, "wb") as file:
             file.write(content)

@@ -6,7 +6,7 @@ from typing import Container, Dict, Iterable, List, Mapping, Optional, Sequence,
 
 from sqlalchemy.engine import Connection
 
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Action, DeviceId, Scope, Verdict
 from nhc.marks.ports.adapter import REMEDY_OWNER, ConditionReport, NodeState
 from nhc.marks.ports.marks import cause_of, cause_text
@@ -33,7 +33,7 @@ def fault_of(problem: StoredProblem, node: str, seen: float, boot: str = "") -> 
 
 
 def stored(
-    connection: Connection, names: Names, wanted: Optional[Sequence[str]] = None,
+    connection: Connection, names: NodeNames, wanted: Optional[Sequence[str]] = None,
     rows: Optional[Sequence[StoredNode]] = None,
 ) -> Dict[str, Health]:  # fmt: skip
     """The health of these nodes by the store, under the scheduler's names; of all that have a problem where None.
@@ -77,7 +77,7 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
 
 
 def reported(
-    reports: Iterable[ConditionReport], names: Names, source: str, now: Optional[float] = None
+    reports: Iterable[ConditionReport], names: NodeNames, source: str, now: Optional[float] = None
 ) -> Dict[str, Health]:
     """The health of nodes by reports that are in no store, such as a cluster's conditions. What stands until it is
     taken back is seen `now`, where that is given.
@@ -103,7 +103,7 @@ def reported(
     return healths
 
 
-def by_suite(connection: Connection, names: Names, suite: str) -> Dict[str, Tuple[str, float]]:
+def by_suite(connection: Connection, names: NodeNames, suite: str) -> Dict[str, Tuple[str, float]]:
     """The verdict of each node's newest run of a deep suite, and when that was; nothing where no suite is asked for."""
     rows = deep.last_verdicts(connection) if suite else []
     return {names.here(row.node): (row.verdict, row.at) for row in rows if row.suite == suite}
@@ -122,7 +122,9 @@ def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
     return faults
 
 
-def lost_marks(connection: Connection, states: Iterable[NodeState], names: Names, at_work: Container[str]) -> List[str]:
+def lost_marks(
+    connection: Connection, states: Iterable[NodeState], names: NodeNames, at_work: Container[str]
+) -> List[str]:
     """The nodes that carry a mark of the loop's of which the store has no episode, as after the loss of a store. Nobody
     would ever put them back. `at_work` are the nodes with an open episode, of the loop or of a train.
     """

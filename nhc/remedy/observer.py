@@ -11,7 +11,7 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from sqlalchemy.engine import Connection
 
 from nhc.core.limits import Mode
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Verdict
 from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
@@ -87,7 +87,7 @@ class Observer:
         self.unread = unread  # what of `reports` could not be read, once it has been called
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
-        self.fleet = FleetGroups({}, {}, Names((), ()))
+        self.fleet = FleetGroups({}, {}, NodeNames((), ()))
         self._read = float("-inf")
         self._watched: Dict[str, Watched] = {}
         self._ended = counting.EndedBeginnings()

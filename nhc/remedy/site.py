@@ -11,7 +11,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.model import Report, printable
 from nhc.core.render.json import to_dict
-from nhc.core.system.answering import answers
+from nhc.core.system.addresses import answers
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.plugins import open_adapter, suite_runner
 from nhc.marks.policy.devices import DEVICE

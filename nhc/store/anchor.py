@@ -12,7 +12,7 @@ import os
 import threading
 from typing import Iterator, NamedTuple
 
-from nhc.core.system import kept_owner
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import open_file
 from nhc.store.errors import StoreError
 
@@ -97,8 +97,8 @@ class Anchor:
             return os.open(self.path, flags)
         except FileNotFoundError:
             directory = os.path.dirname(self.path) or "."
-            kept_owner.make_directories(directory, 0o700)
-            fd = kept_owner.open_or_make(self.path, flags, 0o600)
+            written_files.make_directories(directory, 0o700)
+            fd = written_files.open_or_make(self.path, flags, 0o600)
             at = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             try:
                 os.fsync(at)  # the file's name must outlast the power, too

@@ -19,7 +19,7 @@ from sqlalchemy import event
 from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from nhc.core.model import printable
-from nhc.core.system import kept_owner
+from nhc.core.system import written_files
 from nhc.store import schema, where
 from nhc.store.anchor import Anchor, Head
 from nhc.store.errors import LeadershipLost, NoStore, StoreError
@@ -331,8 +331,8 @@ def _parsed(url: str) -> URL:
 def _file(path: str, create: bool) -> None:
     """Make the file with a mode of its own: it holds hashes of tokens and what nodes say. Raises OSError."""
     if create and not os.path.exists(path):
-        kept_owner.make_directories(os.path.dirname(path) or ".", 0o700)
-        os.close(kept_owner.open_or_make(path, os.O_WRONLY, 0o600))
+        written_files.make_directories(os.path.dirname(path) or ".", 0o700)
+        os.close(written_files.open_or_make(path, os.O_WRONLY, 0o600))
     else:
         os.stat(path)
 

@@ -18,7 +18,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.settings import declared
-from nhc.core.system import kept_owner
+from nhc.core.system import written_files
 from nhc.store import audit, evidence, where
 from nhc.store.database import LONG, Store
 from nhc.store.errors import StoreError
@@ -225,9 +225,9 @@ def archive(store: Store, before: float, now: float, *, segments: str, by: str) 
 def _write(connection: Connection, path: str, last: int) -> tuple[str, str]:
     """The segment's file, and its name, on the disk. The digest of the file and the hash of its last row."""
     directory = os.path.dirname(path)
-    kept_owner.make_directories(directory, 0o700)
+    written_files.make_directories(directory, 0o700)
     temporary = f"{path}.{os.getpid()}.tmp"
-    fd = kept_owner.open_or_make(temporary, os.O_RDWR | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
+    fd = written_files.open_or_make(temporary, os.O_RDWR | os.O_TRUNC | os.O_NOFOLLOW, 0o600)
     try:
         end = ""
         with open(fd, "wb", closefd=False) as raw:

@@ -14,8 +14,8 @@ import click
 from click.testing import CliRunner
 
 from nhc.cli.click_app import application
+from nhc.cli.overview import FILES, file_of
 from nhc.core.check import find_all
-from nhc.core.settings.files import FILES, file_of
 from nhc.node.planning.runbooks import reasons
 from nhc_release.manpages import commands
 

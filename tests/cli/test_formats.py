@@ -15,7 +15,7 @@ import pytest
 from nhc.cli.click_app import application
 from nhc.cli.command_table import COMMANDS, PLAIN
 from nhc.cli.main import main
-from nhc.core.command_line.formatted import ResultStream, formatted, tell
+from nhc.core.command_line.printing import ResultStream, formatted, tell
 from tests.cli.test_command_tree import leaves
 from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, SUITE, Place
 

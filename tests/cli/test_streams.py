@@ -9,7 +9,7 @@ import pytest
 
 from nhc.core.command_line.options import UsageError
 from nhc.core.command_line.report_output import write_atomically
-from nhc.core.system.output_file import replace
+from nhc.core.system.written_files import replace_output
 from tests.support.run import ROOT
 
 HEALTHY = "* || check_fs_mount -f /\n"
@@ -92,7 +92,9 @@ def test_a_link_that_somebody_put_where_a_report_is_written_first_is_not_followe
     """In a directory like /tmp, on a system without fs.protected_symlinks, root would write over what it names."""
     precious = tmp_path / "precious"
     precious.write_text("precious")
-    for number, write in enumerate((write_atomically, lambda path, text: replace(path, lambda f: f.write(text)))):
+    for number, write in enumerate(
+        (write_atomically, lambda path, text: replace_output(path, lambda f: f.write(text)))
+    ):
         path = tmp_path / f"report{number}"
         (tmp_path / f"{path.name}.{os.getpid()}.tmp").symlink_to(precious)
         with pytest.raises((UsageError, OSError)):

@@ -15,7 +15,7 @@ import pytest
 
 from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.core.render.page_parts import one_script, part
-from nhc.core.system.output_file import replace
+from nhc.core.system.written_files import replace_output
 from nhc.fleet import history
 from nhc.fleet.fold import show_by_check
 from nhc.fleet.html import write_html
@@ -48,7 +48,7 @@ def page(tmp_path_factory):
     kept.end(number)
     picture = picture_of(kept, kept.find("last"))
     path = directory / "report.html"
-    replace(str(path), lambda file: write_html(file, picture, kept, number, []))
+    replace_output(str(path), lambda file: write_html(file, picture, kept, number, []))
     kept.close()
     return path
 
@@ -198,7 +198,7 @@ def crowded(tmp_path_factory):
     kept.end(number, interrupted=True)
     picture = picture_of(kept, kept.find("last"))
     path = directory / "report.html"
-    replace(str(path), lambda file: write_html(file, picture, kept, number, []))
+    replace_output(str(path), lambda file: write_html(file, picture, kept, number, []))
     told = show_by_check(picture.folder.by_check())
     kept.close()
     return path, told
@@ -291,7 +291,7 @@ def large(tmp_path_factory):
     kept.end(number)
     picture = picture_of(kept, kept.find("last"))
     path = directory / "report.html"
-    replace(str(path), lambda file: write_html(file, picture, kept, number, []))
+    replace_output(str(path), lambda file: write_html(file, picture, kept, number, []))
     kept.close()
     return path
 

@@ -10,10 +10,10 @@ import types
 
 import pytest
 
-from nhc.core.language.setting_words import INSTEAD
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import CheckResult, Report, crit, ok, unknown, warn
 from nhc.core.plan import Item, Plan
+from nhc.core.resource_manager import NO_HOOK_ADAPTERS
 from nhc.core.state.store import State
 from nhc.hooks import marking
 from nhc.hooks.after_report import after_report
@@ -440,8 +440,8 @@ def test_an_adapter_that_a_hook_cannot_use_is_one_line(settings, said, state, ca
 
 
 def test_every_adapter_of_ours_can_be_named_in_a_hook(state):
-    """Each marks from a hook, or `nhc.core.language.setting_words` says what to use instead."""
+    """Each marks from a hook, or `nhc.core.resource_manager` says what to use instead."""
     settings = {"NHC_SLURMREST": "unix:/none"}
     for name in plugins.ADAPTERS.ours:
         found = marking.scheduler({}, {**settings, "NHC_RM": name})
-        assert (found is None) == (name in INSTEAD), name
+        assert (found is None) == (name in NO_HOOK_ADAPTERS), name

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.core.model import CheckResult, Report, Verdict, crit, ok
 from nhc.core.render.json import parse
-from nhc.core.state import kept_suite
+from nhc.core.state import reports
 from nhc.core.state.store import State
 from nhc.hooks import prejob
 from tests.adapters.test_slurm_gate import TOOL
@@ -39,7 +39,7 @@ def test_a_node_that_passes_lets_the_job_in(suite):
     found = judged(suite)
     assert found.verdict is Verdict.OK
     assert [one.check for one in found.results] == ["check_x", "check_deep_triad"]
-    [result] = parse(kept_suite.kept(State(f"{suite}/state")).decode()).results  # for the agent
+    [result] = parse(reports.kept_suite(State(f"{suite}/state")).decode()).results  # for the agent
     assert result.outcome.metrics[0].name == "host_triad"
 
 

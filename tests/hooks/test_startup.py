@@ -34,7 +34,7 @@ PROLOG = {
     "nhc.core.render", "nhc.core.render.plain", "nhc.core.state", "nhc.core.state.store", "nhc.core.state.earlier_runs",
  "nhc.core.system", "nhc.core.system.children", "nhc.core.system.ending_signals",
     "nhc.core.system.machine", "nhc.core.system.node_name", "nhc.core.system.process",
-    "nhc.core.system.whole_file", "nhc.hooks",
+    "nhc.core.system.written_files", "nhc.hooks",
     "nhc.hooks.after_report", "nhc.hooks.commands", "nhc.hooks.commands.hook", "nhc.hooks.commands.prolog",
     "nhc.hooks.job_environment", "nhc.hooks.job_hook", "nhc.node", "nhc.node.checks", "nhc.node.planning",
     "nhc.node.planning.cache", "nhc.node.planning.node_plan", "nhc.node.run", "nhc.node.run.call_check",

@@ -1,6 +1,6 @@
 """How nodes are, as the store's reports and an adapter's together say."""
 
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.marks.ports.adapter import ConditionReport
 from nhc.remedy import health
@@ -16,7 +16,7 @@ def test_a_failure_that_two_sources_report_is_one_fault_however_long_its_target_
     report = Report("n1", "b", NOW, 1.0, (result,))
     with store.write() as connection:
         reports.receive(connection, [Incoming(report, "agent", NOW)])
-    names = Names(["n1"], ["n1"])
+    names = NodeNames(["n1"], ["n1"])
     with store.read() as connection:
         found = [
             health.stored(connection, names),

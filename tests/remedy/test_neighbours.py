@@ -5,7 +5,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from nhc.core.system.answering import answers
+from nhc.core.system.addresses import answers
 from nhc.marks.ports.repair import Rung
 from nhc.remedy.neighbours import GROUPS, witnesses
 from nhc.remedy.site import ANSWER

@@ -104,12 +104,12 @@ def test_a_spare_that_was_healthy_once_is_not_verified():
 @pytest.mark.thorough
 def test_a_spares_time_begins_anew_after_a_gap(world):
     """The store's reports: healthy for an hour, none for an hour, and one."""
-    from nhc.core.matching.node_names import Names
+    from nhc.core.matching.node_ranges import NodeNames
     from nhc.remedy import health
 
     def lasts():
         with world.read() as connection:
-            return health.stored(connection, Names(world.nodes, ()), ["n1"])["n1"].lasts(600.0)
+            return health.stored(connection, NodeNames(world.nodes, ()), ["n1"])["n1"].lasts(600.0)
 
     world.run(world.controller(), 30, 60.0)
     assert lasts()

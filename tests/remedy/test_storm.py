@@ -8,7 +8,7 @@ import tempfile
 import pytest
 import sqlalchemy as sa
 
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Action
 from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import Mark
@@ -115,7 +115,7 @@ def test_who_is_held_is_the_same_for_one_node_and_for_many(store):
     chance, now = random.Random(3), 1000.0
     nodes = [f"n{number}" for number in range(40)]
     groups = {node: (("rack", f"r{number // 4}"),) for number, node in enumerate(nodes)}
-    fleet = FleetGroups(groups, {}, Names(nodes, [f"{node}.example.org" for node in nodes[:10]]))
+    fleet = FleetGroups(groups, {}, NodeNames(nodes, [f"{node}.example.org" for node in nodes[:10]]))
     with store.write() as connection:
         own = {}
         for node in chance.sample(nodes, 12):

@@ -3,7 +3,7 @@
 import pytest
 
 from nhc.console.sources import StoreSource
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import CheckResult, DeviceId, Outcome, Report, Scope, Verdict
 from nhc.jobs.faults import of_store
 from nhc.jobs.settings import RestartSettings
@@ -53,7 +53,7 @@ def row(store):
 
 def healthy(store):
     with store.read() as connection:
-        return health.stored(connection, Names(["n1"], ()), ["n1"])["n1"]
+        return health.stored(connection, NodeNames(["n1"], ()), ["n1"])["n1"]
 
 
 def shown(store, now=NOW + 300):

@@ -11,7 +11,7 @@ from typing import Sequence
 
 MODULES = (
     "nhc", "nhc.core", "nhc.core.light", "nhc.core.system", "nhc.core.system.bounded_read", "nhc.core.system.process",
-    "nhc.core.system.whole_file",
+    "nhc.core.system.written_files",
     "nhc_adapters", "nhc_adapters.node", "nhc_adapters.node.hand",
     *(f"nhc_adapters.node.hand.{name}" for name in
       ("amd", "carry_out", "evidence", "journal", "look", "nvidia", "plan", "program", "values")),

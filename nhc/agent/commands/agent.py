@@ -9,8 +9,7 @@ import click
 
 from nhc.agent.control_answers import Acknowledged, AgentStatus, ChecksJudged, ChecksStarted, Paused, Reloaded, Resumed
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, person, service_log
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import DURATION, FORMAT, person, service_log
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.units import show_seconds

@@ -13,7 +13,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import service_log
-from nhc.core.command_line.formatted import tell
+from nhc.core.command_line.printing import tell
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.settings.settings_file import SettingsError
 

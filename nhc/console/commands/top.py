@@ -10,8 +10,7 @@ from contextlib import ExitStack, closing
 import click
 
 from nhc.core.command_line.clean_output import bare_streams
-from nhc.core.command_line.common_options import BY, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import BY, GroupedCommand, person, under
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:

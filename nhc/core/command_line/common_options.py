@@ -1,18 +1,78 @@
-"""Options that commands of several groups take, and that mean the same in each; and who gives a command."""
+"""What commands' options are made of: headings, values read as in settings files, options that mean the same in many
+commands; and who gives a command.
+"""
 
 from __future__ import annotations
 
 import os
 from functools import wraps
-from typing import Any, Callable, Collection
+from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
 
 import click
+import click.shell_completion
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import under
+from nhc.core.command_line.options import offered
 from nhc.core.exit_status import EXIT_USAGE
+from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.system.machine import System
+from nhc.core.units import percent, seconds
+
+
+class GroupedCommand(click.Command):
+    """A command whose options carry a heading each; those without one come last, under "Other".
+
+    Arguments stand in the first line of the help. click 8.5 wants a row for each of them here as well, with nothing
+    beside it where the argument has no help of its own: such a row is left out.
+    """
+
+    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        rows: Dict[str, List[Tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            record = parameter.get_help_record(ctx)
+            if record is not None and (isinstance(parameter, click.Option) or record[1]):
+                rows.setdefault(getattr(parameter, "heading", "Other"), []).append(record)
+        other = rows.pop("Other", [])
+        for heading, records in (*rows.items(), ("Other", other)):
+            if records:
+                with formatter.section(heading):
+                    formatter.write_dl(records)
+
+
+class HeadedOption(click.Option):
+    """An option under a heading."""
+
+    def __init__(self, flags: Sequence[str], heading: str = "Other", **more: Any) -> None:
+        super().__init__(flags, **more)
+        self.heading = heading
+
+
+def under(heading: str) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:
+    """`click.option` for options under this heading."""
+
+    def option(*flags: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+        return click.option(*flags, cls=HeadedOption, heading=heading, **more)
+
+    return option
+
+
+class OfferedChoice(click.Choice):
+    """A choice of ours, or one that an installed package offers under an entry point group."""
+
+    def __init__(self, choices: Sequence[str], group: str) -> None:
+        super().__init__(list(choices))
+        self.group = group
+
+    def convert(self, value: object, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        return value if value in offered(self.group) else super().convert(value, param, ctx)
+
+    def shell_complete(
+        self, ctx: click.Context, param: click.Parameter, incomplete: str
+    ) -> List[click.shell_completion.CompletionItem]:
+        names = [name for name in offered(self.group) if name.startswith(incomplete)]
+        return [*super().shell_complete(ctx, param, incomplete), *map(click.shell_completion.CompletionItem, names)]
+
 
 FORMAT = under("What is shown")(
     "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
@@ -49,3 +109,53 @@ def person(by: str = "") -> str:
     """
     behind = os.environ.get("SUDO_USER", "") if os.getuid() == 0 else ""
     return printable(by or behind, 100) or System().user_name(os.getuid())
+
+
+class Converted(click.ParamType):
+    """A click type: a function of a text that raises ValueError. A default that is no text is taken as it is."""
+
+    def __init__(self, name: str, convert: Callable[[str], Any]) -> None:
+        self.name, self._convert = name, convert
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        if not isinstance(value, str):
+            return value
+        try:
+            return self._convert(value)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
+
+
+def _some_seconds(text: str) -> float:
+    duration = seconds(text)
+    if not duration:
+        raise ValueError(f"{text!r} is no time at all")
+    return duration
+
+
+def _share(text: str) -> float:
+    try:
+        share = percent(text) / 100 if text.strip().endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ValueError(f"{text!r} is not a share below 1, as 1% or 0.01")
+    return share
+
+
+DURATION = Converted("duration", seconds)
+"""Seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`."""
+SOME_TIME = Converted("duration", _some_seconds)
+"""The same, and more than none."""
+PER_CENT = Converted("share", percent)
+"""Per cent: `97%` or `97`."""
+SHARE = Converted("share", _share)
+"""A part of 1, below it: `1%` or `0.01`."""
+
+
+def named_nodes(text: str, said_by: str = "--nodes") -> List[str]:
+    """The names of a list such as `gpu[001-064]`, none for "". Raises CommandError."""
+    try:
+        return expand(text)
+    except ValueError as error:
+        raise CommandError(f"{said_by}: {error}", EXIT_USAGE) from None

@@ -99,9 +99,9 @@ def _print(text: str) -> None:
 
 def write_atomically(path: str, text: str) -> None:
     """Replace `path` so that a reader sees the old content or the new one whole. Raises UsageError when it cannot."""
-    from nhc.core.system.output_file import replace
+    from nhc.core.system.written_files import replace_output
 
     try:
-        replace(path, lambda file: file.write(text))
+        replace_output(path, lambda file: file.write(text))
     except OSError as error:
         raise UsageError(f"{path}: {error.strerror}: the report could not be written") from None

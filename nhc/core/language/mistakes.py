@@ -9,8 +9,7 @@ from __future__ import annotations
 import re
 
 from nhc.core import check
-from nhc.core.language import shell_syntax, shell_words
-from nhc.core.language.elsewhere import meant
+from nhc.core.language import shell_words
 from nhc.core.language.line_options import OPTIONS, near, unknown_option
 from nhc.core.light import TYPE_CHECKING
 
@@ -106,7 +105,7 @@ def unknown_check(name: str, functions: Collection[str]) -> str:
         known = []
     known += [function for function in functions if function.startswith("check_")]
     unread = "".join(f" ({problem})" for problem in unreadable(CHECKS))  # it may be one of theirs
-    return f"no such check: {name}{meant(name) or near(name, known)}{unread}"
+    return f"no such check: {name}{meant_elsewhere(name) or near(name, known)}{unread}"
 
 
 def misspelt_program(name: str) -> str:
@@ -170,7 +169,7 @@ def in_shell(text: str, known: Collection[str], lookup: Lookup) -> Iterator[Mist
     if quote >= 0:
         yield f"the quote {text[quote]} is never closed", quote
         return
-    wrong = shell_syntax.problem(text)
+    wrong = syntax_problem(text)
     if wrong:
         yield f"bash cannot parse it: {wrong}", 0
         return
@@ -256,3 +255,52 @@ def _words(command: str, lookup: Lookup) -> List[Tuple[Optional[str], int]]:
         split = shell_words.split(command[place.start() : place.end()], lookup)
         words.append((split[0].text if split and len(split) == 1 else None, place.start()))
     return words
+
+
+def meant_elsewhere(name: str) -> str:
+    """` (here it is OURS: docs/PAGE)` for a name of another health check, empty for any other."""
+    from nhc.core.data.reader import table
+
+    asked = name.lower()
+    for theirs, ours, page in table("elsewhere.tsv"):
+        if theirs.lower() in (asked, f"check_{asked}"):
+            return f" (here it is {ours}: docs/{page})"
+    return ""
+
+
+if TYPE_CHECKING:
+    from typing import Callable, Optional, Sequence
+
+    from nhc.core.system.process import Completed
+
+    Run = Callable[[Sequence[str]], Completed]
+
+BASH_ENVIRONMENT = {"LC_ALL": "C", "PATH": "/usr/bin:/bin"}
+"""What the question is asked with: bash tells in the caller's language otherwise."""
+
+
+def syntax_problem(line: str, run: Optional[Run] = None) -> str:
+    """What bash says against a line's syntax, "" where nothing, or where there is no bash to ask.
+
+    `run` runs a command by argv; without it, this node's bash is asked.
+    """
+    # extglob, as nhc's own shell has it. `nhc` is what bash calls itself in its message.
+    argv = ("bash", "--norc", "--noprofile", "-O", "extglob", "-n", "-c", line, "nhc")
+    try:
+        done = run(argv) if run else _run_bash(argv)
+    except (OSError, ValueError):
+        return ""
+    if done.timed_out:
+        return ""
+    for complaint in done.stderr.splitlines():
+        # Some errors in [[ ]] leave the status 0.
+        text = complaint.partition("line ")[2].partition(": ")[2] or complaint.partition(": ")[2]
+        if done.status or "syntax error" in text:
+            return text.strip()
+    return ""
+
+
+def _run_bash(argv: Sequence[str]) -> Completed:
+    from nhc.core.system import process
+
+    return process.run(argv, timeout=5.0, env=BASH_ENVIRONMENT)

@@ -5,9 +5,8 @@ from __future__ import annotations
 import re
 
 from nhc.core import units
-from nhc.core.language.setting_words import INSTEAD, KINDS
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.resource_manager import NAMES, adapter_name
+from nhc.core.resource_manager import LEFTOVER_KINDS, NAMES, NO_HOOK_ADAPTERS, adapter_name
 
 if TYPE_CHECKING:
     from typing import Callable, Dict
@@ -37,7 +36,7 @@ def _manager(value: str) -> None:
     """A site's own adapter may have any name: only what is nearly one of ours is taken for a mistake."""
     from nhc.core.language.line_options import near
 
-    other = INSTEAD.get(adapter_name(value))
+    other = NO_HOOK_ADAPTERS.get(adapter_name(value))
     if other:
         raise ValueError(other)
     known = (*NAMES, "none")
@@ -48,8 +47,8 @@ def _manager(value: str) -> None:
 
 def _kinds(value: str) -> None:
     for kind in value.replace(",", " ").split():
-        if kind not in KINDS:
-            raise ValueError(f"expected some of {', '.join(KINDS)}, not {kind!r}")
+        if kind not in LEFTOVER_KINDS:
+            raise ValueError(f"expected some of {', '.join(LEFTOVER_KINDS)}, not {kind!r}")
 
 
 def _ceiling(value: str) -> None:

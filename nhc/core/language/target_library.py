@@ -148,9 +148,9 @@ def _serve(asked: int, answers: int) -> NoReturn:
 
 def _bound_memory() -> None:
     try:
-        from nhc.core.system.address_space import allow_only
+        from nhc.core.system.children import bound_address_space
 
-        allow_only(MEMORY)
+        bound_address_space(MEMORY)
     except (ImportError, OSError, ValueError):
         pass
 

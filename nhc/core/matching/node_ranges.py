@@ -6,7 +6,7 @@ from nhc.core.light import TYPE_CHECKING, regex
 from nhc.core.matching.nodeset import BadRange, Span, parse_names, split_groups
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Sequence, Tuple
+    from typing import Dict, Iterable, List, Sequence, Set, Tuple
 
 EXPAND_LIMIT = 1_000_000
 """Names that `expand` makes at most: a typing error must not take the node's memory."""
@@ -86,3 +86,26 @@ def _follows(span: Tuple[str, str], number: str) -> bool:
     if int(number) != int(high) + 1:
         return False
     return len(number) == len(high) if low[0] == "0" and len(low) > 1 else number[0] != "0"
+
+
+class NodeNames:
+    """One name a node: the scheduler's, which may be `n1` where a report says `n1.example.org`, and the store's."""
+
+    def __init__(self, scheduler: Iterable[str], store: Iterable[str]) -> None:
+        self._scheduler: Set[str] = set(scheduler)
+        self._stored: Dict[str, str] = {}
+        for name in store:
+            here = self.here(name)
+            if here != name:
+                self._stored[here] = name
+
+    def here(self, name: str) -> str:
+        """The scheduler's name of a node that a report names."""
+        if name in self._scheduler:
+            return name
+        short = name.partition(".")[0]
+        return short if short in self._scheduler else name
+
+    def stored(self, name: str) -> str:
+        """The store's name of a node."""
+        return self._stored.get(name, name)

@@ -10,7 +10,7 @@ import os
 from enum import Enum
 from typing import Any, Mapping, NamedTuple, Optional
 
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import parse_json, read_text
 
 PATH = "/var/lib/nhc/gate.json"
@@ -107,6 +107,6 @@ def write(where: str, record: GateRecord) -> None:
     value = {**record._asdict(), "state": record.state.value, "why": record.why[:WHY_LIMIT]}
     try:
         os.makedirs(os.path.dirname(where) or ".", mode=0o755, exist_ok=True)
-        whole_file.write(where, json.dumps(value).encode(), 0o644, durable=True)
+        written_files.write_whole(where, json.dumps(value).encode(), 0o644, durable=True)
     except OSError as error:
         raise OSError(error.errno, error.strerror, where) from None

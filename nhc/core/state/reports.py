@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Mapping, Optional
 
     from nhc.core.model import Report
+    from nhc.core.state.store import State
 
 
 def kept_as(context: str) -> str:
@@ -30,3 +33,21 @@ def fresh(kept: Mapping[str, object], max_age: float, now: float, boot_id: str) 
         return from_dict(kept)
     except ValueError:
         return None
+
+
+SUITE_BEFORE_JOB = "suite-before-job"
+
+
+def keep_suite(state: State, report: str) -> None:
+    """Keep what the last suite before a job found (JSON): the prolog does, and the agent sends it to the server."""
+    state.save_bytes(SUITE_BEFORE_JOB, report.encode())
+
+
+def kept_suite(state: State) -> bytes:
+    """The report of that suite, b"" for none."""
+    return state.load_bytes(SUITE_BEFORE_JOB)
+
+
+def suite_name(suite: str) -> str:
+    """What verdicts of a suite are filed under: its name, or a file's without folder and ending."""
+    return os.path.basename(suite).removesuffix(".conf").lower() or suite

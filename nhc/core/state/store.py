@@ -14,7 +14,7 @@ import time
 
 from nhc.core.host import root_of
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Optional, Tuple
@@ -103,7 +103,7 @@ class State:
             if value:
                 import json
 
-                whole_file.write(path, json.dumps(value, separators=(",", ":")).encode())
+                written_files.write_whole(path, json.dumps(value, separators=(",", ":")).encode())
             else:  # an empty state is no file: each run that finds one would load the reader of JSON
                 _remove(path)
             self._unsaved.pop(name, None)
@@ -128,10 +128,8 @@ class State:
         if not self.usable():
             return
         try:
-            whole_file.write(f"{self.directory}/{name}", content)
+            written_files.write_whole(f"{self.directory}/{name}", content)
             if most:
-                from nhc.core.state.stale_files import keep_newest
-
                 keep_newest(self.directory, name.partition("-")[0] + "-", most)
         except OSError:
             pass
@@ -199,8 +197,6 @@ class State:
             os.ftruncate(lock, 0)
             os.write(lock, str(os.getpid()).encode())
             if any(name.endswith(".tmp") for name in os.listdir(self.directory)):
-                from nhc.core.state.stale_files import remove_stale
-
                 remove_stale(self.directory)
         except OSError as error:  # a full disk: the lock holds all the same
             self._warn(f"{self.directory}/run.lock: {error.strerror}: not written")
@@ -279,3 +275,44 @@ def _read(path: str) -> bytes:
         return b"".join(iter(lambda: os.read(fd, 1 << 20), b""))
     finally:
         os.close(fd)
+
+
+OLD = 3600.0
+"""Seconds after which a half-written file is nobody's, whoever has its pid now. Writing one takes milliseconds."""
+
+
+def remove_stale(directory: str) -> None:
+    """Remove half-written files (`NAME.PID.tmp`) of killed processes.
+
+    Raises OSError where the directory cannot be listed.
+    """
+    for name in os.listdir(directory):
+        if not name.endswith(".tmp"):
+            continue
+        pid = name[: -len(".tmp")].rpartition(".")[2]
+        path = f"{directory}/{name}"
+        if not pid.isdigit() or int(pid) == os.getpid():
+            continue
+        try:
+            if not os.path.exists(f"/proc/{pid}") or time.time() - os.lstat(path).st_mtime > OLD:
+                os.unlink(path)
+        except OSError:
+            continue
+
+
+def keep_newest(directory: str, prefix: str, most: int) -> None:
+    """Of the files whose name begins so, keep those written last. Raises OSError where DIRECTORY cannot be listed."""
+    names = [name for name in os.listdir(directory) if name.startswith(prefix)]
+    if len(names) <= most:
+        return
+    dated = []
+    for name in names:
+        try:
+            dated.append((os.lstat(f"{directory}/{name}").st_mtime_ns, name))
+        except OSError:  # another run has removed it
+            continue
+    for _written, name in sorted(dated)[:-most]:
+        try:
+            os.unlink(f"{directory}/{name}")
+        except OSError:
+            continue

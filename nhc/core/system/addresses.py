@@ -1,4 +1,4 @@
-"""Addresses to listen on, as settings and command lines have them."""
+"""Addresses as settings and command lines have them, whether one answers, and who is at the other end of a socket."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import ipaddress
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    import socket
     from typing import Tuple
 
 
@@ -27,3 +28,29 @@ def is_loopback(host: str) -> bool:
         return ipaddress.ip_address(bare).is_loopback
     except ValueError:
         return False
+
+
+def peer_user(connection: socket.socket) -> int:
+    """The number of the user who connected, as the kernel knows it: unix(7), SO_PEERCRED."""
+    import socket
+    import struct
+
+    credentials = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12)
+    user: int = struct.unpack("3i", credentials)[1]
+    return user
+
+
+def answers(address: str, port: int, seconds: float) -> bool:
+    """Whether a TCP connection, which is closed at once, opens within so long or is refused.
+
+    Either way there is a kernel that answered (RFC 9293, 3.5.2).
+    """
+    import socket
+
+    try:
+        socket.create_connection((address, port), seconds).close()
+    except ConnectionRefusedError:
+        return True
+    except OSError:  # no route, no answer in time, no such name
+        return False
+    return True

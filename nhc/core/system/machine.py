@@ -186,9 +186,9 @@ class System:
 
         Raises ProcessLookupError when it is gone, even if its number is in use again; OSError otherwise.
         """
-        from nhc.core.system.signals import kill
+        from nhc.core.system.process_identity import signal_process
 
-        kill(pid, started, number)
+        signal_process(pid, started, number)
 
     def renice(self, pid: int, nice: int) -> None:
         """Set a process's nice value: what `renice -n` of util-linux does, again and again alike. Raises OSError."""

@@ -7,8 +7,10 @@ uninterruptible sleep, and importing it costs more than the rest of a small run.
 
 from __future__ import annotations
 
+import errno
 import os
 import select
+import sys
 import time
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
@@ -17,6 +19,9 @@ if TYPE_CHECKING:
     from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
     from typing_extensions import TypeAlias
+
+NOTHING_LEFT = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+"""No descriptor or no memory is left: the same may be had a moment later."""
 
 PATH = "/sbin:/usr/sbin:/bin:/usr/bin:/usr/local/sbin:/usr/local/bin"
 """Where commands are looked for: LBNL NHC's fixed path, then /usr/local, never the caller's own."""
@@ -405,3 +410,20 @@ def _reap_abandoned() -> None:
     for pid in tuple(_abandoned):
         if process_end(pid) is not None:
             _abandoned.remove(pid)
+
+
+OWN_PROGRAM = "import sys; sys.path[:0] = {paths!r}; sys.argv[0] = 'nhc'; from {module} import {function}; {function}()"
+
+
+def own_command(arguments: Sequence[str]) -> List[str]:
+    """`nhc WORDS` under the same Python."""
+    return [*own_program("nhc.cli.main", "entry"), *arguments]
+
+
+def own_program(module: str, function: str) -> List[str]:
+    """A function of one of our modules, as a program under the same Python.
+
+    `-I` keeps the current directory and the user's environment out of Python's path, as in the launchers.
+    """
+    paths = [path for path in sys.path if os.path.isabs(path)]
+    return [sys.executable, "-I", "-c", OWN_PROGRAM.format(paths=paths, module=module, function=function)]

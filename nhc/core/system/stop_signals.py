@@ -1,7 +1,8 @@
-"""The signals that end a service between two rounds: what is under way is finished first."""
+"""What a service does to its own process: signals end it between two rounds, and garbage is looked for seldom."""
 
 from __future__ import annotations
 
+import gc
 import os
 import select
 import signal
@@ -47,3 +48,13 @@ class StopSignals:
             if left <= 0 or select.select([self._read], [], [], left)[0]:
                 break
         return self._come
+
+
+YOUNG_VALUES = 20_000
+"""Values made, less those dropped, before Python looks for cycles among them: some 2 MB. With its own 700 a round over
+1,000 episodes spent four tenths of its CPU on looking."""
+
+
+def collect_garbage_seldom() -> None:
+    """Look for cycles among so many values: a service makes many at a time and keeps few of them."""
+    gc.set_threshold(YOUNG_VALUES, 10, 10)

@@ -1,4 +1,6 @@
-"""The socket that the server listens on: so many connections, and so many from one address, before TLS or HTTP begin.
+"""What a server of ours refuses, and the socket that it listens on.
+
+The socket takes so many connections, and so many from one address, before TLS or HTTP begin.
 
 asyncio shows a connection of TLS to its protocol when the handshake is over; a client that is silent before that would
 hold a descriptor that nobody counts. So connections are counted where they are accepted.
@@ -11,11 +13,60 @@ import ipaddress
 import os
 import socket
 import time
-from collections import Counter
-from typing import Callable, List, NamedTuple, Optional, Tuple
+from collections import Counter, OrderedDict
+from typing import Callable, List, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.core.system.peer import peer_user
-from nhc.core.system.web_refusals import WebRefusals
+from nhc.core.system.addresses import peer_user
+from nhc.core.system.service_log import ServiceLog, problem
+
+QUIET = 60.0
+"""Seconds in which the same refusal of the same peer is counted and not logged again."""
+REMEMBERED = 10_000
+"""Peers and reasons whose last line is remembered."""
+WHYS = ("connections", "internal", "login", "malformed", "slow")
+"""Why any server of ours refuses."""
+
+
+class WebRefusals:
+    """Refusals: counted, and logged at most once a minute for each reason and address. Of one thread.
+
+    `server` is the command that refuses, `asked` what it is sent.
+
+    `whys` are further reasons of its own for refusing; each is 0 before the first refusal.
+    """
+
+    def __init__(self, server: str, asked: str = "a request", whys: Sequence[str] = ()) -> None:
+        self._log, self._asked = ServiceLog(server), asked
+        self.refused: Counter[str] = Counter(dict.fromkeys((*WHYS, *whys), 0))
+        self.connections = 0
+        self._logged: OrderedDict[tuple[str, str], float] = OrderedDict()
+
+    def refuse(self, why: str, peer: str, detail: str, now: float) -> None:
+        """Count a refusal, and log it unless it was logged of this peer a moment ago."""
+        self.refused[why] += 1
+        self.once(why, peer, f"refused {self._asked} from {peer}: {detail}", now)
+
+    def mention(self, peer: str, line: str, now: float) -> None:
+        """Log a line about a peer, unless one was logged a moment ago."""
+        self.once("", peer, f"{peer}: {line}", now)
+
+    def once(self, why: str, peer: str, line: str, now: float) -> None:
+        """Log a line, unless one of this peer and reason was logged a moment ago."""
+        quiet = now - self._logged.pop((why, peer), float("-inf")) < QUIET
+        self._logged[why, peer] = now
+        if not quiet:
+            if len(self._logged) > REMEMBERED:
+                self._logged.popitem(last=False)
+            self.note(problem(line))
+
+    def count_connections(self, count: int) -> None:
+        """So many more connections are open, or fewer."""
+        self.connections += count
+
+    def note(self, line: str) -> None:
+        """One line on standard error, where systemd's journal takes it."""
+        self._log(line)
+
 
 BACKLOG = 1024
 """Connections that the kernel holds until they are accepted."""

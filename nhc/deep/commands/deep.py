@@ -12,11 +12,9 @@ from typing import Any, Dict, List, Optional, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, OfferedChoice, under
 from nhc.core.command_line.on_unknown import status as on_unknown
-from nhc.core.command_line.option_groups import GroupedCommand, OfferedChoice, under
 from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
-from nhc.core.command_line.param_types import DURATION
 from nhc.core.command_line.printing import show
 from nhc.core.command_line.report_output import emit, write_atomically
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -25,7 +23,7 @@ from nhc.core.language.site_settings import site_settings
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.resource_manager import detect
-from nhc.core.state.kept_suite import suite_name
+from nhc.core.state.reports import suite_name
 from nhc.core.state.store import State
 from nhc.core.system.node_name import scheduler_name
 from nhc.core.units import show_seconds

@@ -9,10 +9,8 @@ from typing import Sequence, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, named_nodes, under
 from nhc.core.command_line.on_unknown import ADMIT, REFUSE
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION, named_nodes
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import printable

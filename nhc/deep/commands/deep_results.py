@@ -9,8 +9,7 @@ from typing import Any, Dict, List
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, under
 from nhc.core.command_line.printing import age, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE

@@ -6,9 +6,7 @@ from typing import Any, Dict, List, Set, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import SHARE
+from nhc.core.command_line.common_options import FORMAT, SHARE, GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.deep.findings import Culprit, NodeStanding

@@ -7,9 +7,7 @@ import time
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import BY, DURATION, GroupedCommand, person, under
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.plugins import NoAdapter
 from nhc.deep.sweep import Surroundings, Sweeper

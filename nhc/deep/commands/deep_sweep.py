@@ -12,10 +12,8 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
-from nhc.core.command_line.formatted import results
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, under
+from nhc.core.command_line.printing import results
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.matching.nodeset import BadRange

@@ -7,9 +7,7 @@ from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, cast
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import SOME_TIME, Converted
+from nhc.core.command_line.common_options import FORMAT, SOME_TIME, Converted, GroupedCommand, under
 from nhc.core.exit_status import EXIT_USAGE
 
 if TYPE_CHECKING:

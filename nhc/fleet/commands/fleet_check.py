@@ -12,7 +12,7 @@ from nhc.core.command_line.report_output import EXIT
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
-from nhc.core.system.output_file import replace
+from nhc.core.system.written_files import replace_output
 from nhc.core.units import show_number
 from nhc.fleet import summary
 from nhc.fleet.commands import fleet_options
@@ -83,7 +83,7 @@ def run(options: SweepOptions) -> int:
 
 def store_results(history: SweepHistory, number: int, suite: str, url: str) -> str:
     """Keep in a store what a suite found of the nodes that a sweep reached; why it could not be, "" where it was."""
-    from nhc.core.state.kept_suite import suite_name
+    from nhc.core.state.reports import suite_name
     from nhc.fleet.history import HistoryError
     from nhc.store.deep_delivery import to_store
 
@@ -126,11 +126,11 @@ def _show(options: SweepOptions, picture: Picture, history: SweepHistory, number
     far = picture.outliers() if options["outliers"] else []
     form = options["form"]
     if options["json_path"]:
-        replace(options["json_path"], lambda file: summary.write_json(file, picture, history, number, far))
+        replace_output(options["json_path"], lambda file: summary.write_json(file, picture, history, number, far))
     if options["html"]:
         from nhc.fleet.html import write_html
 
-        replace(options["html"], lambda file: write_html(file, picture, history, number, far))
+        replace_output(options["html"], lambda file: write_html(file, picture, history, number, far))
     if form == "json":
         summary.write_json(sys.stdout, picture, history, number, far)
     elif form == "text":
@@ -167,7 +167,7 @@ def again(options: ReportOptions) -> int:
 
     output = options["output"]
     if output and output != "-":
-        replace(output, write)
+        replace_output(output, write)
     else:
         write(sys.stdout)
         sys.stdout.flush()

@@ -11,8 +11,7 @@ from typing import Any, DefaultDict, Dict, List, Mapping, NamedTuple, Optional, 
 
 import click
 
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION, named_nodes
+from nhc.core.command_line.common_options import DURATION, GroupedCommand, named_nodes, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.core.matching.node_ranges import fold, fold_for_scheduler
 from nhc.core.model import Verdict, printable

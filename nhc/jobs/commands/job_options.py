@@ -7,7 +7,7 @@ import os
 from typing import Optional
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import under
+from nhc.core.command_line.common_options import under
 from nhc.jobs.settings import PATH, RestartSettings, load
 from nhc.store.database import Store
 from nhc.store.jobs import WatchedJob, find

@@ -9,8 +9,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, service_log, under
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable

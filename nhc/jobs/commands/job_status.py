@@ -7,8 +7,7 @@ from typing import Dict, List, Optional, Sequence
 
 import click
 
-from nhc.core.command_line.common_options import BY, FORMAT, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import BY, FORMAT, GroupedCommand, person, under
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.timestamps import utc

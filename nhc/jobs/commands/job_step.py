@@ -11,7 +11,7 @@ from typing import AbstractSet, Dict, Mapping, NamedTuple, Sequence, Set, Tuple,
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import GroupedCommand, under
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter

@@ -8,7 +8,7 @@ from typing import Any, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import GroupedCommand, under
 from nhc.core.model import printable
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.marks.plugins import job_controller

@@ -11,9 +11,7 @@ from typing import Any, Dict, Iterator, List, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION, named_nodes
+from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, named_nodes, person, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.matching.node_ranges import fold

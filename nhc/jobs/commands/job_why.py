@@ -13,9 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import named_nodes
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, named_nodes, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable

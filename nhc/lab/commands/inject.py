@@ -16,11 +16,11 @@ import sys
 
 import click
 
-from nhc.core.command_line.param_types import PER_CENT
+from nhc.core.command_line.common_options import PER_CENT
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.ledger import default_directory
 from nhc.node.facts.meminfo import memory
@@ -150,7 +150,7 @@ def _record(files: List[str]) -> None:
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
         if files:
-            whole_file.write(path, json.dumps({"files": files}).encode() + b"\n", 0o600)
+            written_files.write_whole(path, json.dumps({"files": files}).encode() + b"\n", 0o600)
         else:
             os.unlink(path)
     except FileNotFoundError:

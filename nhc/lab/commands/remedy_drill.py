@@ -8,9 +8,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, under
 from nhc.core.command_line.printing import show, show_table, table
 from nhc.core.model import Action, printable
 from nhc.core.system.ending_signals import Signals, SignalToEnd

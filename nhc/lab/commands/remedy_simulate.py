@@ -9,9 +9,7 @@ from typing import Any, Dict, List, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, under
 from nhc.core.command_line.printing import show, when
 from nhc.core.model import printable
 from nhc.lab.simulate import OURS, Assumed, PolicyCost, PolicyDifference, PolicyReplay, differences, play

@@ -8,9 +8,7 @@ from typing import Any, Callable, Dict
 
 import click
 
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, service_log, under
 from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import adapter
 

@@ -11,9 +11,7 @@ import sys
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, under
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter

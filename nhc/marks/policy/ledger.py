@@ -14,7 +14,7 @@ from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Protoco
 
 from nhc.core.json_values import parse_object
 from nhc.core.model import printable
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.marks.policy.bounds import BegunAction
 from nhc.marks.ports.adapter import Applied, Effect, Operation, PlannedOperation
 
@@ -179,7 +179,7 @@ class Ledger:
         kept = list(self.entries())
         horizon = max(entry.when for entry in kept) - KEEP if kept else 0.0
         text = "".join(_line(entry) for entry in kept if entry.when >= horizon)
-        whole_file.write(self.path, text.encode(), 0o644, durable=True)
+        written_files.write_whole(self.path, text.encode(), 0o644, durable=True)
 
     def _began(self) -> float:
         """When the first readable line was written; 0.0 where the file's beginning has none."""

@@ -12,7 +12,7 @@ import time
 from functools import partial
 from typing import Any, Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.core.matching.node_names import Names
+from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Report
 from nhc.core.render.json import from_dict, loads
 from nhc.core.system.bounded_read import cause
@@ -197,7 +197,7 @@ def _value(line: str) -> Any:
 
 def by_node(reports: Iterable[Report], nodes: Iterable[str]) -> Reports:
     """The newest report of each node, under the name that the scheduler has for it."""
-    names = Names(nodes, ())
+    names = NodeNames(nodes, ())
     newest: Reports = {}
     for report in reports:
         name = names.here(report.host)

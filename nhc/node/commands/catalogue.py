@@ -9,7 +9,7 @@ import click
 from nhc.core.check import Check, Param, find, find_all
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.printing import show
-from nhc.core.language.elsewhere import meant
+from nhc.core.language.mistakes import meant_elsewhere
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.plugins import CHECKS, unreadable
 from nhc.core.units import show_seconds
@@ -124,8 +124,8 @@ def completion_command(context: click.Context, shell: str) -> None:
 def _suggest(name: str) -> str:
     from difflib import get_close_matches
 
-    if meant(name):
-        return meant(name)
+    if meant_elsewhere(name):
+        return meant_elsewhere(name)
     near = get_close_matches(name, [*(check.name for check in find_all()), *reasons()], 3, 0.6)
     unread = "".join(
         f"; {problem}" for problem in (*unreadable(CHECKS), *brought().problems)

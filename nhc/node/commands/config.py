@@ -6,7 +6,7 @@ import sys
 
 import click
 
-from nhc.core.command_line.param_types import named_nodes
+from nhc.core.command_line.common_options import named_nodes
 from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.host import Host
 from nhc.core.language import trust

@@ -12,8 +12,8 @@ from typing import Callable, Iterator, List
 import click
 
 from nhc.core.command_line.common_options import BY, FORMAT, person
-from nhc.core.command_line.formatted import results
 from nhc.core.command_line.options import UsageError
+from nhc.core.command_line.printing import results
 from nhc.core.command_line.report_output import write_atomically
 from nhc.core.host import root_of
 from nhc.core.model import printable

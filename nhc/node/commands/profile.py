@@ -8,8 +8,8 @@ from typing import Dict, Optional
 import click
 
 from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.formatted import tell
 from nhc.core.command_line.printing import show as show_value
+from nhc.core.command_line.printing import tell
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host
 from nhc.node.planning import node_type, profiles

@@ -11,7 +11,7 @@ import click
 
 from nhc import __version__
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import OfferedChoice
+from nhc.core.command_line.common_options import OfferedChoice
 from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
 from nhc.core.command_line.report_output import emit
 from nhc.core.data.reader import table

@@ -7,7 +7,7 @@ import json
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.system import process
-from nhc.core.system.own_command import own_program
+from nhc.core.system.process import own_program
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Mapping, Optional

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, Optional, Sequ
 from nhc import __version__
 from nhc.core.host import Completed, Host, System
 from nhc.core.plan import SHELL_LINE, UNDECIDED, Plan
-from nhc.core.system import whole_file, wtmp
+from nhc.core.system import written_files, wtmp
 from nhc.core.system.process import Look
 from nhc.node.hosts.redaction import redact_recording, secrets
 
@@ -78,7 +78,7 @@ class AnswerRecorder:
             content = wtmp.database_without_logins(content)
         real = self.root + path
         os.makedirs(os.path.dirname(real), exist_ok=True)
-        whole_file.write(real, content)
+        written_files.write_whole(real, content)
 
 
 class RecordingSystem(System):

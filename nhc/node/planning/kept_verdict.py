@@ -23,7 +23,7 @@ from nhc.core.language import site_settings
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report, Verdict
 from nhc.core.state.store import State
-from nhc.core.system import process, whole_file
+from nhc.core.system import process, written_files
 from nhc.core.system.bounded_read import read_text
 from nhc.node.planning.cache import code_path
 
@@ -48,7 +48,7 @@ def keep(state: State, plan: Plan, report: Report, settings: Mapping[str, str], 
     try:
         content = _content(plan, report, settings, max_age, context)
         if content and state.usable():
-            whole_file.write(f"{state.directory}/{FILE}", content.encode("utf-8", "surrogateescape"), 0o600)
+            written_files.write_whole(f"{state.directory}/{FILE}", content.encode("utf-8", "surrogateescape"), 0o600)
             return
     except (OSError, ValueError):
         pass

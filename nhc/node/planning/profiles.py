@@ -172,7 +172,7 @@ def add(
     settings = {**extra.settings, **plan.settings}
     inputs = (*plan.inputs, *((profile.path,) if profile.path else ())) if plan.inputs else ()
     if extra.offered and inputs:
-        from nhc.core.language.offered_checks import watched
+        from nhc.core.plugins import watched
 
         inputs = (*inputs, *watched(extra.offered))
     return plan._replace(

@@ -126,13 +126,13 @@ def plan_of(name: str, host: Host, node: str, state: State) -> Plan:
 
 def write_bundle(root: str) -> Tuple[str, ...]:
     """Write nhc/core/data/suites.conf from conf/suites; the names. For those who change a suite that comes with nhc."""
-    from nhc.core.system.output_file import replace
+    from nhc.core.system.written_files import replace_output
 
     directory = f"{root}/conf/suites"
     names: List[str] = sorted(os.listdir(directory))
     host = Host()
     text = join({name[: -len(".conf")]: host.read(f"{directory}/{name}") for name in names})
-    replace(f"{root}/nhc/core/data/{BUNDLE}", lambda file: file.write(text))
+    replace_output(f"{root}/nhc/core/data/{BUNDLE}", lambda file: file.write(text))
     return tuple(names)
 
 

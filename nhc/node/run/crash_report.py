@@ -42,14 +42,14 @@ def describe(error: BaseException) -> str:
 def keep(command: str, error: BaseException) -> str:
     """Write the file; its path, "" where the state directory cannot be used."""
     from nhc.core.state.store import State
-    from nhc.core.system import whole_file
+    from nhc.core.system import written_files
 
     state = State()
     if not state.usable():
         return ""
     path = f"{state.directory}/crash-{command.replace(' ', '-')}.txt"
     try:
-        whole_file.write(path, content(command, error), 0o600)
+        written_files.write_whole(path, content(command, error), 0o600)
     except OSError:
         return ""
     return path

@@ -196,9 +196,11 @@ class ShellSession:
 
     def _unparsed(self, item: Item, evidence: Tuple[str, ...]) -> Optional[Outcome]:
         """UNKNOWN for a line that failed because bash cannot parse it: a typing error is no fault of the node."""
-        from nhc.core.language.shell_syntax import ENVIRONMENT, problem
+        from nhc.core.language.mistakes import BASH_ENVIRONMENT, syntax_problem
 
-        wrong = problem(item.line, lambda argv: self._host.with_settings(ENVIRONMENT).run(argv, timeout=5.0))
+        wrong = syntax_problem(
+            item.line, lambda argv: self._host.with_settings(BASH_ENVIRONMENT).run(argv, timeout=5.0)
+        )
         return unknown("ShellSyntax", f"bash cannot parse the line: {wrong}", evidence=evidence) if wrong else None
 
     def _preamble(self, lent: Sequence[int]) -> str:

@@ -8,7 +8,7 @@ from contextlib import closing
 from typing import Callable, List, Mapping, NamedTuple, Optional
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import under
+from nhc.core.command_line.common_options import under
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.host import Host
 from nhc.core.language.site_settings import site_settings
@@ -116,7 +116,7 @@ def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> C
 
     def keep(report: str) -> None:
         from nhc.core.render.json import parse
-        from nhc.core.state.kept_suite import suite_name
+        from nhc.core.state.reports import suite_name
         from nhc.store.deep_delivery import to_store
 
         try:

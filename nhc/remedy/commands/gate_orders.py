@@ -10,9 +10,16 @@ from typing import Any, Dict, List
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION, named_nodes
+from nhc.core.command_line.common_options import (
+    BY,
+    DURATION,
+    FORMAT,
+    GroupedCommand,
+    named_nodes,
+    person,
+    service_log,
+    under,
+)
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.system.service_log import ServiceLog

@@ -12,9 +12,7 @@ from typing import Any, Dict, Optional
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import DURATION
+from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, service_log, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError

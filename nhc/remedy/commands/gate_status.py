@@ -7,8 +7,7 @@ from typing import Any, List
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand
 from nhc.core.command_line.printing import age, show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host

@@ -8,8 +8,7 @@ from typing import List, NamedTuple, Optional, Sequence
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand
 from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.language.loader import without_lines
 from nhc.core.language.site_settings import site_settings

@@ -7,7 +7,7 @@ import os
 from typing import Any, Dict, Iterator, Optional
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.option_groups import under
+from nhc.core.command_line.common_options import under
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
 from nhc.marks import plugins

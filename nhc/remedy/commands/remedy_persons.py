@@ -10,13 +10,10 @@ import click
 from sqlalchemy.engine import Connection
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import named_nodes
+from nhc.core.command_line.common_options import BY, GroupedCommand, named_nodes, person, under
 from nhc.core.command_line.printing import when
 from nhc.core.exit_status import EXIT_USAGE
-from nhc.core.matching.node_names import Names
-from nhc.core.matching.node_ranges import fold
+from nhc.core.matching.node_ranges import NodeNames, fold
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
 from nhc.core.settings.settings_file import SettingsError
@@ -133,7 +130,7 @@ def is_known(connection: Connection, scope: str, name: str) -> bool:
     """Whether the store knows a node of that name, by its short name as well, or a node in that group."""
     rows = nodes.list_nodes(connection)
     if scope == "node":
-        names = Names([name], ())
+        names = NodeNames([name], ())
         return any(names.here(row.node) == name or name.partition(".")[0] == row.node for row in rows)
     kind, _, group = name.partition("=")
     return any(row.groups.get(kind) == group for row in rows)

@@ -8,8 +8,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, service_log, under
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.system.service_log import ServiceLog

@@ -10,9 +10,7 @@ from typing import Any, Dict, List, Mapping, Optional
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import named_nodes
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, named_nodes, under
 from nhc.core.command_line.printing import age, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE

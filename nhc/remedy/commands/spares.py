@@ -10,8 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, under
 from nhc.core.command_line.printing import show, show_table
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable

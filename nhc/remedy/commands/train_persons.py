@@ -8,8 +8,7 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import BY, FORMAT, GroupedCommand, person, under
 from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.model import printable
 from nhc.core.units import show_number

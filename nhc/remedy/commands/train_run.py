@@ -8,8 +8,7 @@ from typing import Any, Dict, List, Optional
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, person, service_log
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import BY, FORMAT, GroupedCommand, person, service_log, under
 from nhc.core.command_line.printing import show
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable

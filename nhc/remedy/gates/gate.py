@@ -15,7 +15,7 @@ from nhc.core.host import Host
 from nhc.core.model import printable
 from nhc.core.state import gate_record as record
 from nhc.core.state.gate_record import BadRecord, GateRecord, GateState
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.service_log import failure
 from nhc.marks.ports.adapter import Effect
 from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook
@@ -182,7 +182,7 @@ class Gate:
             return ""
         path = f"{os.path.splitext(self.world.record_path)[0]}-report.json"
         try:
-            whole_file.write(path, text.encode())
+            written_files.write_whole(path, text.encode())
         except OSError as error:
             self.world.say(f"{path}: {error.strerror}: the report is not kept")
             return ""

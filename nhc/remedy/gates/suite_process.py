@@ -15,7 +15,7 @@ from nhc.core.model import Report, Verdict, describe, printable
 from nhc.core.render.json import parse
 from nhc.core.system import process
 from nhc.core.system.bounded_read import cause, read_text
-from nhc.core.system.own_command import own_command
+from nhc.core.system.process import own_command
 from nhc.marks.ports.suites import RUN_ITSELF, UNPROVED
 from nhc.node.run.boot_window import judged_early
 

@@ -9,9 +9,8 @@ import time
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, person, service_log
-from nhc.core.command_line.formatted import tell
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, person, service_log, under
+from nhc.core.command_line.printing import tell
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.node_ranges import expand

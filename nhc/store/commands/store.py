@@ -11,8 +11,7 @@ from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, person
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, person, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import Report, printable
 from nhc.core.system.foreign_module import attribute_of

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from nhc.core.command_line.option_groups import under
+from nhc.core.command_line.common_options import under
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:

@@ -22,7 +22,7 @@ from typing import Callable, NamedTuple, Optional, Protocol
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.core.system import kept_owner
+from nhc.core.system import written_files
 from nhc.store.database import Fence, Store, problem_of
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.schema import insert_into, leader
@@ -111,7 +111,7 @@ class FileLock:
                 return True
             self.release()
         try:
-            fd = kept_owner.open_or_make(self.path, os.O_RDWR | os.O_NOFOLLOW, 0o600)
+            fd = written_files.open_or_make(self.path, os.O_RDWR | os.O_NOFOLLOW, 0o600)
         except OSError as error:
             raise StoreError(f"{self.path}: {error.strerror or error}") from None
         try:

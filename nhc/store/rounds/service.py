@@ -13,11 +13,10 @@ from typing import Callable, Iterable, Iterator, List, NamedTuple, Optional, Pro
 
 from nhc.core.model import printable
 from nhc.core.prometheus_family import Family, counter, gauge
-from nhc.core.system import output_file
-from nhc.core.system.garbage import collect_seldom
+from nhc.core.system import written_files
 from nhc.core.system.metrics_server import Pages, serve
 from nhc.core.system.service_log import ServiceLog, failure, leveled, problem
-from nhc.core.system.stop_signals import StopSignals
+from nhc.core.system.stop_signals import StopSignals, collect_garbage_seldom
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store.database import Fence
 from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
@@ -175,7 +174,7 @@ class RoundService:
         self.pages.update(page, unhealthy, self._page_name)
         if self.metrics_file:
             try:
-                output_file.replace(self.metrics_file, lambda file: file.write(page))
+                written_files.replace_output(self.metrics_file, lambda file: file.write(page))
             except OSError as error:
                 return [f"--metrics-file {self.metrics_file}: {error.strerror or error}"]
         return []
@@ -191,7 +190,7 @@ class RoundService:
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
         """The listener while rounds go, and the lead given up at the end."""
-        collect_seldom()
+        collect_garbage_seldom()
         try:
             with listening(self.listen, self.pages, self.log):
                 try:

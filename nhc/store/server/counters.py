@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from typing import Callable, List
 
-from nhc.core.system.web_refusals import WebRefusals
+from nhc.core.system.web_listener import WebRefusals
 from nhc.store.intake import Receipt
 
 WHYS = ("busy", "held", "large", "node", "rate", "report", "request", "store", "volume")

@@ -9,9 +9,8 @@ import signal
 import ssl
 from typing import Optional
 
-from nhc.core.system.garbage import collect_seldom
 from nhc.core.system.service_log import failure, problem
-from nhc.core.system.stop_signals import StopSignals
+from nhc.core.system.stop_signals import StopSignals, collect_garbage_seldom
 from nhc.core.system.web_listener import OpenConnections, WebBounds, listening
 from nhc.core.system.web_server import BoundedServer
 from nhc.store.database import Store
@@ -64,7 +63,7 @@ async def _serve(
     loop: asyncio.AbstractEventLoop, settings: ServerSettings, store: Store, pace: IntakeSettings, keep: PruneSettings,
     stop: Optional[StopSignals],
 ) -> None:  # fmt: skip
-    collect_seldom()
+    collect_garbage_seldom()
     counters = ServerCounters()
     pruner = Pruner(store, keep, "nhc server", log=counters.note)
     counters.also(lambda: "".join(family.render() for family in pruner.families()))

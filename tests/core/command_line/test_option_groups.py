@@ -4,7 +4,7 @@ import click
 import pytest
 
 from nhc.cli.click_app import VerbCommand, application
-from nhc.core.command_line.option_groups import GroupedCommand, under
+from nhc.core.command_line.common_options import GroupedCommand, under
 
 
 class Row(click.Argument):

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.core.language import site_settings, sysconfig_file
+from nhc.core.language import site_settings
 from tests.support.require import need
 from tests.support.run import ROOT
 from tests.support.startup import SUPERVISOR_BANNED, settle
@@ -260,7 +260,7 @@ def test_literals_are_read_as_bash_reads_them(text, tmp_path):
     path.write_text(text)
     found = site_settings._literals(text)
     if found is not None:
-        assert found == sysconfig_file._read_with_bash(str(path), {})
+        assert found == site_settings._read_with_bash(str(path), {})
 
 
 @pytest.mark.thorough

@@ -13,9 +13,9 @@ import pytest
 
 from nhc.agent.otel import OtelSettings
 from nhc.agent.server_push import PushSettings
+from nhc.cli.overview import FILES, file_of
 from nhc.core.settings import declared, settings_file, toml_text
 from nhc.core.settings.declared import Reference, SettingsFile
-from nhc.core.settings.files import FILES, file_of
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc_adapters.kubernetes.sink.sink import KubernetesSink
 

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from nhc.core.language import lbnl_settings, sysconfig_file
+from nhc.core.language import lbnl_settings, site_settings
 from nhc.core.model import CheckResult, Report, crit
 from nhc.core.system.steady_time import boot_id
 from nhc.hooks.load_sensor import load_values
@@ -248,14 +248,14 @@ def test_log_specifications(spec, target):
 def test_a_sysconfig_file_is_read_by_bash_only_where_it_takes_one(tmp_path, monkeypatch):
     plain = tmp_path / "plain"
     plain.write_text("# comment\nTIMEOUT=60\nexport NHC_RM='slurm'\nLOGFILE=\">>/x 2>&1\"\n")
-    assert sysconfig_file.read_sysconfig(str(plain)) == {"TIMEOUT": "60", "NHC_RM": "slurm", "LOGFILE": ">>/x 2>&1"}
+    assert site_settings.read_sysconfig(str(plain)) == {"TIMEOUT": "60", "NHC_RM": "slurm", "LOGFILE": ">>/x 2>&1"}
     clever = tmp_path / "clever"
     clever.write_text("BASE=30\nTIMEOUT=$((BASE * 2))\n[ -d / ] && DEBUG=1\n")
-    assert sysconfig_file.read_sysconfig(str(clever)) == {"BASE": "30", "TIMEOUT": "60", "DEBUG": "1"}
+    assert site_settings.read_sysconfig(str(clever)) == {"BASE": "30", "TIMEOUT": "60", "DEBUG": "1"}
     broken = tmp_path / "broken"
     broken.write_text("TIMEOUT=$((\n")
     with pytest.raises(ValueError, match="bash cannot read it"):
-        sysconfig_file.read_sysconfig(str(broken))
+        site_settings.read_sysconfig(str(broken))
 
 
 def test_the_log_is_not_readable_by_everybody(health):

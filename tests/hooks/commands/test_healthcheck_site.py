@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from nhc.core.language import lbnl_settings, site_settings, sysconfig_file
+from nhc.core.language import lbnl_settings, site_settings
 from nhc.core.language.loader import load_text
 from nhc.core.model import CheckResult, crit, describe
 from tests.support.run import nhc
@@ -121,7 +121,7 @@ def test_a_sysconfig_file_uses_what_is_known_by_then(tmp_path, computed):
     path = tmp_path / "nhc"
     path.write_text(f"HOSTNAME=$HOSTNAME_S\nLOGFILE=/var/log/$NAME.log\nexport PATH=$PATH:/opt/slurm/bin\n{computed}")
     known = {"HOSTNAME": "n1.example", "HOSTNAME_S": "n1", "NAME": "nhc-cron", "PATH": "/bin"}
-    found = sysconfig_file.read_sysconfig(str(path), known)
+    found = site_settings.read_sysconfig(str(path), known)
     found.pop("DEBUG", None)
     assert found.pop("PATH").endswith(":/opt/slurm/bin")
     assert found == {"HOSTNAME": "n1", "LOGFILE": "/var/log/nhc-cron.log"}
@@ -136,6 +136,6 @@ def test_external_matchers_of_a_sysconfig_file_decide_about_targets(tmp_path):
     """Arrays, which an environment cannot hold (docs/configuration.md has them written so)."""
     path = tmp_path / "nhc"
     path.write_text("NHC_MCHECK_DELIM=( '<>' %% )\nNHC_MCHECK_COMMAND=( '[[ %h == *%m ]]' '[ %h = %m ]' )\n")
-    settings = sysconfig_file.read_sysconfig(str(path))
+    settings = site_settings.read_sysconfig(str(path))
     plan = load_text("<01> || check_hw_eth a\n%n01% || check_hw_eth b\n<02> || check_hw_eth c\n", "f", "n01", settings)
     assert [item.argv[1] for item in plan.items] == ["a", "b"]

@@ -18,7 +18,7 @@ from nhc.agent.server_sink import ServerSink
 from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Scope, Verdict
 from nhc.core.render.json import to_dict
 from nhc.core.settings import settings_file
-from nhc.core.state import kept_suite
+from nhc.core.state import reports
 from nhc.core.state.store import State
 from nhc.core.system.bounded_read import unpacked
 from nhc.deep.commands.deep_delivery import push_settings, to_server
@@ -242,7 +242,7 @@ def test_the_agent_sends_what_a_run_could_not_and_what_the_last_prolog_found(awa
     monkeypatch.setenv("NHC_STATE_DIR", f"{away.place}/state")
     away.send()
     found = report("n1.site", away.begin + 2, (OK,))._replace(labels={"suite": "/etc/nhc/prejob.conf"})
-    kept_suite.keep(State(), json.dumps(to_dict(found)))
+    reports.keep_suite(State(), json.dumps(to_dict(found)))
     lines = []
     sink = away.sink(lines)
     try:

@@ -13,7 +13,7 @@ import re
 import time
 from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
 
-from nhc.core.system import whole_file
+from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
 from nhc_adapters.node.hand.values import NotPossible, Undo
 
@@ -96,7 +96,7 @@ class RepairJournal:
     def save(self, state: RepairState) -> None:
         """On the disk when it returns. Raises OSError."""
         value: Dict[str, object] = {**state._asdict(), "left": [list(undo) for undo in state.left]}
-        whole_file.write(self._path(state.key), json.dumps(value).encode(), 0o600, durable=True)
+        written_files.write_whole(self._path(state.key), json.dumps(value).encode(), 0o600, durable=True)
 
     def states(self) -> List[RepairState]:
         """All that are readable, the oldest first."""

@@ -145,7 +145,7 @@ class Findings:
         html = import_nhc("nhc.fleet.html")
         history = import_nhc("nhc.fleet.history").SweepHistory(history_path)
         version = import_nhc("nhc").__version__
-        replace = import_nhc("nhc.core.system.output_file").replace
+        replace = import_nhc("nhc.core.system.written_files").replace_output
         try:
             number = history.begin("ansible-playbook", version, self.picture.started)
             for result in self.results:

@@ -4,14 +4,14 @@ import resource
 import subprocess
 import sys
 
-from nhc.core.system.address_space import has_room
+from nhc.core.system.children import has_address_space
 
 LIMIT = """
 import resource, sys
 pages = int(open("/proc/self/statm").read().split()[0])
 resource.setrlimit(resource.RLIMIT_AS, (pages * resource.getpagesize() + (20 << 20),) * 2)
-from nhc.core.system.address_space import has_room
-print(has_room(4 << 20), has_room(64 << 20))
+from nhc.core.system.children import has_address_space
+print(has_address_space(4 << 20), has_address_space(64 << 20))
 from nhc.cli.main import main
 sys.exit(main(["status", "store", "--store", "/nonexistent/store.db"]))
 """
@@ -19,7 +19,7 @@ sys.exit(main(["status", "store", "--store", "/nonexistent/store.db"]))
 
 def test_there_is_room_here():
     assert resource.getrlimit(resource.RLIMIT_AS)[0] == resource.RLIM_INFINITY
-    assert has_room(64 << 20)
+    assert has_address_space(64 << 20)
 
 
 def test_under_a_limit_the_command_ends_in_one_line():

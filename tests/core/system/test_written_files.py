@@ -11,22 +11,23 @@ from pathlib import Path
 
 import pytest
 
-from nhc.core.system import output_file
+from nhc.core.system import written_files
 from tests.support.require import need
 from tests.support.run import nhc
+from tests.support.size_limit import files_of_at_most
 
 OTHER = 64179
 
 
 def write(path, text="new\n"):
-    output_file.replace(str(path), lambda file: file.write(text))
+    written_files.replace_output(str(path), lambda file: file.write(text))
 
 
 def test_a_file_is_replaced_whole_and_a_failure_leaves_it(tmp_path):
     path = tmp_path / "report"
     path.write_text("old\n")
     with pytest.raises(ValueError, match="stop"):
-        output_file.replace(str(path), lambda file: (_ for _ in ()).throw(ValueError("stop")))
+        written_files.replace_output(str(path), lambda file: (_ for _ in ()).throw(ValueError("stop")))
     assert path.read_text() == "old\n"
     write(path)
     assert path.read_text() == "new\n"
@@ -83,7 +84,8 @@ def test_links_to_themselves_are_one_line(tmp_path):
 
 def test_what_is_no_file_is_written_to_and_stays(tmp_path):
     script = (
-        "from nhc.core.system import output_file; output_file.replace('/dev/stdout', lambda file: file.write('said'))"
+        "from nhc.core.system.written_files import replace_output; "
+        "replace_output('/dev/stdout', lambda file: file.write('said'))"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True,
                           env={"PYTHONPATH": os.pathsep.join(sys.path)})  # fmt: skip
@@ -99,3 +101,29 @@ def test_what_is_no_file_is_written_to_and_stays(tmp_path):
 def test_a_name_that_utf8_cannot_hold_is_written_escaped(tmp_path):
     write(tmp_path / "report", "\udc80\n")
     assert (tmp_path / "report").read_text() == "\\udc80\n"
+
+
+@pytest.mark.parametrize("durable", [False, True])
+def test_a_file_is_replaced_whole_and_one_that_cannot_be_leaves_the_old_one_alone(tmp_path, durable):
+    path = tmp_path / "file"
+    written_files.write_whole(str(path), b"old", 0o600, durable=durable)
+    assert (path.read_bytes(), stat.S_IMODE(path.stat().st_mode)) == (b"old", 0o600)
+    with files_of_at_most(10), pytest.raises(OSError, match="too large"):
+        written_files.write_whole(str(path), b"new" * 10, durable=durable)
+    assert (path.read_bytes(), os.listdir(tmp_path)) == (b"old", ["file"])
+    written_files.write_whole(str(path), b"new" * 10, durable=durable)
+    assert path.read_bytes() == b"new" * 10
+
+
+def test_what_a_killed_process_of_our_number_has_left_is_replaced_and_no_link_is_followed(tmp_path):
+    other = tmp_path / "other"
+    other.write_bytes(b"theirs")
+    os.symlink(other, tmp_path / f"file.{os.getpid()}.tmp")
+    written_files.write_whole(str(tmp_path / "file"), b"ours")
+    assert {one.name: one.read_bytes() for one in tmp_path.iterdir()} == {"file": b"ours", "other": b"theirs"}
+
+
+def test_a_file_of_the_current_directory_is_written_to_the_disk(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    written_files.write_whole("file", b"x", durable=True)
+    assert (tmp_path / "file").read_bytes() == b"x"
