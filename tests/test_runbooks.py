@@ -26,7 +26,7 @@ NOT_REASONS = frozenset([
     # Words of other programs' answers and of files
     "ActiveState", "ClusterShell", "InfiniBand", "InfoROM", "LinkSpeedExtSupported", "LinkSpeedExtSupported2",
     "LinkSpeedSupported", "LinkUp", "LinkWidthSupported", "LoadState", "MainPID", "AllocMem",
-    "MemAvailable", "MemFree", "MemSpecLimit", "MemTotal", "RealMemory",
+    "MemAvailable", "MemFree", "MemSpecLimit", "MemTotal", "RealMemory", "RmProfilingAdminOnly",
     "NeuronLink", "NetworkReady", "NotBefore", "EventStatus", "EventType", "OpenStack", "OracleCloud", "RuntimeReady",
     "NoHttpResponse", "P2P", "SubState", "SrcValid", "TransBlk",
     "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",
@@ -116,6 +116,7 @@ def test_every_reason_of_the_kernel_catalogue_has_a_runbook():
 
 OF_THE_NODE = {
     "GpuCountMismatch", "GpuMissing", "GpuPeermem", "GpuRebootRequired", "GpuDramRepairable", "DriverNotLoaded",
+    "GpuMemoryNuma", "GpuStalled",
 }  # fmt: skip
 """Of GPU checks: what is counted over all devices, or is of the driver."""
 

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from nhc.core.check import check, opt, rest
+from nhc.core.check import arg, check, opt, rest
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.core.units import percent, text
+from nhc.core.units import percent, text, whole
 from nhc.node.facts import cpufreq
 
 if TYPE_CHECKING:
@@ -81,6 +81,33 @@ def check_cpu_frequency(host: Host, least: float = 0.0) -> Outcome:
         )
         return warn("CpuCapped", message, metrics=tuple(metrics))
     return ok(f"processors may run at {highest / 1e6:.2f} GHz", metrics=tuple(metrics))
+
+
+@check("check_cpu_power", arg("watts", whole, "least limit of each package (default: what it is built for)"))
+def check_cpu_power(host: Host, watts: Optional[int] = None) -> Outcome:
+    """No processor is held below the power that it is built for.
+
+    Compares the lasting power limit of each package (RAPL, /sys/class/powercap) with WATTS, else with the processor's
+    own maximum and with the other packages of the node. Lower is WARN: firmware and providers set a cap below the
+    data sheet, and a job runs at the pace of the lower package. SKIP where the kernel shows no limit, as in virtual
+    machines.
+
+    Example: * || check_cpu_power 350
+    """
+    try:
+        found = cpufreq.packages(host)
+    except (OSError, ValueError) as error:
+        return unknown("Unreadable", f"a processor's power limit cannot be read: {error}")
+    if not found:
+        return skip("NoPowerLimit", "the kernel shows no power limit of a processor")
+    metrics = tuple(Metric(f"cpu_power_limit_{package.name}", package.limit, "W") for package in found)
+    highest = max(package.limit for package in found)
+    for package in found:
+        wanted = float(watts) if watts is not None else max(package.most or 0, highest)
+        if package.limit < wanted - 1:
+            message = f"{package.name} is limited to {package.limit:.0f} W, {wanted:.0f} expected"
+            return warn("CpuPowerLimit", message, metrics=metrics, action=Action.INSPECT)
+    return ok(f"processors may draw {found[0].limit:.0f} W each", metrics=metrics)
 
 
 _SLOW = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}

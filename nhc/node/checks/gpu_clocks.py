@@ -5,14 +5,15 @@ from __future__ import annotations
 from nhc.core.check import Judged, arg, check, flag, opt
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, Outcome, crit, known, ok, warn
-from nhc.core.units import number, whole
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread
+from nhc.core.model import Action, Outcome, Verdict, crit, known, ok, skip, warn
+from nhc.core.units import number, percent, seconds, show_age, whole
+from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread, pick
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.accelerator_values import HARDWARE_REASONS, UNNAMED, Device
+from nhc.node.facts.history import unchanged_since
 
 if TYPE_CHECKING:
-    from typing import Iterable, List, Optional, Tuple
+    from typing import Iterable, List, Optional, Sequence, Tuple
 
 _WORDS = {
     "hw-slowdown": "slowed down by hardware (heat, power or an external signal)",
@@ -70,6 +71,29 @@ def check_gpu_clock_throttling(host: Host, devices: str = "") -> Judged:
     return each(host, devices, _throttling)
 
 
+def _gradient(device: Device) -> Optional[int]:
+    """How many degrees its memory is hotter than the GPU itself."""
+    heat = device.thermal
+    return None if heat.gpu is None or heat.memory is None else heat.memory - heat.gpu
+
+
+def _steeper(device: Device, every: Iterable[Device], most: int) -> Iterable[Outcome]:
+    """Compares the heat between a GPU and its memory with the median of its model: a cooler that sits badly."""
+    own = _gradient(device)
+    alike = [_gradient(other) for other in every if (other.vendor, other.name) == (device.vendor, device.name)]
+    known_ones = sorted(value for value in alike if value is not None)
+    if own is None or len(known_ones) < PEERS:
+        return
+    median = known_ones[len(known_ones) // 2]
+    if own - median >= most:
+        message = f"{device.label}: memory is {own} degrees hotter than the GPU, {median} on its peers"
+        yield warn("GpuTemperatureGradient", message, target=device.label, action=Action.INSPECT)
+
+
+PEERS = 4
+"""GPUs of a model from which their median says what is usual on this node."""
+
+
 def _temperature(device: Device, margin: int, most: Optional[int], most_memory: Optional[int]) -> Iterable[Outcome]:
     heat, target = device.thermal, device.label
     if heat.gpu is None and heat.memory is None and heat.margin is None:
@@ -119,6 +143,7 @@ def _temperature(device: Device, margin: int, most: Optional[int], most_memory: 
         whole,
         "CRIT from this temperature of its memory on (default: its own limit)",
     ),
+    opt("-g --gradient", "gradient", whole, "WARN where its memory is this many degrees hotter, against its peers"),
     timeout=30,
     source=SOURCE,
     parts=("thermal",),
@@ -130,6 +155,7 @@ def check_gpu_temp(
     ahead: int = 0,
     most: Optional[int] = None,
     most_memory: Optional[int] = None,
+    gradient: Optional[int] = None,
     devices: str = "",
 ) -> Judged:
     """No accelerator is hotter than its own limits allow.
@@ -137,10 +163,19 @@ def check_gpu_temp(
     Reads temperature and limits from the device: NVML's slowdown, shutdown and operating limits, or on newer GPUs what
     is left to them (T.Limit), and amdgpu's hwmon limits. The slowdown limit of the GPU and the limit of its memory are
     CRIT at two looks in a row, the operating limit WARN. For Gaudi, which tells no limits, give one with -m.
+    With -g the heat between a GPU and its memory is compared with the median of at least four GPUs of its model: far
+    above it the cooler sits badly. No vendor publishes a figure, and GPUs at different work differ by some 10 degrees.
 
     Example: * || check_gpu_temp -a 3
     """
-    return each(host, devices, lambda device: _temperature(device, ahead, most, most_memory))
+    every = accelerators(host).devices
+
+    def judge(device: Device) -> Iterable[Outcome]:
+        yield from _temperature(device, ahead, most, most_memory)
+        if gradient is not None:
+            yield from _steeper(device, every, gradient)
+
+    return each(host, devices, judge)
 
 
 def _power(device: Device, limit: Optional[float], lower: bool, common: float) -> Iterable[Outcome]:
@@ -241,3 +276,127 @@ def check_app_gpu_clocks(host: Host, clocks: Optional[Tuple[int, int]] = None, d
     Example: *a100* || check_app_gpu_clocks 1410,1593
     """
     return each(host, devices, lambda device: _application(device, clocks), vendor="nvidia")
+
+
+IDLE_DEGREES = 60
+IDLE_WATTS = (("H100", 150), ("H200", 150), ("GB200", 300), ("GB300", 300), ("B200", 250), ("B300", 250))
+"""What an idle GPU of a model may draw, the first that its name holds. ClusterMAX's audit, as the degrees above."""
+
+
+def _idle(device: Device, degrees: int, watts: Optional[int]) -> Iterable[Outcome]:
+    target = device.label
+    if device.processes is None:
+        yield not_reported(device, "processes", "which processes hold it")
+        return
+    if device.processes:
+        yield skip("GpuBusy", f"{target} is in use", target=target)
+        return
+    heat, drawn = device.thermal.gpu, device.power.usage
+    most = watts if watts is not None else next((limit for name, limit in IDLE_WATTS if name in device.name), None)
+    metrics = known("Cel", gpu_temperature=heat) + known("W", gpu_power=drawn)
+    if heat is None and drawn is None:
+        yield not_reported(device, "thermal", "its temperature or power")
+    elif heat is not None and heat > degrees:
+        message = f"{target}: {heat} degrees without work, {degrees} at most"
+        yield warn("GpuIdleHot", message, target=target, metrics=metrics, action=Action.INSPECT)
+    elif drawn is not None and most is not None and drawn > most:
+        message = f"{target}: draws {drawn:.0f} W without work, {most} at most"
+        yield warn("GpuIdlePower", message, target=target, metrics=metrics, action=Action.INSPECT)
+    else:
+        yield ok(f"{target}: idle and cool", target=target, metrics=metrics)
+
+
+def _lasting(host: Host, name: str, outcomes: Iterable[Outcome], least: float) -> List[Outcome]:
+    """Warnings count once every look of `least` seconds has found them: a moment says nothing."""
+    judged = list(outcomes)
+    now = host.monotonic()
+    found = {f"{outcome.reason} {outcome.target}": 1 for outcome in judged if outcome.verdict is Verdict.WARN}
+    since = unchanged_since(host, name, found)
+
+    def counted(outcome: Outcome) -> Outcome:
+        begun = since.get(f"{outcome.reason} {outcome.target}", now)
+        if outcome.verdict is not Verdict.WARN or now - begun >= least:
+            return outcome
+        message = f"{outcome.message}, for {show_age(now - begun)} of {show_age(least)}"
+        return ok(message, target=outcome.target, metrics=outcome.metrics)
+
+    return [counted(outcome) for outcome in judged]
+
+
+@check(
+    "check_gpu_idle",
+    DEVICES,
+    opt("-t --temperature", "degrees", whole, "WARN above so many degrees", IDLE_DEGREES),
+    opt("-w --watts", "watts", whole, "WARN above so many watts (default: by model)"),
+    opt("-f --for", "least", seconds, "WARN once it has lasted so long", 600.0),
+    timeout=30,
+    source=SOURCE,
+    parts=("thermal", "power", "processes"),
+    tags=("nvidia", "amd"),
+)
+def check_gpu_idle(
+    host: Host, degrees: int = IDLE_DEGREES, watts: Optional[int] = None, least: float = 600.0, devices: str = ""
+) -> Judged:
+    """An accelerator without work is cool and draws little.
+
+    One that nobody uses and that is hot, or draws as if it worked, has a fan or a clock that is stuck, or somebody
+    else's work. Asks which processes hold it, its temperature and its power. Above 60 degrees, or above 150 W (H100,
+    H200), 250 W (B200, B300) or 300 W (GB200, GB300) for ten minutes it is WARN, as a GPU takes some minutes to cool;
+    other models have no limit of power without -w. A device in use is left out.
+
+    Example: *gpu* |every 5m| check_gpu_idle
+    """
+    return _lasting(host, "gpu-idle", each(host, devices, lambda device: _idle(device, degrees, watts)), least)
+
+
+BUSY = 95
+"""Percent of the time in which a kernel ran, from which a GPU counts as busy: one that waits in a collective has 100.
+"""
+
+
+@check(
+    "check_gpu_stalled",
+    DEVICES,
+    opt("-f --for", "least", seconds, "WARN once it has lasted so long", 900.0),
+    arg("share", percent, "power below this share of the limit is too little for a busy GPU", 30.0),
+    timeout=30,
+    source=SOURCE,
+    parts=("power", "processes", "utilization"),
+    tags=("nvidia",),
+)
+def check_gpu_stalled(host: Host, share: float = 30.0, least: float = 900.0, devices: str = "") -> Judged:
+    """No job stands still on this node's GPUs while they look busy.
+
+    In a collective that never ends each GPU spins: NVML calls it 100 % utilised, and it draws little power. Where all
+    GPUs in use are so, all below SHARE of their power limit, and were so at each look of a quarter of an hour, it is
+    WARN. A phase of loading or an inference service may look the same, so take no node out for it: it is the job that
+    stands still, and mostly because of another node (nhc job why). The share is nhc's own: no vendor publishes one.
+
+    Example: *gpu* |every 1m| check_gpu_stalled
+    """
+    picked = pick(host, devices, "nvidia")
+    return [*picked.outcomes, *_lasting(host, "gpu-stalled", _stalled(picked.devices, share), least)]
+
+
+def _stalled(devices: Sequence[Device], share: float) -> Iterable[Outcome]:
+    busy = [device for device in devices if device.processes]
+    if not busy:
+        silent = next((device for device in devices if device.processes is None), None)
+        if silent is not None:
+            yield not_reported(silent, "processes", "which processes hold it")
+        elif devices:
+            yield skip("GpuIdle", "no process uses a GPU")
+        return
+    shares = []
+    for device in busy:
+        if device.utilization is None or device.power.usage is None or not device.power.limit:
+            area = "power" if device.utilization is not None else "utilization"
+            yield not_reported(device, area, "its utilisation and power")
+            return
+        shares.append(100 * device.power.usage / device.power.limit)
+    metrics = known("%", gpu_power_share=round(sum(shares) / len(shares), 1))
+    if all((device.utilization or 0) >= BUSY for device in busy) and max(shares) < share:
+        message = f"all {len(busy)} GPUs in use look busy and draw at most {max(shares):.0f} % of their power limit"
+        yield warn("GpuStalled", message, metrics=metrics)
+    else:
+        yield ok(f"{len(busy)} GPUs in use, up to {max(shares):.0f} % of their power limit", metrics=metrics)

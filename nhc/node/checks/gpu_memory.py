@@ -9,11 +9,12 @@ from __future__ import annotations
 from nhc.core.check import Judged, arg, check, opt
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Action, Metric, Outcome, crit, known, ok, unknown, warn
+from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown, warn
 from nhc.core.units import count
-from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported
+from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, on_or_off, pick
 from nhc.node.checks.gpu_earlier import memory_errors
 from nhc.node.facts.accelerator_values import Device
+from nhc.node.facts.cpuinfo import node_memory, numa_nodes
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Tuple
@@ -187,3 +188,44 @@ def check_gpu_retired_pages(host: Host, most: int = MAX_RETIRED, devices: str = 
     Example: * || check_gpu_retired_pages -m 60
     """
     return each(host, devices, lambda device: _pages(device, most))
+
+
+COHERENT = ("GH200", "GB200", "GB300")
+HBM = 64 << 20
+"""kB from which a NUMA node without processors is a GPU's memory: GH200 has 96 GB, and CXL expanders are no such
+board's.
+
+ClusterMAX's audit takes the same."""
+
+
+@check(
+    "check_gpu_memory_numa",
+    arg("state", on_or_off, "on: the GPUs' memory is to be the system's as well; off: it is not", False),
+    timeout=30,
+    source=SOURCE,
+    parts=(),
+    tags=("nvidia",),
+)
+def check_gpu_memory_numa(host: Host, state: bool = False) -> Judged:
+    """The memory of coherent GPUs is, or is not, memory of the operating system, as the site wants it.
+
+    GH200, GB200 and GB300 can show their HBM as NUMA nodes without processors. Then the kernel puts page cache and
+    processes there, which jobs miss, and a container's memory limit does not hold them apart (NVIDIA's driver calls the
+    other mode CDMM). Reads /sys/devices/system/node. Other than asked for is WARN; SKIP on other GPUs.
+
+    Example: gb200* || check_gpu_memory_numa off
+    """
+    picked = pick(host, "", "nvidia")
+    if not any(name in device.name for device in picked.devices for name in COHERENT):
+        named = [skip("NotSupported", "no GPU whose memory the processors can address")] if picked.devices else []
+        return [*picked.outcomes, *named]
+    try:
+        nodes = numa_nodes(host)
+        sizes = [node_memory(host, number) or 0 for number in nodes.all if number not in nodes.with_cpus]
+    except (OSError, ValueError) as error:
+        return [*picked.outcomes, unknown("Unreadable", f"NUMA nodes cannot be read: {error}")]
+    shown = [size for size in sizes if size >= HBM]
+    if bool(shown) == state:
+        return [*picked.outcomes, ok(f"{len(shown)} NUMA nodes of GPU memory")]
+    message = f"{len(shown)} NUMA nodes are GPU memory" if shown else "no NUMA node is GPU memory"
+    return [*picked.outcomes, warn("GpuMemoryNuma", f"{message}, {'some' if state else 'none'} expected")]

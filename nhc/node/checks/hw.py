@@ -8,7 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
-from nhc.node.facts.cpuinfo import NODES, cpu_list, numa_nodes, offline, topology
+from nhc.node.facts.cpuinfo import cpu_list, node_memory, numa_nodes, offline, topology
 from nhc.node.facts.infiniband import Port, ports, without_verbs
 from nhc.node.facts.mcelog import Errors, parse_mcelog
 from nhc.node.facts.netdev import interfaces
@@ -94,17 +94,11 @@ def check_hw_numa(host: Host, nodes: Optional[int] = None, every: Optional[int] 
         if expected is not None and len(actual) != expected:
             message = f"{len(actual)} {what}, {expected} expected"
             return crit("NumaCountMismatch", message, metrics=metrics, action=Action.INSPECT)
-    empty = [number for number in found.with_cpus if _has_no_memory(host, number)]
+    empty = [number for number in found.with_cpus if node_memory(host, number) == 0]
     if nodes is None and every is None and empty:
         message = f"NUMA node {cpu_list(empty)} has CPUs and no memory"
         return crit("NumaNoMemory", message, metrics=metrics, action=Action.INSPECT)
     return ok(f"{len(found.with_cpus)} NUMA nodes with CPUs, {len(found.all)} altogether", metrics=metrics)
-
-
-def _has_no_memory(host: Host, node: int) -> bool:
-    """Whether a NUMA node says that it has no memory (`Node 1 MemTotal: 0 kB`)."""
-    words = host.read_or(f"{NODES}/node{node}/meminfo").split("\n", 1)[0].split()
-    return words[2:4] == ["MemTotal:", "0"]
 
 
 @check(

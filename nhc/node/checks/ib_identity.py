@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from nhc.core.check import Judged, arg, check, opt
+from nhc.core.check import Judged, arg, check, opt, rest
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, ok, unknown, warn
 from nhc.core.units import text
 from nhc.node.checks.ib import NAMES, NO_PORT, chosen
-from nhc.node.facts.ib_counters import EFA_LAYER, RdmaAdapter, adapter, gids
+from nhc.node.facts.ib_counters import EFA_LAYER, RdmaAdapter, adapter, gids, pkeys
 from nhc.node.facts.infiniband import CLASS
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Sequence
+    from typing import Dict, FrozenSet, List, Optional, Sequence
 
 
 @check(
@@ -98,3 +98,63 @@ def _siblings(host: Host, device: str, other: str) -> bool:
     """Whether two devices are functions of one PCI device."""
     ours, theirs = (host.link_name(f"{CLASS}/{name}/device").rpartition(".")[0] for name in (device, other))
     return bool(ours) and ours == theirs
+
+
+def pkey(value: str) -> int:
+    """A partition key as sysfs has it, 0x8001. The top bit is full membership."""
+    try:
+        key = int(value, 16)
+    except ValueError:
+        key = 0
+    if not 0 < key <= 0xFFFF:
+        raise ValueError(f"{value!r} is not a partition key (as 0x8001)")
+    return key
+
+
+@check(
+    "check_ib_pkeys",
+    opt("-p --port", "ports", text, "judge only this port, device or match string; may be repeated", many=True),
+    rest("keys", pkey, "the partition keys that each port must have, and no other"),
+    timeout=5,
+)
+def check_ib_pkeys(host: Host, keys: Sequence[int] = (), ports: Sequence[str] = ()) -> Judged:
+    """InfiniBand ports are in the same partitions, in those that the site wants where it names them.
+
+    Reads the partition keys that the subnet manager gave each port that is up (pkeys below /sys/class/infiniband).
+    Two ports talk only in a partition that both have. Another key than the ones given, or one that lacks, is CRIT.
+    Without keys ports of one model of adapter that differ are WARN: a second fabric has partitions of its own. To
+    compare a fleet, give every node the keys of a good one: nhc fleet check -e 'check_ib_pkeys 0x8001 0xffff'.
+
+    Example: {gpu[01-64]} || check_ib_pkeys 0x8001 0xffff
+    """
+    judged, outcomes = chosen(host, ports)
+    up = [port for port in judged if port.up and port.link_layer == "InfiniBand"]
+    if not up:
+        return outcomes or NO_PORT
+    wanted = frozenset(keys)
+    by_model: Dict[str, Dict[FrozenSet[int], List[str]]] = {}
+    for port in up:
+        held = pkeys(host, port)
+        if not held:
+            outcomes.append(unknown("IbPkeysUnknown", f"{port.name} tells no partition key", target=port.name))
+        elif wanted and held != wanted:
+            parts = [f"lacks {_keys(wanted - held)}"] if wanted - held else []
+            parts += [f"has {_keys(held - wanted)} besides"] if held - wanted else []
+            message = f"{port.name} {' and '.join(parts)}"
+            outcomes.append(crit("IbPkeyMismatch", message, target=port.name, action=Action.INSPECT))
+        else:
+            device = adapter(host, port.device)
+            by_model.setdefault(device.board or device.model, {}).setdefault(held, []).append(port.name)
+    for model, sets in by_model.items():
+        if len(sets) > 1:
+            listing = "; ".join(f"{_keys(held)} on {', '.join(names)}" for held, names in sets.items())
+            message = f"ports of board {model or 'unknown'} differ in partitions: {listing}"
+            outcomes.append(warn("IbPkeysMixed", message, action=Action.INSPECT))
+    if outcomes:
+        return outcomes
+    every = frozenset().union(*(held for sets in by_model.values() for held in sets))
+    return ok(f"{len(up)} InfiniBand ports in partitions {_keys(every)}")
+
+
+def _keys(keys: FrozenSet[int]) -> str:
+    return " ".join(f"{key:#06x}" for key in sorted(keys))

@@ -185,7 +185,8 @@ class Device(NamedTuple):
     """One accelerator. `number` is what its vendor's tools and Slurm call it, `pci` its address in sysfs' form.
 
     `fault` is "", LOST, RESET_REQUIRED, FAILED or UNREADABLE, `problem` the vendor's words for it. `recovery` is
-    what the vendor says would repair the device ("" for nothing to repair, None where it says nothing).
+    what the vendor says would repair the device ("" for nothing to repair, None where it says nothing). `utilization`
+    is the share of recent time, in percent, in which some kernel ran on it: one that only waits counts, too.
     """
 
     vendor: str
@@ -200,6 +201,7 @@ class Device(NamedTuple):
     recovery: Optional[str] = None
     memory_total: Optional[int] = None
     memory_used: Optional[int] = None
+    utilization: Optional[int] = None
     errors: MemoryErrors = MemoryErrors()
     row_remap: Optional[RowRemap] = None
     retired_pages: Optional[RetiredPages] = None

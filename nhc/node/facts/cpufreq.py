@@ -25,6 +25,38 @@ class FrequencyPolicy(NamedTuple):
     maximum: Optional[int]
 
 
+POWERCAP = "/sys/class/powercap"
+
+
+class PackagePower(NamedTuple):
+    """A processor package's lasting power limit in watts (RAPL); `most` is what it is built for, None where not told.
+
+    Documentation/power/powercap/powercap.rst: constraint_N_name, _power_limit_uw and _max_power_uw. AMD's processors
+    have the same names. A limit that is not enabled holds nothing down and is left out.
+    """
+
+    name: str
+    limit: float
+    most: Optional[float]
+
+
+def packages(host: Host) -> Tuple[PackagePower, ...]:
+    """The limits of all packages. Raises OSError or ValueError where one is there and cannot be read."""
+    found: List[PackagePower] = []
+    for zone in host.names(POWERCAP):
+        base = f"{POWERCAP}/{zone}"
+        if not zone.startswith("intel-rapl:") or zone.count(":") != 1 or host.read_or(f"{base}/enabled", "1") == "0":
+            continue
+        name = host.read_or(f"{base}/name")
+        if not name.startswith("package"):
+            continue
+        numbers = [n for n in range(3) if host.read_or(f"{base}/constraint_{n}_name") == "long_term"] or [0]
+        limit = int(host.read(f"{base}/constraint_{numbers[0]}_power_limit_uw"))
+        most = host.number(f"{base}/constraint_{numbers[0]}_max_power_uw")
+        found.append(PackagePower(name, limit / 1e6, most / 1e6 if most else None))
+    return tuple(sorted(found))
+
+
 def policy_names(host: Host) -> Tuple[str, ...]:
     """None where the kernel does not scale frequencies: virtual machines, or the firmware does it."""
     names = [name for name in host.names(POLICIES) if name[:6] == "policy" and name[6:].isdigit()]

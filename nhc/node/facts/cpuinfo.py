@@ -124,6 +124,12 @@ def numa_nodes(host: Host) -> NumaNodes:
     return NumaNodes(tuple(nodes), tuple(with_cpus))
 
 
+def node_memory(host: Host, node: int) -> Optional[int]:
+    """The kB of memory that a NUMA node has (`Node 1 MemTotal: 0 kB`); None where it does not say."""
+    words = host.read_or(f"{NODES}/node{node}/meminfo").split("\n", 1)[0].split()
+    return int(words[3]) if words[2:3] == ["MemTotal:"] and words[3].isdigit() else None
+
+
 def _from_sys(host: Host, online: List[int]) -> CpuCounts:
     sockets: Optional[int] = None
     # -1: the firmware does not say (ARM boards described by a device tree without sockets).

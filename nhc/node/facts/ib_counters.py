@@ -12,7 +12,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.infiniband import CLASS, Port
 
 if TYPE_CHECKING:
-    from typing import Dict, Sequence
+    from typing import Dict, FrozenSet, Sequence
 
 CEILING: Dict[str, int] = {
     "symbol_error": 0xFFFF,
@@ -79,6 +79,13 @@ def gids(host: Host, port: Port, limit: int = 256) -> Dict[int, str]:
         if gid.replace(":", "").strip("0"):
             addresses[index] = gid
     return addresses
+
+
+def pkeys(host: Host, port: Port) -> FrozenSet[int]:
+    """The port's partition keys, the empty places of the table left out."""
+    base = f"{CLASS}/{port.device}/ports/{port.port}/pkeys"
+    texts = (host.read_or(f"{base}/{index}") for index in host.names(base))
+    return frozenset(filter(None, (int(text, 16) for text in texts if text[:2] == "0x")))
 
 
 def gid_type(host: Host, port: Port, index: int) -> str:

@@ -93,6 +93,14 @@ def ports(host: Host) -> Tuple[Port, ...]:
     return tuple(listed)
 
 
+def addresses(host: Host) -> Tuple[str, ...]:
+    """The PCI addresses of the RDMA devices, each once; those that hang on no PCI bus (soft RoCE) have none."""
+    from nhc.node.facts.pci import ADDRESS
+
+    places = (host.realpath(f"{CLASS}/{device}/device").rpartition("/")[2] for device in host.names(CLASS))
+    return tuple(dict.fromkeys(place for place in places if ADDRESS.fullmatch(place)))
+
+
 VERBS = "/sys/class/infiniband_verbs"
 
 

@@ -70,6 +70,7 @@ def parse_device(answers: Mapping[str, Plain], driver: str = "") -> Device:
         recovery=None if recovery is None else RECOVERY.get(recovery, f"recovery action {recovery}"),
         memory_total=memory.whole("total", "memory"),
         memory_used=memory.whole("used", "memory"),
+        utilization=a.table("utilization", "utilization").whole("gpu", "utilization"),
         errors=_errors(a),
         row_remap=_row_remap(a),
         retired_pages=_retired(a),

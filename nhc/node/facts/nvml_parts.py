@@ -59,6 +59,7 @@ PARTS: Dict[str, Queries] = {
     "persistence": (("persistence", "nvmlDeviceGetPersistenceMode", ()),),
     "compute_mode": (("compute_mode", "nvmlDeviceGetComputeMode", ()),),
     "mig_mode": (("mig_mode", "nvmlDeviceGetMigMode", ()),),
+    "utilization": (("utilization", "nvmlDeviceGetUtilizationRates", ()),),
     "processes": (("processes", "nvmlDeviceGetComputeRunningProcesses", ()),),
     "row_remap": (
         ("row_remap", "nvmlDeviceGetRemappedRows", ()),

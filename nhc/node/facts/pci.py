@@ -28,7 +28,7 @@ screens of management controllers and virtual machines, and graphics inside a pr
 """
 _NVSWITCH_CLASS = 0x0680
 
-_FOR_GUESTS = frozenset(["pci-stub", "vfio-pci"])
+FOR_GUESTS = frozenset(["pci-stub", "vfio-pci"])
 """Drivers that hold a device for a virtual machine: it is not this node's to judge."""
 
 ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
@@ -147,7 +147,7 @@ def other_accelerators(host: Host) -> Tuple[PciFunction, ...]:
         for f in host.fact(_functions)
         if (f.vendor not in VENDORS or f.vendor == AMAZON)
         and not f.of_neuron
-        and f.driver not in _FOR_GUESTS
+        and f.driver not in FOR_GUESTS
         and (f.class_code in _COMPUTES or (f.class_code in _DISPLAYS and _mapped(host, f.address) > OWN_MEMORY))
     )
 

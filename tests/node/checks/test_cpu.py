@@ -122,3 +122,37 @@ def test_what_the_command_line_asks_for():
 @given(st.lists(st.text(max_size=12) | st.sampled_from(["hugepages=1,2", "hugepages=²", "hugepagesz=1G"])))
 def test_no_command_line_is_too_strange(words):
     asked_at_boot(words, 2048)
+
+
+def rapl(*limits, most=350, **files):
+    """The power limits of packages as powercap shows them: the lasting one is the second, with a part of its own."""
+    tree = {}
+    for number, limit in enumerate(limits):
+        base = f"/sys/class/powercap/intel-rapl:{number}"
+        tree |= {
+            f"{base}/name": f"package-{number}\n", f"{base}/enabled": "1\n",
+            f"{base}/constraint_0_name": "short_term\n", f"{base}/constraint_0_power_limit_uw": "420000000\n",
+            f"{base}/constraint_1_name": "long_term\n", f"{base}/constraint_1_power_limit_uw": f"{limit}000000\n",
+            f"{base}/constraint_1_max_power_uw": f"{most}000000\n", f"{base}:0/name": "dram\n",
+        }  # fmt: skip
+    return FakeHost({**tree, **files})
+
+
+@pytest.mark.parametrize(
+    ("host", "line", "expected"),
+    [
+        (rapl(350, 350), "check_cpu_power", Verdict.OK),
+        (rapl(350, 225), "check_cpu_power", Verdict.WARN),
+        (rapl(225, 225), "check_cpu_power", Verdict.WARN),
+        (rapl(225, 225), "check_cpu_power 225", Verdict.OK),
+        (rapl(350, 225), "check_cpu_power 300", Verdict.WARN),
+        (rapl(225, 225, most=0), "check_cpu_power", Verdict.OK),  # the processor tells no maximum
+        (rapl(225, 200, most=0), "check_cpu_power", Verdict.WARN),
+        (rapl(225, **{"/sys/class/powercap/intel-rapl:0/enabled": "0\n"}), "check_cpu_power", Verdict.SKIP),
+        (rapl(350, **{"/sys/class/powercap/intel-rapl:0/constraint_1_power_limit_uw": "junk\n"}), "check_cpu_power",
+         Verdict.UNKNOWN),
+        (FakeHost(), "check_cpu_power", Verdict.SKIP),
+    ],
+)  # fmt: skip
+def test_power_limits_of_processors(host, line, expected):
+    assert judge(host, line).verdict is expected

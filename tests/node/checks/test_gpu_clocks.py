@@ -129,3 +129,66 @@ def test_application_clocks(nvml):
     assert "1005,1593 MHz, its default 1275,1593" in outcome.message
     with pytest.raises(BadArguments, match="not a pair of clocks"):
         find("check_app_gpu_clocks").parse(["1410"])
+
+
+@pytest.mark.parametrize(
+    ("faults", "reason", "target"),
+    [
+        (["2.temperature 61"], "GpuIdleHot", "gpu2"),
+        (["5.power_usage 151000"], "GpuIdlePower", "gpu5"),
+        (["5.power_usage 151000", "5.processes 77:1000"], "", ""),  # in use
+        (["*.temperature 60", "*.power_usage 150000"], "", ""),
+        (["5.power_usage 240000", "*.name NVIDIA B200"], "", ""),
+        (["5.power_usage 260000", "*.name NVIDIA B200"], "GpuIdlePower", "gpu5"),
+        (["5.power_usage 260000", "*.name NVIDIA GB200"], "", ""),
+        (["5.power_usage 400000", "*.name NVIDIA A100-SXM4-80GB"], "", ""),  # no limit is known
+    ],
+)
+def test_a_gpu_without_work_is_cool_and_draws_little(nvml, faults, reason, target):
+    found = [(o.reason, o.target) for o in bad(nvml.one("h100", "check_gpu_idle -f 0", *faults))]
+    assert found == ([(reason, target)] if reason else [])
+
+
+@pytest.mark.parametrize(("after", "verdict"), [(540, Verdict.OK), (660, Verdict.WARN)])
+def test_a_gpu_may_take_ten_minutes_to_cool(nvml, after, verdict):
+    found = nvml.one("h100", "check_gpu_idle", "2.temperature 70", then=["2.temperature 66"], after=after)
+    assert max(outcome.verdict for outcome in found) is verdict
+    assert not bad(nvml.one("h100", "check_gpu_idle", "2.temperature 70", then=["2.temperature 40"], after=after))
+
+
+SPINS = ["*.processes 4242:60000000000", "*.utilization 100 3", "*.power_usage 130000"]
+
+
+@pytest.mark.parametrize(
+    ("faults", "stalled"),
+    [
+        ([], True),
+        (["7.processes none", "7.utilization 0 0"], True),  # one that nobody uses says nothing
+        (["3.power_usage 480000"], False),  # one of them works
+        (["3.utilization 40 1"], False),  # loads its data
+        (["*.processes none"], False),
+    ],
+)
+def test_gpus_that_look_busy_and_draw_little_for_long(nvml, faults, stalled):
+    found = nvml.one("h100", "check_gpu_stalled", *SPINS, *faults, then=["7.temperature 30"], after=960)
+    assert [o.reason for o in bad(found)] == (["GpuStalled"] if stalled else [])
+    assert not bad(nvml.one("h100", "check_gpu_stalled", *SPINS, *faults, then=["7.temperature 30"], after=600))
+
+
+def test_what_a_gpu_does_not_tell_is_no_sign_of_work(nvml):
+    found = bad(nvml.one("h100", "check_gpu_stalled -f 0", *SPINS, "3.utilization error 999"))
+    assert [(o.verdict, o.target) for o in found] == [(Verdict.UNKNOWN, "gpu3")]
+
+
+@pytest.mark.parametrize(
+    ("faults", "steep"),
+    [
+        (["2.field.82 u32 60"], ["gpu2"]),  # 31 degrees above the GPU, its peers 9
+        (["*.field.82 u32 60"], []),  # all alike: warm memory is this board's way
+        (["2.field.82 u32 52"], []),
+        (["2.field.82 u32 60", "devices 3"], []),  # too few to say what is usual
+    ],
+)
+def test_memory_much_hotter_than_its_gpu_against_peers(nvml, faults, steep):
+    assert [o.target for o in bad(nvml.one("h100", "check_gpu_temp -g 15", *faults))] == steep
+    assert not bad(nvml.one("h100", "check_gpu_temp", *faults))

@@ -7,6 +7,7 @@ from nhc.core.state.store import State
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks.gpu_earlier import memory_errors
 from nhc.node.facts.accelerator_values import Device, ErrorCount, MemoryErrors
+from tests.support.nvml.fake import pci_tree
 
 
 def bad(outcomes):
@@ -197,3 +198,32 @@ def test_uncorrected_errors_of_before_a_crash_are_not_forgotten(tmp_path):
     assert look("c", 7, fresh=1) == told
     restart()
     assert look("d", 7) == []
+
+
+NODE = "/sys/devices/system/node"
+HBM_NODE = "Node {} MemTotal:       100663296 kB\n"
+
+
+@pytest.mark.parametrize(
+    ("model", "hbm", "line", "expected"),
+    [
+        ("NVIDIA GB200", 0, "check_gpu_memory_numa", Verdict.OK),
+        ("NVIDIA GB200", 2, "check_gpu_memory_numa off", Verdict.WARN),
+        ("NVIDIA GH200 480GB", 1, "check_gpu_memory_numa on", Verdict.OK),
+        ("NVIDIA GH200 480GB", 0, "check_gpu_memory_numa on", Verdict.WARN),
+        ("NVIDIA H100 80GB HBM3", 2, "check_gpu_memory_numa", Verdict.SKIP),  # memory of CXL, of no concern here
+    ],
+)
+def test_memory_of_coherent_gpus_as_memory_of_the_system(nvml, model, hbm, line, expected):
+    """Empty nodes are there in both modes: each GPU has eight for MIG."""
+    nodes = {number: f"Node {number} MemTotal:       0 kB\n" for number in range(2, 34)}
+    nodes |= {number: f"Node {number} MemTotal:       503316480 kB\n" for number in (0, 1)}
+    nodes |= {number: HBM_NODE.format(number) for number in range(2, 2 + hbm)}
+    files = {**pci_tree(), f"{NODE}/online": "0-33\n"}
+    for number, text in nodes.items():
+        files[f"{NODE}/node{number}/meminfo"] = text
+        files[f"{NODE}/node{number}/cpulist"] = f"{number}\n" if number < 2 else "\n"
+
+    found = nvml.one("h100", line, f"*.name {model}", files=files)
+    assert max(outcome.verdict for outcome in found) is expected
+    assert max(o.verdict for o in nvml.one("h100", line, "*.name NVIDIA GB200")) is Verdict.UNKNOWN

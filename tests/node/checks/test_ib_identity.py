@@ -78,3 +78,33 @@ def test_roce_ports_that_cannot_be_reached():
     elsewhere = {path: text for path, text in roce().items() if not path.startswith("/sys/class/net/")}
     assert judge(FakeHost(elsewhere), "check_roce_ports").verdict is Verdict.UNKNOWN
     assert judge(FakeHost(roce()), "check_roce_ports mlx5_9").reason == "IbPortMissing"
+
+
+def partitions(keys, **devices):
+    """Eight adapters with these partition keys; a table has empty places."""
+    files = eight()
+    for index in range(8):
+        for place, key in enumerate([*devices.get(f"mlx5_{index}", keys), "0x0000", "0x0000"]):
+            files[f"/sys/class/infiniband/mlx5_{index}/ports/1/pkeys/{place}"] = f"{key}\n"
+    return FakeHost(files)
+
+
+def test_ports_of_one_model_are_in_the_same_partitions():
+    assert judge(partitions(["0xffff", "0x8001"]), "check_ib_pkeys").verdict is Verdict.OK
+    found = judge(partitions(["0xffff", "0x8001"], mlx5_3=["0xffff"]), "check_ib_pkeys")
+    assert (found.verdict, found.reason) == (Verdict.WARN, "IbPkeysMixed")
+    assert "mlx5_3:1" in found.message
+    host = partitions(["0xffff", "0x8001"], mlx5_3=["0x7fff"])  # of another fabric
+    host.write("/sys/class/infiniband/mlx5_3/board_id", "MT_0000000001\n")
+    assert judge(host, "check_ib_pkeys").verdict is Verdict.OK
+
+
+def test_partitions_that_the_site_names():
+    line = "check_ib_pkeys 0xffff 0x8001"
+    assert judge(partitions(["0x8001", "0xffff"]), line).verdict is Verdict.OK
+    found = judge_all(partitions(["0x8001", "0xffff"], mlx5_3=["0xffff", "0x0001"]), line)
+    assert [(o.verdict, o.reason, o.target) for o in found] == [(Verdict.CRIT, "IbPkeyMismatch", "mlx5_3:1")]
+    assert found[0].message == "mlx5_3:1 lacks 0x8001 and has 0x0001 besides"  # a limited member is no full one
+    assert judge(partitions(["0x8001"], mlx5_3=[]), "check_ib_pkeys").reason == "IbPkeysUnknown"
+    assert judge(FakeHost(roce()), line).reason == "NoRdmaPort"
+    assert [o.target for o in judge_all(partitions(["0xffff"]), "check_ib_pkeys -p mlx5_1 0x8001")] == ["mlx5_1:1"]

@@ -72,3 +72,25 @@ def test_configuration_space_that_makes_no_sense_ends():
     assert parse_port(config(6, 0x1D, 256)) == (6, None)
     with pytest.raises(ShortConfig):
         parse_port(bytes(64))
+
+
+def with_adapter(beside, down=0x1D, other=0x1D):
+    """A second downstream port with an RDMA adapter, below the same switch or `beside` it below a root port."""
+    host = node(down)
+    port, nic = "0000:42:08.0", "0000:46:00.0"
+    at = f"/sys/devices/pci0000:40/0000:40:02.0/{port}/{nic}" if beside else f"{AT[: -len(DOWN)]}{port}/{nic}"
+    host.write(f"{at}/vendor", "0x15b3\n")
+    for address in (port, "0000:40:02.0"):
+        host.write(f"{BUS}/{address}/config", config(6 if address == port else 4, other))
+    host.write("/sys/class/infiniband/mlx5_0/device", Symlink(f"../../..{at[4:]}"))
+    host.write(f"{BUS}/{nic}", Symlink(f"../../..{at[4:]}"))
+    return host
+
+
+def test_only_ports_between_an_accelerator_and_its_adapter():
+    targets = [o.target for o in judge_all(with_adapter(beside=False), "check_pcie_acs -n")]
+    assert targets == [DOWN, "0000:42:08.0"]
+    assert [o.target for o in judge_all(with_adapter(False, down=0), "check_pcie_acs -n")] == ["0000:42:08.0"]
+    assert judge(with_adapter(False, down=0, other=0), "check_pcie_acs -n").verdict is Verdict.OK
+    assert judge(with_adapter(beside=True), "check_pcie_acs -n").reason == "NoSwitch"
+    assert judge(node(0x1D), "check_pcie_acs -n").reason == "NoSwitch"

@@ -205,6 +205,8 @@ TWO(nvmlDeviceGetEccMode, "ecc_mode")
 TWO(nvmlDeviceGetMigMode, "mig_mode")
 TWO(nvmlDeviceGetPowerManagementLimitConstraints, "power_range")
 
+typedef struct { unsigned gpu, memory; } utilization_t;
+API nvmlDeviceGetUtilizationRates(device_t *d, utilization_t *out) { return two(d, "utilization", &out->gpu, &out->memory); }
 API nvmlDeviceGetTemperature(device_t *d, unsigned sensor, unsigned *out) {
     return sensor ? INVALID : number(d, "temperature", out);
 }
