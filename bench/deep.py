@@ -26,7 +26,7 @@ from nhc.core.model import Outcome, Verdict
 from nhc.deep.fleet_norm import Sample, norm, place, propose
 from nhc.node.checks import deep, deep_burns, deep_collective, deep_dcgm, deep_nvbandwidth
 from nhc.node.facts.accelerator_values import Device
-from nhc.node.facts.tools import collective, dcgm_diag, gemm, nvbandwidth
+from nhc.node.facts.tools import collective, dcgm, gemm, nvbandwidth
 from tests.support import deep_samples as samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -42,7 +42,7 @@ class Part(NamedTuple):
 
 
 def _dcgm(_host: Host, text: str) -> List[Outcome]:
-    return deep_dcgm.judge("2", list(range(8)), Completed(0, text), dcgm_diag.parse(text))
+    return deep_dcgm.judge("2", list(range(8)), Completed(0, text), dcgm.parse(text))
 
 
 def _bandwidth(host: Host, text: str) -> List[Outcome]:

@@ -38,7 +38,7 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
         if once:
             sys.meta_path.append(LateSite)
         else:
-            from nhc.core.system.foreign_module import import_site
+            from nhc.core.plugins import import_site
 
             import_site()
     if once:
@@ -82,7 +82,7 @@ class LateSite:
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
         if path is not None:  # a part of a package that is found
             return None
-        from nhc.core.system.foreign_module import import_site
+        from nhc.core.plugins import import_site
 
         sys.meta_path.remove(LateSite)
         import_site()

@@ -94,7 +94,7 @@ class Check(NamedTuple):
     the second look finds it as well. `starting` are those that say that something is on its way: they count when these
     minutes are over (`nhc.node.run.boot_window`).
     `source` names what it reads that is slow to begin with: checks of one source share a process, which reads it once.
-    `parts` are what it reads of the accelerators (`nhc.node.facts.nvml_parts.PARTS`) besides what is always asked, and
+    `parts` are what it reads of the accelerators (`nhc.node.facts.nvml.PARTS`) besides what is always asked, and
     nothing else is asked unless another check of the run reads it; None for all.
     `lasts` gives the seconds that a line with these arguments may need, where that can be more than `timeout`.
     `distribution` is the installed package that it comes from, with its version, "" for a built-in one; `broken` says
@@ -219,7 +219,7 @@ def _unload(name: str) -> None:
 
 def _load(name: str, where: str, distribution: str) -> Check:
     """Import an installed package's check. Whatever else its module declares is found by its own entry point."""
-    from nhc.core.system.foreign_module import BrokenPart, attribute_of
+    from nhc.core.plugins import BrokenPart, attribute_of
 
     before = dict(REGISTRY)
     try:

@@ -2,16 +2,21 @@
 
 A room has the tables of its own kinds: checks and formats are here, what acts on nodes is in `nhc.marks.plugins`. nhc
 searches the installed packages only for a name that is in no table, so only a part of another package pays for that.
+
+What a package's module prints as it is imported is no output of ours, and what it raises is one line.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from contextlib import redirect_stdout
 
 from nhc.core.exit_status import EXIT_USAGE, ExpectedError
 from nhc.core.light import TYPE_CHECKING, NamedTuple
-from nhc.core.system.foreign_module import BrokenPart, attribute_of, import_site, one_line
+
+if TYPE_CHECKING:
+    from typing import Any
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
@@ -167,3 +172,33 @@ def _load(where: str, name: str, kind: str) -> Any:
         raise NoAdapter(f"{kind} {name} needs the Python package {package}: {how_to_install(package, name)}") from None
     except AttributeError:
         raise NoAdapter(f"{kind} {name}: {module} has no {attribute}") from None
+
+
+class BrokenPart(Exception):
+    """A package's part cannot be imported. One line that names the module."""
+
+
+def import_site() -> None:
+    """Import `site`, which adds the directories of installed packages to the path, unless that has been done.
+
+    A local run starts without it (`nhc.core.launch`): it is a tenth of the run.
+    """
+    if "site" not in sys.modules:
+        import site
+
+        site.main()
+
+
+def attribute_of(where: str) -> Any:
+    """The object that an entry point names, `module:attribute`. Raises BrokenPart, also where the module would exit."""
+    module, _, attribute = where.partition(":")
+    try:
+        with redirect_stdout(sys.stderr):
+            return getattr(__import__(module, fromlist=[attribute]), attribute)
+    except (Exception, SystemExit) as error:
+        raise BrokenPart(f"{module} cannot be imported: {one_line(error)}") from error
+
+
+def one_line(error: BaseException) -> str:
+    """An exception of a package's code, with its kind, in one line."""
+    return f"{type(error).__name__}: {error}".replace("\n", " ")

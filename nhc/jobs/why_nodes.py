@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Iterable, List, Optional, Tuple
 from nhc.core.units import show_seconds
 from nhc.jobs.log_catalogue import INITIATING, MEMORY, NETWORK, NODE, PROGRAM, STORAGE, UNKNOWN
 from nhc.jobs.why import CGROUP, CHECKS, KERNEL, Clue
-from nhc.node.facts.carrier import CarrierChange, change_of
-from nhc.node.facts.outages import LONG, SETTLES, Outage, paired
+from nhc.node.facts.carrier import LONG_OUTAGE, PORT_SETTLES, CarrierChange, Outage, change_of, paired_outages
 
 if TYPE_CHECKING:
-    from nhc.node.facts.job_memory import MemoryEvents
+    from nhc.node.facts.jobs import MemoryEvents
     from nhc.node.kernlog.match import Match
 
 
@@ -43,11 +42,17 @@ def kernel_clues(node: str, messages: Iterable[Tuple[str, Optional[float]]]) -> 
             continue
         seen.add((match.kind, match.code, match.device, minute))
         clues.append(_clue(node, match, at))
-    return clues + [_outage_clue(node, each) for each in paired(changes, -SETTLES) if each.seconds >= LONG][:MOST]
+    return (
+        clues
+        + [_outage_clue(node, each) for each in paired_outages(changes, -PORT_SETTLES) if each.seconds >= LONG_OUTAGE][
+            :MOST
+        ]
+    )
 
 
 def _outage_clue(node: str, outage: Outage) -> Clue:
-    text = f"{outage.link} was away for {show_seconds(outage.seconds)}: NCCL gives a link up after about {LONG:.0f} s"
+    away = show_seconds(outage.seconds)
+    text = f"{outage.link} was away for {away}: NCCL gives a link up after about {LONG_OUTAGE:.0f} s"
     return Clue(KERNEL, NETWORK, INITIATING, "link/Outage", text, outage.begin, 0, node, node, restart="unknown")
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, List
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.core.system.foreign_module import one_line
+from nhc.core.plugins import one_line
 from nhc.store import schema
 from nhc.store.database import LONG, VERSION_TABLE, Store, revision
 from nhc.store.errors import StoreError

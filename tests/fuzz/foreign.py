@@ -22,7 +22,7 @@ from nhc.marks import push
 from nhc.node.commands.log import LineFolder, Matcher
 from nhc.node.facts import cloud, neuron, smart
 from nhc.node.facts.kernel_lines import message, parse_line
-from nhc.node.facts.tools import dcgm_diag, fio, gemm, iperf3, nvbandwidth
+from nhc.node.facts.tools import dcgm, fio, gemm, iperf3, nvbandwidth
 from nhc_adapters import pbs
 from nhc_adapters.bmc import redfish
 from nhc_adapters.cloud.rest import json_at
@@ -439,7 +439,7 @@ READERS = {
     "fio": Reader((FIO,), fio.parse),
     "iperf3": Reader((IPERF,), iperf3.parse),
     "nvbandwidth": Reader((BANDWIDTH,), nvbandwidth.parse),
-    "dcgm": Reader((DCGM, {"iterations": [DCGM]}), dcgm_diag.parse),
+    "dcgm": Reader((DCGM, {"iterations": [DCGM]}), dcgm.parse),
     "clouds": Reader((SCHEDULED, SPOT, UPCOMING, EVENTS, DUE), clouds, ()),
     "redfish": Reader((SYSTEM,), controllers),
     "kubernetes nodes": Reader((NODE,), nodes),

@@ -21,7 +21,7 @@ from nhc.jobs.why_nodes import kernel_clues, memory_clues, shared
 from nhc.jobs.why_record import places, record_clues
 from nhc.marks.ports.job_ends import JobEndRecord
 from nhc.marks.ports.jobs import JobLoss, JobName, LossCause
-from nhc.node.facts.job_memory import MemoryEvents
+from nhc.node.facts.jobs import MemoryEvents
 from nhc.store import deep, reports
 from nhc.store.deep import DeepResult
 from nhc.store.intake import Incoming

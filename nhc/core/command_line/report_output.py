@@ -65,8 +65,7 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
 
 def _rendered(form: str, report: Report) -> str:
     """The report as an installed package renders it. Raises UsageError where it cannot."""
-    from nhc.core.plugins import NoAdapter, renderer
-    from nhc.core.system.foreign_module import one_line
+    from nhc.core.plugins import NoAdapter, one_line, renderer
 
     try:
         output = renderer(form)(report)

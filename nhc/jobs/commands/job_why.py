@@ -236,10 +236,10 @@ def _memory(job: str, nodes: Sequence[str], logs: JobLogs) -> List[Clue]:
     from nhc.core.host import Host
     from nhc.core.language.site_settings import site_settings
     from nhc.core.system.node_name import scheduler_name
-    from nhc.node.facts import job_memory
+    from nhc.node.facts import jobs
 
     host = Host()
-    events = job_memory.of_job(host, job)
+    events = jobs.of_job(host, job)
     here = logs.node(scheduler_name(os.environ, site_settings().settings, host.system.hostname(), host.read_or))
     return why_nodes.memory_clues(here if here in nodes else "", events) if events is not None else []
 

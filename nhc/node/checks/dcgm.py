@@ -7,14 +7,13 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, ok, printable, unknown, warn
 from nhc.node.checks.gpu import DEVICES, SOURCE, pick
-from nhc.node.facts.tools import dcgm_health
-from nhc.node.facts.tools.dcgm_health import FAILURE, HEALTHY, NVLINK, WARNING
+from nhc.node.facts.tools.dcgm import FAILURE, HEALTHY, NVLINK, WARNING, parse_health
 
 if TYPE_CHECKING:
     from typing import Dict, Union
 
     from nhc.node.facts.accelerator_values import Device
-    from nhc.node.facts.tools.dcgm_health import DcgmHealth, DcgmIncident
+    from nhc.node.facts.tools.dcgm import DcgmHealth, DcgmIncident
 
 ARGV = ("dcgmi", "health", "-g", "0", "-c", "-j")
 DEADLINE = 20.0
@@ -77,7 +76,7 @@ def _ask(host: Host) -> Union[DcgmHealth, Outcome]:
         why = printable(lines[-1], 200) if lines else f"status {done.status}"
         return unknown("DcgmSilent", f"dcgmi health: {why}")
     try:
-        return dcgm_health.parse(done.stdout)
+        return parse_health(done.stdout)
     except ValueError as error:
         return unknown("DcgmSilent", f"dcgmi health cannot be read: {error}", evidence=tuple(lines[:5]))
 

@@ -10,8 +10,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence
 
     from nhc.core.host import Completed, Host
-    from nhc.node.facts.tools.gemm import Burn, Burned
-    from nhc.node.facts.tools.gpu_burns import Fryer, GpuBurn, Rvs
+    from nhc.node.facts.tools.gemm import Burn, Burned, Fryer, GpuBurn, Rvs
 
 
 def label(burn: Burn, device: Burned) -> str:

@@ -11,7 +11,8 @@ from nhc.core.model import Action, Metric, Outcome, crit, skip, unknown, warn
 from nhc.core.units import one_of, show_kb, size_bytes, text, whole
 from nhc.node.checks import deep
 from nhc.node.checks.gpu import DEVICES, pick
-from nhc.node.facts.tools import collective, nccom
+from nhc.node.facts.tools import collective
+from nhc.node.facts.tools.collective import Nccom, parse_nccom
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Sequence, Tuple
@@ -220,13 +221,11 @@ def check_deep_nccom(
         return list(picked.outcomes)
     argv = ["nccom-test", "-r", str(ranks), name, "-b", str(size), "-e", str(size), "-f", "2", "-c",
             "--non-interactive"]  # fmt: skip
-    ran = deep.measure(host, argv, DEADLINE, "nccom-test", lambda done: nccom.parse(done.output))
+    ran = deep.measure(host, argv, DEADLINE, "nccom-test", lambda done: parse_nccom(done.output))
     return [*picked.outcomes, ran if isinstance(ran, Outcome) else judge_nccom(host, name, size, *ran, floor)]
 
 
-def judge_nccom(
-    host: Host, name: str, size: int, done: Completed, result: nccom.Nccom, floor: Optional[float]
-) -> Outcome:
+def judge_nccom(host: Host, name: str, size: int, done: Completed, result: Nccom, floor: Optional[float]) -> Outcome:
     """What one run of nccom-test says."""
     wrong = [line for line in result.failures if "errors found" in line and not line.startswith("0 ")]
     if wrong:

@@ -10,7 +10,8 @@ from nhc.core.units import one_of, seconds, text, whole
 from nhc.node.checks import deep, deep_burns
 from nhc.node.checks.deep_host import burn_processors
 from nhc.node.checks.gpu import DEVICES, pick
-from nhc.node.facts.tools import gemm, gpu_burns
+from nhc.node.facts.tools import gemm
+from nhc.node.facts.tools.gemm import parse_gpu_burn, parse_gpu_fryer, parse_rvs
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple
@@ -137,7 +138,7 @@ def _judge_other(
     host: Host, burn: str, done: Completed, models: Sequence[str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
     if burn == "gpu-burn":
-        return deep_burns.judge_gpu_burn(host, gpu_burns.parse_gpu_burn(done.output), done, models, floor)
+        return deep_burns.judge_gpu_burn(host, parse_gpu_burn(done.output), done, models, floor)
     if burn == "gpu-fryer":
-        return deep_burns.judge_fryer(host, gpu_burns.parse_gpu_fryer(done.output), done, models, floor)
-    return deep_burns.judge_rvs(gpu_burns.parse_rvs(done.output), done, len(models))
+        return deep_burns.judge_fryer(host, parse_gpu_fryer(done.output), done, models, floor)
+    return deep_burns.judge_rvs(parse_rvs(done.output), done, len(models))

@@ -10,7 +10,8 @@ from nhc.core.units import seconds, show_kb, size_bytes, text
 from nhc.node.checks import deep
 from nhc.node.checks.deep_burns import judge as judge_burn
 from nhc.node.facts.meminfo import memory
-from nhc.node.facts.tools import gemm, triad
+from nhc.node.facts.tools import gemm
+from nhc.node.facts.tools.memory_tests import parse_triad
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Union
@@ -90,7 +91,7 @@ def check_deep_triad(
     if isinstance(program, Outcome):
         return program
     argv = [program, str(wanted), f"{duration:g}"]
-    ran = deep.measure(host, argv, duration + deep.START, "triad", lambda done: triad.parse(done.stdout))
+    ran = deep.measure(host, argv, duration + deep.START, "triad", lambda done: parse_triad(done.stdout))
     if isinstance(ran, Outcome):
         return ran
     done, result = ran

@@ -8,7 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.core.units import one_of, percent, seconds, show_kb, size_bytes
 from nhc.node.checks import deep
-from nhc.node.facts import edac
+from nhc.node.facts import hardware_errors
 from nhc.node.facts.meminfo import memory
 from nhc.node.facts.tools import memory_tests
 
@@ -99,7 +99,7 @@ def _memtester(host: Host, mib: int) -> Outcome:
 def _counts(host: Host) -> Dict[str, Tuple[int, int]]:
     """Corrected and uncorrected errors by module, as far as they can be read."""
     try:
-        modules = edac.modules(host)
+        modules = hardware_errors.modules(host)
     except (OSError, ValueError):
         return {}
     return {module.name: (module.corrected or 0, module.uncorrected or 0) for module in modules}

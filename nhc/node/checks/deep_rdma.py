@@ -9,8 +9,9 @@ from nhc.core.model import Metric, Outcome, crit, ok, skip, unknown, worst
 from nhc.core.units import seconds, size_bytes, whole
 from nhc.node.checks import deep
 from nhc.node.checks.ib import NAMES, chosen
-from nhc.node.facts import efa
-from nhc.node.facts.tools import perftest, pingpong
+from nhc.node.facts.infiniband import efa_devices
+from nhc.node.facts.tools import perftest
+from nhc.node.facts.tools.perftest import parse_pingpong
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Union
@@ -58,7 +59,7 @@ def check_deep_rdma(
     Example: * |context deep| check_deep_rdma -l mlx5_0 mlx5_1
     """
     picked, outcomes = chosen(host, list(ports))
-    own = {port.name for port in efa.devices(host)}
+    own = {port.name for port in efa_devices(host)}
     active = [port for port in picked if port.name not in own and port.up]
     if not active:
         return [*outcomes, skip("NoRdmaPort", "no active RDMA port to test (EFA has check_deep_efa)")]
@@ -140,7 +141,7 @@ def check_deep_efa(host: Host, floor: Optional[float] = None, most: Optional[flo
 
     Example: * |context deep| check_deep_efa -f 20
     """
-    devices = efa.devices(host)
+    devices = efa_devices(host)
     if not devices:
         return [skip("NoRdmaPort", "no Elastic Fabric Adapter on this node")]
     outcomes: List[Outcome] = []
@@ -199,7 +200,7 @@ def ping(host: Host, command: Sequence[str], at: int) -> Union[Completed, Outcom
 def judge_pingpong(done: Completed, device: str) -> Outcome:
     """What a run of fi_pingpong says: that data arrives whole, and how long a message takes."""
     try:
-        result = pingpong.parse(done.output)
+        result = parse_pingpong(done.output)
     except ValueError as error:
         return deep.unreadable("fi_pingpong", error, done)
     if result.failures or done.status:

@@ -7,9 +7,9 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import count, seconds, show_number, show_seconds
-from nhc.node.facts import edac
+from nhc.node.facts import hardware_errors
+from nhc.node.facts.dmi import virtual
 from nhc.node.facts.history import amount, growth
-from nhc.node.facts.virtualization import virtual
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple
@@ -35,11 +35,11 @@ def check_edac_errors(
 
     Example: * || check_edac_errors -c 1000
     """
-    counted = edac.modules(host)
+    counted = hardware_errors.modules(host)
     if not counted:
         if virtual(host):
             return skip("NoEdac", "a virtual machine without memory error counters")
-        if edac.has_ecc(host) is False:
+        if hardware_errors.has_ecc(host) is False:
             return skip("NoEcc", "this node's memory does not correct errors")
         return unknown("NoEdacDriver", "no EDAC driver counts this node's memory errors")
     unreadable = [module.name for module in counted if module.corrected is None or module.uncorrected is None]
@@ -59,7 +59,9 @@ def check_edac_errors(
     return ok(f"{show_number(modules, 'memory module')} without errors that count", metrics=(total,))
 
 
-def _judge(module: edac.Module, recent: float, limits: Tuple[int, int, int], per: float) -> Optional[Outcome]:
+def _judge(
+    module: hardware_errors.Module, recent: float, limits: Tuple[int, int, int], per: float
+) -> Optional[Outcome]:
     """What is wrong with a module, None where nothing is."""
     corrected, critical, uncorrected = limits
     who = module.name + (f" ({module.label})" if module.label else "")

@@ -8,8 +8,8 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import count, percent, seconds, show_seconds, whole
 from nhc.node.checks.ib import unusable
-from nhc.node.facts import efa
 from nhc.node.facts.history import amount, growth
+from nhc.node.facts.infiniband import TROUBLE, efa_counters, efa_devices, efa_functions, unread_efa_counters
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence
@@ -42,8 +42,8 @@ def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = F
 
     Example: p5-* || check_efa_devices 32
     """
-    ports = host.fact(efa.devices)
-    on_bus = host.fact(efa.functions)
+    ports = host.fact(efa_devices)
+    on_bus = host.fact(efa_functions)
     metrics = (Metric("efa_devices", len(ports)), Metric("efa_on_bus", on_bus))
     if not ports and not on_bus and (or_none or not count):
         return _NO_EFA
@@ -79,8 +79,8 @@ def limit(value: str) -> GrowthLimit:
     name, equals, digits = value.partition("=")
     if not equals or not digits.isdigit():
         raise ValueError(f"{value!r} is not NAME=NUMBER, as in retrans_timeout_events=100")
-    if name not in efa.TROUBLE:
-        raise ValueError(f"{name!r} is not a counter that this check reads ({', '.join(efa.TROUBLE)})")
+    if name not in TROUBLE:
+        raise ValueError(f"{name!r} is not a counter that this check reads ({', '.join(TROUBLE)})")
     return GrowthLimit(name, float(digits))
 
 
@@ -105,12 +105,12 @@ def check_efa_errors(
 
     Example: p5-* || check_efa_errors -l retrans_timeout_events=1000
     """
-    ports = host.fact(efa.devices)
+    ports = host.fact(efa_devices)
     if not ports:
         return _NO_EFA
     outcomes: List[Outcome] = []
-    values = {port.device: efa.counters(host, port) for port in ports}
-    unread = {port.device: efa.unread_counters(host, port, values[port.device]) for port in ports}
+    values = {port.device: efa_counters(host, port) for port in ports}
+    unread = {port.device: unread_efa_counters(host, port, values[port.device]) for port in ports}
     flat = {f"{device} {key}": float(value) for device, counters in values.items() for key, value in counters.items()}
     grown = growth(host, f"efa-errors-{per:g}", flat, per, since_boot=False)
     allowed = {**LIMITS, **{each.name: each.warn_at for each in limits}}

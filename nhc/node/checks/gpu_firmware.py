@@ -109,10 +109,10 @@ def check_gpu_inforom(host: Host, version: str = "", quick: bool = False, device
     picked = pick(host, devices, "nvidia")
     outcomes: List[Outcome] = list(picked.outcomes)
     if picked.devices and not quick:
+        from nhc.node.facts.nvml import ask_inforoms
         from nhc.node.facts.nvml_codes import ABSENT, NO_DATA, error_code, error_text
-        from nhc.node.facts.nvml_probes import inforoms
 
-        answers = host.fact(inforoms)
+        answers = host.fact(ask_inforoms)
         if "error" in answers:
             outcomes.append(
                 unknown("GpuUnreadable", f"the InfoROMs cannot be verified: {error_text(answers['error'])}")

@@ -241,10 +241,10 @@ def check_gpu_p2p(host: Host, devices: str = "") -> Judged:
     if len(picked.devices) < 2:
         few = skip("NotSupported", "fewer than two NVIDIA GPUs to reach each other")
         return list(picked.outcomes) or few
+    from nhc.node.facts.nvml import ask_peers
     from nhc.node.facts.nvml_codes import PEER_STATES
-    from nhc.node.facts.nvml_probes import peers
 
-    matrix = host.fact(peers)
+    matrix = host.fact(ask_peers)
     if matrix.problem:
         return [*picked.outcomes, unknown("GpuUnreadable", f"the peer-to-peer states cannot be read: {matrix.problem}")]
     linked = any(link.up for device in picked.devices for link in device.links or ())

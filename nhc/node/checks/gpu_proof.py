@@ -189,10 +189,10 @@ def _seed(host: Host, given: int) -> int:
 
 def _instances(host: Host, device: Device) -> Tuple[List[Target], List[Outcome]]:
     """The MIG instances of a GPU, and what is to be said where there are none."""
-    from nhc.node.facts import mig
+    from nhc.node.facts import nvidia
 
     try:
-        listed = mig.parse(host.run(["nvidia-smi", "-L"], 20.0).stdout).get(device.id, [])
+        listed = nvidia.parse_mig(host.run(["nvidia-smi", "-L"], 20.0).stdout).get(device.id, [])
     except (OSError, ValueError) as error:
         message = f"{device.label} is divided (MIG), and nvidia-smi -L does not list its instances: {error}"
         return [], [unknown("GpuProofMig", message, target=device.label)]

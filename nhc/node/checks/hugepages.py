@@ -7,8 +7,14 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.core.units import count, show_kb, size_kb, text
-from nhc.node.facts import hugepages
 from nhc.node.facts.kernel import cmdline
+from nhc.node.facts.memory_pages import (
+    POOLS,
+    asked_at_boot,
+    default_huge_page_size,
+    huge_page_pools,
+    transparent_huge_pages,
+)
 
 if TYPE_CHECKING:
     from typing import List, Optional
@@ -37,18 +43,18 @@ def check_hugepages(
 
     Example: * || check_hugepages -s 1G -t 16 -f 8 -T madvise
     """
-    asked = hugepages.asked_at_boot(cmdline(host), hugepages.default_size(host))
+    asked = asked_at_boot(cmdline(host), default_huge_page_size(host))
     if not asked and total is None and free is None and thp is None:
         return skip("NothingAsked", "neither the kernel command line nor an option asks for huge pages")
     if thp is not None:
-        mode = hugepages.transparent(host)
+        mode = transparent_huge_pages(host)
         if mode != thp:
             return crit("TransparentHugepages", f"transparent huge pages are {mode or 'not supported'}, not {thp}")
     try:
-        pools = {pool.size: pool for pool in hugepages.pools(host)}
+        pools = {pool.size: pool for pool in huge_page_pools(host)}
     except ValueError as error:
-        return unknown("BadData", f"{hugepages.POOLS}: {error}")
-    wanted = size or hugepages.default_size(host) or 2048
+        return unknown("BadData", f"{POOLS}: {error}")
+    wanted = size or default_huge_page_size(host) or 2048
     floors = dict(asked)
     if total is not None:
         floors[wanted] = total

@@ -9,8 +9,8 @@ from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
 from nhc.node.facts.cpuinfo import cpu_list, node_memory, numa_nodes, offline, topology
+from nhc.node.facts.hardware_errors import McelogErrors, parse_mcelog
 from nhc.node.facts.infiniband import Port, ports, without_verbs
-from nhc.node.facts.mcelog import Errors, parse_mcelog
 from nhc.node.facts.netdev import interfaces
 
 if TYPE_CHECKING:
@@ -221,7 +221,7 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
     return [_machine_check(errors, limits[errors.corrected]) for errors in bad] or [ok("errors within limits")]
 
 
-def _machine_check(errors: Errors, limit: str) -> Outcome:
+def _machine_check(errors: McelogErrors, limit: str) -> Outcome:
     kind = "corrected" if errors.corrected else "UNcorrected"
     return crit(
         "CorrectedMemoryErrors" if errors.corrected else "UncorrectedMemoryErrors",

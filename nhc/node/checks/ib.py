@@ -8,10 +8,8 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
-from nhc.node.facts import outages
-from nhc.node.facts.ib_counters import EFA_LAYER, adapter, read_counters
-from nhc.node.facts.ib_portinfo import best_rate
-from nhc.node.facts.infiniband import Port, without_verbs
+from nhc.node.facts.carrier import seen_outages
+from nhc.node.facts.infiniband import EFA_LAYER, Port, adapter, best_rate, read_counters, without_verbs
 from nhc.node.facts.infiniband import ports as all_ports
 
 if TYPE_CHECKING:
@@ -126,7 +124,7 @@ def check_ib_state(host: Host, ports: Sequence[str] = ()) -> Judged:
     if not judged and not outcomes:
         return NO_PORT
     best = remembered(host)
-    host.fact(outages.seen)  # for check_ib_link_flapping, which may look less often
+    host.fact(seen_outages)  # for check_ib_link_flapping, which may look less often
     outcomes += unusable(host, judged)
     up = [port for port in judged if port.up]
     for port in judged:
@@ -171,7 +169,7 @@ def check_ib_ports(
 
     Example: {gpu[01-64]} || check_ib_ports -l ib 8 400
     """
-    host.fact(outages.seen)
+    host.fact(seen_outages)
     ports = [p for p in host.fact(all_ports) if not link_layer or p.link_layer == link_layer]
     if devices:
         ports = [port for port in ports if any(named(port, name) for name in devices)]

@@ -9,8 +9,7 @@ from nhc.core.model import Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import seconds, show_seconds
 from nhc.node.checks.ib import NAMES, NO_PORT, chosen
 from nhc.node.facts.history import amount, growth
-from nhc.node.facts.ib_counters import CEILING, EFA_LAYER, read_counters, unread_counters
-from nhc.node.facts.infiniband import Port
+from nhc.node.facts.infiniband import CEILING, EFA_LAYER, Port, read_counters, unread_counters
 
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Optional, Sequence

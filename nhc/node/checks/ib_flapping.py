@@ -10,18 +10,17 @@ from nhc.core.timestamps import utc
 from nhc.core.units import integer, seconds, show_seconds, text
 from nhc.core.units import number as decimal
 from nhc.node.checks.ib import NO_PORT
-from nhc.node.facts import carrier, outages
+from nhc.node.facts import carrier
+from nhc.node.facts.carrier import LONG_OUTAGE, joined_outages, paired_outages, seen_outages
 from nhc.node.facts.history import amount, growth
-from nhc.node.facts.ib_counters import EFA_LAYER, read_counters
-from nhc.node.facts.infiniband import Port, ports
+from nhc.node.facts.infiniband import EFA_LAYER, Port, ports, read_counters
 from nhc.node.facts.kmsg import boot_time
 from nhc.node.kernlog.source import SYSLOG_FILES
 
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Tuple
 
-    from nhc.node.facts.carrier import CarrierChange
-    from nhc.node.facts.outages import Outage
+    from nhc.node.facts.carrier import CarrierChange, Outage
 
 
 def positive(value: str) -> int:
@@ -38,7 +37,7 @@ def positive(value: str) -> int:
         "long",
         seconds,
         "WARN where a link was away this long within the last hour; 0 for never",
-        outages.LONG,
+        LONG_OUTAGE,
     ),
     opt(
         "-c --crit",
@@ -57,7 +56,7 @@ def check_ib_link_flapping(
     hours: float = 24.0,
     flaps: int = 5,
     logs: Sequence[str] = (),
-    long: float = outages.LONG,
+    long: float = LONG_OUTAGE,
     most: float = 60.0,
 ) -> Judged:
     """No RDMA link comes and goes, and none was away for long.
@@ -82,7 +81,7 @@ def check_ib_link_flapping(
     counts = _counted(host, links, window)
     changes, outcomes = _read(host, links, logs)
     logged, unplaced = _losses(host, changes, window)
-    away = outages.together(outages.paired(changes, boot_time(host)), host.fact(outages.seen))
+    away = joined_outages(paired_outages(changes, boot_time(host)), host.fact(seen_outages))
     for name, (number_of, where) in logged.items():
         if number_of > counts.get(name, (0, ""))[0]:
             counts[name] = (number_of, where)

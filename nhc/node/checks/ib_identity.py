@@ -8,8 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, ok, unknown, warn
 from nhc.core.units import text
 from nhc.node.checks.ib import NAMES, NO_PORT, chosen
-from nhc.node.facts.ib_counters import EFA_LAYER, RdmaAdapter, adapter, gids, pkeys
-from nhc.node.facts.infiniband import CLASS
+from nhc.node.facts.infiniband import CLASS, EFA_LAYER, RdmaAdapter, adapter, gids, pkeys
 
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, List, Optional, Sequence

@@ -10,7 +10,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.core.units import text
 from nhc.node.facts import kernel
-from nhc.node.facts.versions import Requirement, requirement
+from nhc.node.facts.packages import Requirement, read_requirement
 
 if TYPE_CHECKING:
     from typing import Sequence
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @check(
     "check_kernel_version",
-    rest("wanted", requirement, "comparisons (>=5.14, <6), all must hold; patterns, one must", required=True),
+    rest("wanted", read_requirement, "comparisons (>=5.14, <6), all must hold; patterns, one must", required=True),
 )  # fmt: skip
 def check_kernel_version(host: Host, wanted: Sequence[Requirement]) -> Outcome:
     """The running kernel is of an expected version.

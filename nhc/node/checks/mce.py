@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, crit, ok, skip, warn
 from nhc.core.units import count, seconds, show_seconds
-from nhc.node.facts import mce
+from nhc.node.facts.hardware_errors import machine_check_interrupts, recent_machine_checks
 from nhc.node.facts.history import amount, growth
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ def check_mce_events(
 
     Example: * || check_mce_events
     """
-    counts = mce.interrupts(host)
+    counts = machine_check_interrupts(host)
     if not counts:
         return skip("NoMachineChecks", "this kernel counts no machine checks")
     thresholds = growth(host, "mce_threshold", {"threshold": float(counts.get("threshold", 0))}, per)
@@ -45,13 +45,13 @@ def check_mce_events(
     outcomes = []
     if exceptions and raised >= exceptions:
         message = f"{raised} machine check exceptions since boot"
-        outcomes.append(crit("MachineCheck", message, metrics=metrics, evidence=mce.recent_records(host)))
+        outcomes.append(crit("MachineCheck", message, metrics=metrics, evidence=recent_machine_checks(host)))
     if deferred and postponed >= deferred:
         message = f"{postponed} deferred hardware errors since boot"
-        records = mce.recent_records(host)
+        records = recent_machine_checks(host)
         outcomes.append(warn("DeferredErrors", message, metrics=metrics, action=Action.INSPECT, evidence=records))
     if threshold and recent >= threshold:
         message = f"{recent:.0f} corrected-error interrupts in {show_seconds(per)}, limit {threshold}"
-        records = mce.recent_records(host)
+        records = recent_machine_checks(host)
         outcomes.append(warn("CorrectedErrors", message, metrics=metrics, action=Action.INSPECT, evidence=records))
     return outcomes or ok("no machine checks", metrics=metrics)

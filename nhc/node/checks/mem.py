@@ -8,8 +8,8 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import percent, seconds, show_kb, show_size, size_kb, text, whole
 from nhc.node.checks.hw_mem import SizeOrShare, size_or_share
-from nhc.node.facts import buddyinfo
 from nhc.node.facts.meminfo import memory
+from nhc.node.facts.memory_pages import free_blocks, huge_order, parse_unmovable
 
 if TYPE_CHECKING:
     from typing import List, Optional
@@ -43,9 +43,9 @@ def check_mem_fragmentation(
 
     Example: * |every 10m| check_mem_fragmentation -w 90
     """
-    wanted = buddyinfo.huge_order(host) if order is None else order
+    wanted = huge_order(host) if order is None else order
     try:
-        nodes = buddyinfo.nodes(host)
+        nodes = free_blocks(host)
     except OSError as error:
         return unknown("Unreadable", f"/proc/buddyinfo: {error.strerror}")
     if not nodes or not all(0 <= wanted < len(node.free) for node in nodes):
@@ -72,7 +72,7 @@ def check_mem_fragmentation(
 
 def _judge_blocks(host: Host, limit: float) -> List[Outcome]:
     try:
-        share = buddyinfo.parse_unmovable(host.read("/proc/pagetypeinfo"))
+        share = parse_unmovable(host.read("/proc/pagetypeinfo"))
     except OSError as error:
         return [unknown("Unreadable", f"/proc/pagetypeinfo: {error.strerror}")]
     if share is None:

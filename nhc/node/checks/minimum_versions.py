@@ -8,7 +8,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Outcome, ok, skip, unknown, warn
 from nhc.core.units import text
 from nhc.node.facts.components import components
-from nhc.node.facts.versions import compare
+from nhc.node.facts.packages import compare_versions
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Set
@@ -112,10 +112,10 @@ def _missing(version: str, rows: Sequence[Minimum]) -> Optional[Minimum]:
     from functools import cmp_to_key
 
     own = [row for row in rows if row.is_of(version)]
-    lacking = [row for row in own or rows if compare(version, row.version) < 0]
+    lacking = [row for row in own or rows if compare_versions(version, row.version) < 0]
     if not lacking:
         return None
-    by_version = cmp_to_key(compare)
+    by_version = cmp_to_key(compare_versions)
     return min(lacking, key=lambda row: by_version(row.version))
 
 

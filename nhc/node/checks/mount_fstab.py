@@ -8,8 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, ok, skip, warn
 from nhc.core.units import show_number, text
 from nhc.node.facts import mounts as table
-from nhc.node.facts import swaps
-from nhc.node.facts.fstab import REMOTE, FstabEntry, fstab, place
+from nhc.node.facts.fstab import REMOTE, FstabEntry, fstab, place, swap_device, swaps_in_use
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence
@@ -48,9 +47,9 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Judged:
         return skip("NothingExpected", "/etc/fstab names nothing to mount")
     mounted = table.mounts(host)
     outcomes = [outcome for outcome in (_judge(host, entry, mounted) for entry in wanted) if outcome]
-    used = swaps.in_use(host) if swap else frozenset()
+    used = swaps_in_use(host) if swap else frozenset()
     for entry in swap:
-        device = swaps.device(entry.source)
+        device = swap_device(entry.source)
         if device not in used and host.realpath(device) not in used:
             message = f"{entry.source} is swap in /etc/fstab and not in use"
             outcomes.append(warn("SwapMissing", message, target=entry.source, action=Action.INSPECT))

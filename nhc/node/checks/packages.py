@@ -8,7 +8,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import crit, ok, unknown
 from nhc.core.units import show_number
 from nhc.node.facts import packages as facts
-from nhc.node.facts.versions import PackageRequirement, package_requirement
+from nhc.node.facts.packages import PackageRequirement, read_package_requirement
 
 if TYPE_CHECKING:
     from typing import Sequence
@@ -16,7 +16,12 @@ if TYPE_CHECKING:
 
 @check(
     "check_packages_installed",
-    rest("packages", package_requirement, "packages, with versions where they matter: ucx>=1.15,<1.17", required=True),
+    rest(
+        "packages",
+        read_package_requirement,
+        "packages, with versions where they matter: ucx>=1.15,<1.17",
+        required=True,
+    ),
     timeout=30,
     every=3600,
 )

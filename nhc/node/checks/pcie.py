@@ -10,9 +10,9 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import count, seconds, show_number, text
 from nhc.node.facts import pcie
+from nhc.node.facts.dmi import virtual
 from nhc.node.facts.history import amount, growth
 from nhc.node.facts.pci import DEVICES
-from nhc.node.facts.virtualization import virtual
 
 if TYPE_CHECKING:
     from typing import Optional, Sequence, Tuple

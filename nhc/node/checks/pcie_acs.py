@@ -6,10 +6,10 @@ from nhc.core.check import Judged, check, flag
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
-from nhc.node.facts import acs
+from nhc.node.facts.dmi import virtual
 from nhc.node.facts.infiniband import addresses
 from nhc.node.facts.pci import accelerator_functions, bridges, other_accelerators
-from nhc.node.facts.virtualization import virtual
+from nhc.node.facts.pcie import DOWNSTREAM, REDIRECT, ROOT_PORT, ShortConfig, acs_names, acs_port
 
 if TYPE_CHECKING:
     from typing import Dict, Iterable, List, Sequence
@@ -40,11 +40,11 @@ def check_pcie_acs(host: Host, critical: bool = False, roots: bool = False, adap
         return skip("NoAccelerator", "no accelerator on the PCI bus")
     if virtual(host):
         return skip("VirtualMachine", "a virtual machine's access control is the hypervisor's affair")
-    wanted = (acs.DOWNSTREAM, acs.ROOT_PORT) if roots else (acs.DOWNSTREAM,)
+    wanted = (DOWNSTREAM, ROOT_PORT) if roots else (DOWNSTREAM,)
     try:
         above = _between(host, devices) if adapters else _above(host, devices)
-        ports = [port for port in (acs.port(host, address) for address in above) if port.type in wanted]
-    except acs.ShortConfig:
+        ports = [port for port in (acs_port(host, address) for address in above) if port.type in wanted]
+    except ShortConfig:
         return unknown("NotPermitted", "PCI configuration space can be read by root alone")
     except OSError as error:
         return unknown("Unreadable", f"{error.filename}: {error.strerror}")
@@ -54,9 +54,9 @@ def check_pcie_acs(host: Host, critical: bool = False, roots: bool = False, adap
     say = crit if critical else warn
     outcomes: List[Outcome] = [
         say("AcsRedirects", f"port {port.address} above an accelerator redirects traffic between devices "
-            f"(ACSCtl {acs.names(port.control)})", target=port.address, action=Action.INSPECT)
+            f"(ACSCtl {acs_names(port.control)})", target=port.address, action=Action.INSPECT)
         for port in ports
-        if port.control is not None and port.control & acs.REDIRECT
+        if port.control is not None and port.control & REDIRECT
     ]  # fmt: skip
     return outcomes or ok(
         f"{len(ports)} ports above accelerators pass traffic on", metrics=(Metric("ports", len(ports)),)

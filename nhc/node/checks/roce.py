@@ -9,8 +9,7 @@ from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown
 from nhc.core.units import whole
 from nhc.node.checks.ib import NAMES, chosen
 from nhc.node.facts.ethernet import NET
-from nhc.node.facts.ib_counters import gid_type, gids
-from nhc.node.facts.infiniband import Port
+from nhc.node.facts.infiniband import Port, gid_type, gids
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence

@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, unknown, warn
 from nhc.core.units import seconds, show_seconds
-from nhc.node.facts import reboot
+from nhc.node.facts import packages
 from nhc.node.facts.kernel import release, uptime
 
 if TYPE_CHECKING:
@@ -61,20 +61,20 @@ def check_reboot_pending(host: Host, critical: bool = False) -> Outcome:
         kernels = host.listdir("/boot")
     except FileNotFoundError:
         kernels = []
-    pending = reboot.marker(host)
-    newer = reboot.newer_kernel(running, kernels)
+    pending = packages.marker(host)
+    newer = packages.newer_kernel(running, kernels)
     if not pending and newer:
-        pending = reboot.Pending(f"kernel {newer} is installed, {running} runs")
+        pending = packages.Pending(f"kernel {newer} is installed, {running} runs")
     asks = host.which("needs-restarting") is not None
     if not pending and asks:
-        asked = reboot.asked_of_dnf(host)
+        asked = packages.asked_of_dnf(host)
         if asked is None:
             return unknown("NeedsRestartingFailed", "needs-restarting -r could not tell")
         if asked:
-            pending = reboot.Pending(f"updated since boot: {', '.join(asked[:5])}", asked)
+            pending = packages.Pending(f"updated since boot: {', '.join(asked[:5])}", asked)
     if pending:
         say = crit if critical else warn
         return say("RebootPending", pending.why, action=Action.REBOOT, evidence=tuple(pending.evidence))
-    if not asks and not reboot.marks(host) and f"vmlinuz-{running}" not in kernels:
+    if not asks and not packages.reboot_marks(host) and f"vmlinuz-{running}" not in kernels:
         return skip("NoRebootMarks", "nothing on this node would mark a pending reboot")
     return ok("nothing waits for a reboot")

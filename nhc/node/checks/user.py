@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Outcome, crit, ok, unknown
 from nhc.core.units import text
-from nhc.node.facts.accounts import Account, NoAccount, NoGroups, account, obstacle
+from nhc.node.facts.users import Account, NoAccount, NoGroups, account, obstacle
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence

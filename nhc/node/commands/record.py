@@ -25,7 +25,7 @@ from nhc.core.render import json as wire
 from nhc.core.state.store import State
 from nhc.core.system.bounded_read import read_text
 from nhc.node.commands.check_local import plan_of
-from nhc.node.facts.versions import compare as compare_versions
+from nhc.node.facts.packages import compare_versions
 from nhc.node.hosts.recording import RecordingHost, finish
 from nhc.node.hosts.replay import Replay
 from nhc.node.planning.local import CONFIG, Question, select

@@ -109,7 +109,7 @@ def _cuda(host: Host, unread: Dict[str, str]) -> List[Component]:
     """The newest CUDA toolkit: sites keep older ones beside it for programs that were built with them."""
     import json
 
-    from nhc.node.facts.versions import compare
+    from nhc.node.facts.packages import compare_versions
 
     newest: List[Component] = []
     for path in host.glob("/usr/local/cuda*/version.json"):
@@ -119,7 +119,7 @@ def _cuda(host: Host, unread: Dict[str, str]) -> List[Component]:
         except (OSError, ValueError, KeyError, TypeError) as error:
             unread["cuda-toolkit"] = f"{path}: {error}"
             continue
-        if not newest or compare(newest[0].version, one.version) < 0:
+        if not newest or compare_versions(newest[0].version, one.version) < 0:
             newest = [one]
     return newest
 

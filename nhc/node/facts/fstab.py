@@ -7,7 +7,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.node.facts.mounts import Mount, unescape
 
 if TYPE_CHECKING:
-    from typing import List, Tuple
+    from typing import FrozenSet, List, Tuple
 
 _REMOTE = frozenset(
     (
@@ -113,3 +113,27 @@ def fstab(host: Host) -> Tuple[FstabEntry, ...]:
 def holds_data(mount: Mount) -> bool:
     """Whether a mount is a file system on a disk or a server, rather than in memory or one of the kernel's own."""
     return mount.source.startswith("/dev/") or may_hang(mount) or mount.type in ("zfs", "bcachefs")
+
+
+_TAGS = {"UUID": "by-uuid", "LABEL": "by-label", "PARTUUID": "by-partuuid", "PARTLABEL": "by-partlabel"}
+
+
+def parse_swaps(text: str) -> Tuple[str, ...]:
+    """The files and devices of /proc/swaps."""
+    return tuple(unescape(line.split()[0]) for line in text.splitlines()[1:] if line.split())
+
+
+def swap_device(source: str) -> str:
+    """Where udev links the device that `UUID=...` and its kin name; another source as it is."""
+    tag, equals, value = source.partition("=")
+    value = value.strip('"')
+    return f"/dev/disk/{_TAGS[tag]}/{value}" if equals and tag in _TAGS else source
+
+
+def swaps_in_use(host: Host) -> FrozenSet[str]:
+    """What is used as swap, links followed; none where the kernel has no swap. Raises OSError."""
+    try:
+        names = parse_swaps(host.read("/proc/swaps"))
+    except FileNotFoundError:
+        return frozenset()
+    return frozenset(names) | frozenset(host.realpath(name) for name in names)

@@ -2,15 +2,28 @@
 
 Formats: the kernel's Documentation/ABI/stable/sysfs-class-infiniband. Nothing here asks the hardware;
 reading `state` and `rate` costs a query of the driver's cache, so a port that is gone does not hang it.
+
+sysfs tells the rate a port runs at, not the one it is capable of: that is in PortInfo, as smpquery(8) of
+infiniband-diags prints it.
+
+Amazon's Elastic Fabric Adapters are called efa_0 by the kernel and rdmap16s27 by rdma-core's udev rules, so the driver
+tells, not the name. Their counters: drivers/infiniband/hw/efa/efa_verbs.c; the port's below ports/1/hw_counters, the
+device's below hw_counters (all below the device before Linux 5.14).
+
+Counters tell link errors, transport errors and traffic: `ports/N/counters` are the subnet management's port counters
+(InfiniBand Architecture Specification, PortCounters), `ports/N/hw_counters` the driver's own: the kernel's
+Documentation/ABI/stable/sysfs-class-infiniband lists both.
 """
 
 from __future__ import annotations
+
+import re
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Mapping, Optional, Tuple
+    from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence, Tuple
 
 CLASS = "/sys/class/infiniband"
 
@@ -175,3 +188,167 @@ def _netdev(host: Host, device: str, number: int) -> str:
 def _natural(name: str) -> Tuple[Tuple[int, str], ...]:
     """mlx5_2 before mlx5_10."""
     return tuple((int(part), "") if part.isdigit() else (-1, part) for part in _DIGITS.split(name))
+
+
+# Data rate of one lane in Gb/s by the signalling rate that smpquery prints (IBA volume 1, PortInfo): from FDR
+# on 64b/66b coding, which the field's names for rates leave out (a 4X EDR link is "100 Gb/sec").
+LANE = {"2.5": 2.5, "5.0": 5.0, "10.0": 10.0, "14.0625": 14.0, "25.78125": 25.0, "53.125": 50.0, "106.25": 100.0,
+        "212.5": 200.0}  # fmt: skip
+
+_LINE = re.compile(r"(\w+):\.+(.*)")
+_WIDTH = re.compile(r"(\d+)X")
+_SPEED = re.compile(r"(\d+(?:\.\d+)?) Gbps")
+
+
+def parse_portinfo(text: str) -> Optional[float]:
+    """The best data rate in Gb/s that a port supports; None where the text does not tell."""
+    fields: Dict[str, str] = {}
+    for line in text.splitlines():
+        match = _LINE.match(line.strip())
+        if match:
+            fields[match[1]] = match[2]
+    widths = [int(value) for value in _WIDTH.findall(fields.get("LinkWidthSupported", ""))]
+    speeds = [
+        LANE[value]
+        for name in ("LinkSpeedSupported", "LinkSpeedExtSupported", "LinkSpeedExtSupported2")
+        for value in _SPEED.findall(fields.get(name, ""))
+        if value in LANE
+    ]
+    if not widths or not speeds:
+        return None
+    # Adapters list the widths that they can be split into: 4X is the most that one port of a node uses.
+    return min(max(widths), 4) * max(speeds)
+
+
+def best_rate(host: Host, port: Port) -> Optional[float]:
+    """The best rate that an InfiniBand port supports, None where nothing tells."""
+    if port.link_layer != "InfiniBand" or not host.which("smpquery"):
+        return None
+    try:
+        ended = host.run(["smpquery", "-C", port.device, "-P", str(port.port), "-D", "portinfo", "0"], timeout=3)
+    except OSError:
+        return None
+    return parse_portinfo(ended.stdout) if ended.status == 0 else None
+
+
+TRAFFIC = ("rx_pkts", "rx_drops", "tx_pkts")
+TROUBLE = (
+    "no_completion_cmds", "cmds_err", "retrans_timeout_events", "unresponsive_remote_events",
+    "impaired_remote_conn_events", "rdma_read_wr_err", "rdma_write_wr_err", "retrans_pkts",
+    "alloc_pd_err", "create_qp_err", "create_cq_err", "reg_mr_err", "create_ah_err", "mmap_err",
+)  # fmt: skip
+
+
+def efa_devices(host: Host) -> Tuple[Port, ...]:
+    """The port of each adapter."""
+    return tuple(
+        port
+        for port in host.fact(ports)
+        if adapter(host, port.device).driver == "efa" or port.device.startswith("efa_") or port.link_layer == EFA_LAYER
+    )
+
+
+def efa_counters(host: Host, port: Port) -> Dict[str, int]:
+    """The counters that the driver has; newer adapters have more."""
+    names = (*TRAFFIC, *TROUBLE)
+    of_device = host.numbers(f"{CLASS}/{port.device}/hw_counters", names)  # since Linux 5.14
+    return {**of_device, **read_counters(host, port, names, "hw_counters")}
+
+
+def unread_efa_counters(host: Host, port: Port, read: Mapping[str, int]) -> Dict[str, str]:
+    """Why counters of trouble that are there and not among those `read` cannot be read, by name."""
+    missing = [name for name in TROUBLE if name not in read]
+    of_port = f"{CLASS}/{port.device}/ports/{port.port}/hw_counters"
+    return {**host.unread(f"{CLASS}/{port.device}/hw_counters", missing), **host.unread(of_port, missing)}
+
+
+def efa_functions(host: Host) -> int:
+    """How many adapters are on the PCI bus, whether or not the driver shows them: Amazon's efa0 to efa3, and newer
+    ones that the driver knows.
+    """
+    from nhc.node.facts.pci_index import INDEX, parse_index
+
+    listed = parse_index(host.read_or(INDEX))
+    return sum((vendor, device) in EFA_IDS or driver == "efa" for _place, vendor, device, _memory, driver in listed)
+
+
+EFA_IDS = tuple((0x1D0F, 0xEFA0 + number) for number in range(4))
+
+
+CEILING: Dict[str, int] = {
+    "symbol_error": 0xFFFF,
+    "link_error_recovery": 0xFF,
+    "link_downed": 0xFF,
+    "port_rcv_errors": 0xFFFF,
+    "port_rcv_remote_physical_errors": 0xFFFF,
+    "port_rcv_switch_relay_errors": 0xFFFF,
+    "port_xmit_discards": 0xFFFF,
+    "port_xmit_constraint_errors": 0xFF,
+    "port_rcv_constraint_errors": 0xFF,
+    "local_link_integrity_errors": 0xF,
+    "excessive_buffer_overrun_errors": 0xF,
+    "VL15_dropped": 0xFFFF,
+}
+"""Where the specification's counters stop: they do not wrap, so one that is full no longer tells anything."""
+
+EFA_LAYER = "Unknown"
+"""What sysfs calls the link layer of Amazon's Elastic Fabric Adapter, which is neither InfiniBand nor Ethernet."""
+
+
+class RdmaAdapter(NamedTuple):
+    """An RDMA device as it describes itself; a field is empty where it says nothing.
+
+    `board` names the model (Mellanox' PSID, as MT_0000000838), `driver` the kernel's.
+    """
+
+    name: str
+    firmware: str
+    board: str
+    model: str
+    node_guid: str
+    driver: str
+
+
+def read_counters(host: Host, port: Port, names: Sequence[str], group: str = "counters") -> Dict[str, int]:
+    """Those of the named counters that the port has and that could be read (not `N/A (no PMA)`)."""
+    return host.numbers(_directory(port, group), names)
+
+
+def unread_counters(host: Host, port: Port, names: Sequence[str], group: str = "counters") -> Dict[str, str]:
+    """Why those of the named counters that are there cannot be read, by name."""
+    return host.unread(_directory(port, group), names)
+
+
+def _directory(port: Port, group: str) -> str:
+    return f"{CLASS}/{port.device}/ports/{port.port}/{group}"
+
+
+def adapter(host: Host, device: str) -> RdmaAdapter:
+    base = f"{CLASS}/{device}"
+    firmware, board, model, guid = (
+        host.read_or(f"{base}/{x}") for x in ("fw_ver", "board_id", "hca_type", "node_guid")
+    )
+    return RdmaAdapter(device, firmware, board, model, guid, host.link_name(f"{base}/device/driver"))
+
+
+def gids(host: Host, port: Port, limit: int = 256) -> Dict[int, str]:
+    """The port's addresses by index, the empty ones left out."""
+    base = f"{CLASS}/{port.device}/ports/{port.port}/gids"
+    addresses: Dict[int, str] = {}
+    for index in sorted(int(name) for name in host.names(base) if name.isdigit())[:limit]:
+        gid = host.read_or(f"{base}/{index}")
+        if gid.replace(":", "").strip("0"):
+            addresses[index] = gid
+    return addresses
+
+
+def pkeys(host: Host, port: Port) -> FrozenSet[int]:
+    """The port's partition keys, the empty places of the table left out."""
+    base = f"{CLASS}/{port.device}/ports/{port.port}/pkeys"
+    texts = (host.read_or(f"{base}/{index}") for index in host.names(base))
+    return frozenset(filter(None, (int(text, 16) for text in texts if text[:2] == "0x")))
+
+
+def gid_type(host: Host, port: Port, index: int) -> str:
+    """`IB/RoCE v1` or `RoCE v2`; "" where the kernel gives none."""
+    return host.read_or(f"{CLASS}/{port.device}/ports/{port.port}/gid_attrs/types/{index}")

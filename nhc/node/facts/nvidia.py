@@ -6,27 +6,30 @@ supported" leaves None; any other failure leaves None and a line in `Device.unre
 
 from __future__ import annotations
 
+import re
+
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.node.facts import accelerator_values as model
 from nhc.node.facts import nvml
 from nhc.node.facts.accelerator_values import Device, ErrorCount, Source
-from nhc.node.facts.nvml_answers import NvmlAnswers
+from nhc.node.facts.nvml import LINK_COUNTERS, LINK_FIELDS
 from nhc.node.facts.nvml_codes import (
+    ABSENT,
     COMPUTE,
     FABRIC_FIELDS,
     FABRIC_STATE,
     FABRIC_SUMMARY,
+    NOT_SUPPORTED,
     REASONS,
     RECOVERY,
     error_code,
     error_text,
 )
-from nhc.node.facts.nvml_parts import LINK_COUNTERS, LINK_FIELDS
 from nhc.node.facts.pci import accelerator_functions, normal_address
 
 if TYPE_CHECKING:
-    from typing import List, Mapping, Optional, Tuple
+    from typing import Dict, List, Mapping, Optional, Tuple
 
     from nhc.node.facts.nvml_binding import Plain
 
@@ -314,3 +317,92 @@ def _complete(host: Host, device: Device) -> Device:
         named = tuple(p._replace(name=host.read_or(f"/proc/{p.pid}/comm")) for p in device.processes)
         return device._replace(processes=named)
     return device
+
+
+if TYPE_CHECKING:
+    from typing import Dict, List, Mapping, Optional, Type, TypeVar
+
+    from nhc.node.facts.nvml_binding import Plain
+
+    T = TypeVar("T")
+
+
+class NvmlAnswers:
+    """One device's answers by their type. What could not be read, or is of another type, is noted on the way."""
+
+    def __init__(self, answers: Mapping[str, Plain], unread: Optional[Dict[str, str]] = None) -> None:
+        self.answers = answers
+        self.unread: Dict[str, str] = {} if unread is None else unread
+
+    def get(self, key: str, area: str) -> Plain:
+        """The value at `key`, None where there is none; a failure other than "not supported" is noted under `area`."""
+        value = self.answers.get(key, {"error": NOT_SUPPORTED})
+        code = error_code(value)
+        if code is None:
+            return value
+        if code not in ABSENT:
+            self.unread.setdefault(area, error_text(code))
+        return None
+
+    def whole(self, key: str, area: str) -> Optional[int]:
+        """A whole number."""
+        return self._of_type(int, key, area)
+
+    def text(self, key: str, area: str) -> Optional[str]:
+        """A text."""
+        return self._of_type(str, key, area)
+
+    def table(self, key: str, area: str) -> NvmlAnswers:
+        """A structure's members; none where it was not read."""
+        return NvmlAnswers(self._of_type(dict, key, area) or {}, self.unread)
+
+    def entries(self, key: str, area: str) -> Optional[List[Plain]]:
+        """A list."""
+        return self._of_type(list, key, area)
+
+    def wholes(self, key: str, area: str, count: int) -> Optional[List[int]]:
+        """So many whole numbers."""
+        entries = self.entries(key, area)
+        numbers = [entry for entry in entries or () if isinstance(entry, int)]
+        if entries is None or len(numbers) == len(entries) == count:
+            return None if entries is None else numbers
+        self._odd(key, area)
+        return None
+
+    def field(self, key: str, area: str) -> Optional[int]:
+        """A field value (`nhc.node.facts.nvml.DEVICE_FIELDS`)."""
+        fields = self.answers.get("fields")
+        return NvmlAnswers(fields, self.unread).whole(key, area) if isinstance(fields, dict) else None
+
+    def _of_type(self, kind: Type[T], key: str, area: str) -> Optional[T]:
+        value = self.get(key, area)
+        if value is None or isinstance(value, kind):
+            return value
+        self._odd(key, area)
+        return None
+
+    def _odd(self, key: str, area: str) -> None:
+        self.unread.setdefault(area, f"NVML's answer for {key} makes no sense")
+
+
+_GPU = re.compile(r"GPU \d+: .*\(UUID: (GPU-[0-9a-fA-F-]+)\)")
+_INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[0-9a-zA-Z/-]+)\)")
+
+
+def parse_mig(text: str) -> Dict[str, List[Tuple[str, str]]]:
+    """By each GPU's UUID its instances: profile (`3g.20gb`) and UUID. A GPU that is whole has none.
+
+    Raises ValueError where the text names no GPU.
+    """
+    instances: Dict[str, List[Tuple[str, str]]] = {}
+    below = ""
+    for line in text.splitlines():
+        gpu, instance = _GPU.match(line), _INSTANCE.match(line)
+        if gpu:
+            below = gpu.group(1)
+            instances[below] = []
+        elif instance and below:
+            instances[below].append((instance.group(1), instance.group(3)))
+    if not instances:
+        raise ValueError("no GPU is listed")
+    return instances

@@ -6,15 +6,20 @@ failed leaves `{"error": CODE}` in the place of its value, and `nhc.node.facts.n
 
 A call into NVML can hang in the driver or bring the process down. The engine runs checks in
 processes it can lose, so there is no defence against that here.
+
+Peer-to-peer states of pairs and InfoROM checksums are asked only by the checks that judge them.
 """
 
 from __future__ import annotations
 
+from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.node.facts.nvml_parts import ALWAYS, DEVICE_FIELDS, LINK_COUNTERS, LINK_FIELDS, PARTS
+from nhc.node.facts.nvml_codes import error_code, error_text
 
 if TYPE_CHECKING:
-    from typing import AbstractSet, Any, Callable, Dict, List, Optional
+    from typing import AbstractSet, Any, Callable, Dict, List, Optional, Tuple
+
+    from typing_extensions import TypeAlias
 
     from nhc.node.facts.nvml_binding import Binding, FieldValue, Handle, Plain
 
@@ -247,3 +252,151 @@ def peers() -> Dict[str, Plain]:
         return {"read": matrix(0), "nvlink": matrix(2)}
 
     return _loaded(read)
+
+
+Queries: TypeAlias = "Tuple[Tuple[str, str, Tuple[int, ...]], ...]"
+"""Queries of a device: the key of the answer, the function, its arguments after the handle."""
+
+ECC = (("corrected", 0), ("uncorrected", 1))
+COUNTERS = (("volatile", 0), ("aggregate", 1))
+LOCATIONS = (("dram", 2), ("sram", 7))
+LIMITS = (("shutdown", 0), ("slowdown", 1), ("memory_max", 2), ("gpu_max", 3))
+CLOCKS = (("graphics", 0), ("memory", 2))
+LINK_COUNTERS = (("replay", 0), ("recovery", 1), ("crc_flit", 2), ("crc_data", 3), ("ecc_data", 4))
+
+DEVICE_FIELDS: Dict[str, int] = {
+    "memory_temperature": 82,
+    "link_count": 91,
+    "shutdown_margin": 193,
+    "slowdown_margin": 194,
+    "memory_max_margin": 195,
+    "gpu_max_margin": 196,
+    "recovery_action": 230,
+}
+LINK_FIELDS: Dict[str, int] = {  # what NVLink 5 counts in place of LINK_COUNTERS; the scope is the link
+    "malformed_packets": 206,
+    "buffer_overruns": 207,
+    "receive_errors": 208,
+    "receive_remote_errors": 209,
+    "local_integrity_errors": 211,
+    "recovery_failed": 214,
+    "recovery_events": 215,
+    "effective_errors": 219,
+}
+"""NVML_FI_DEV_... identifiers, as nvml.h numbers them."""
+
+ALWAYS: Queries = (
+    ("pci", "nvmlDeviceGetPciInfo", ()),
+    ("uuid", "nvmlDeviceGetUUID", ()),
+    ("name", "nvmlDeviceGetName", ()),
+    ("serial", "nvmlDeviceGetSerial", ()),
+    ("memory", "nvmlDeviceGetMemoryInfo", ()),
+    ("temperature", "nvmlDeviceGetTemperature", (0,)),
+)
+"""What every snapshot asks of a device: which it is, and enough to see whether it answers. So are DEVICE_FIELDS."""
+
+PARTS: Dict[str, Queries] = {
+    "vbios": (("vbios", "nvmlDeviceGetVbiosVersion", ()),),
+    "inforom": (("inforom", "nvmlDeviceGetInforomImageVersion", ()),),
+    "ecc_mode": (("ecc_mode", "nvmlDeviceGetEccMode", ()),),
+    "persistence": (("persistence", "nvmlDeviceGetPersistenceMode", ()),),
+    "compute_mode": (("compute_mode", "nvmlDeviceGetComputeMode", ()),),
+    "mig_mode": (("mig_mode", "nvmlDeviceGetMigMode", ()),),
+    "utilization": (("utilization", "nvmlDeviceGetUtilizationRates", ()),),
+    "processes": (("processes", "nvmlDeviceGetComputeRunningProcesses", ()),),
+    "row_remap": (
+        ("row_remap", "nvmlDeviceGetRemappedRows", ()),
+        ("row_banks", "nvmlDeviceGetRowRemapperHistogram", ()),
+    ),
+    "retired_pages": (
+        ("retired_single", "nvmlDeviceGetRetiredPages", (0,)),
+        ("retired_double", "nvmlDeviceGetRetiredPages", (1,)),
+        ("retired_pending", "nvmlDeviceGetRetiredPagesPendingStatus", ()),
+    ),
+    "power": (
+        ("power_usage", "nvmlDeviceGetPowerUsage", ()),
+        ("power_limit", "nvmlDeviceGetPowerManagementLimit", ()),
+        ("power_default", "nvmlDeviceGetPowerManagementDefaultLimit", ()),
+        ("power_range", "nvmlDeviceGetPowerManagementLimitConstraints", ()),
+    ),
+    "thermal": (
+        ("margin", "nvmlDeviceGetMarginTemperature", ()),
+        *((f"limit_{name}", "nvmlDeviceGetTemperatureThreshold", (number,)) for name, number in LIMITS),
+    ),
+    "pcie": (
+        ("pcie_generation", "nvmlDeviceGetCurrPcieLinkGeneration", ()),
+        ("pcie_width", "nvmlDeviceGetCurrPcieLinkWidth", ()),
+        ("pcie_max_generation", "nvmlDeviceGetMaxPcieLinkGeneration", ()),
+        ("pcie_max_width", "nvmlDeviceGetMaxPcieLinkWidth", ()),
+        ("pcie_replays", "nvmlDeviceGetPcieReplayCounter", ()),
+    ),
+    "clocks": tuple((f"clock_{name}", "nvmlDeviceGetClockInfo", (number,)) for name, number in CLOCKS),
+    "application_clocks": (
+        *((f"application_{name}", "nvmlDeviceGetApplicationsClock", (number,)) for name, number in CLOCKS),
+        *((f"default_{name}", "nvmlDeviceGetDefaultApplicationsClock", (number,)) for name, number in CLOCKS),
+    ),
+    "errors": tuple(
+        (f"{place}_{counter}_{kind}", "nvmlDeviceGetMemoryErrorCounter", (kind_number, counter_type, location))
+        for counter, counter_type in COUNTERS
+        for kind, kind_number in ECC
+        for place, location in LOCATIONS
+    ),
+    "fabric": (),
+    "links": (),
+    "link_errors": (),
+}
+"""The parts of a snapshot that a check names as `parts` of what it reads, each with its plain queries.
+
+A query takes 0.1 to 3 ms on an H100 with driver 580; application clocks, limits and margins of heat and remapped rows
+take the longest. A node has eight GPUs, and a GPU up to 18 links, so that what nobody judges is not asked.
+"""
+
+
+if TYPE_CHECKING:
+    from typing import List, TypedDict, Union
+
+    from typing_extensions import TypeAlias
+
+    class NvmlRefusal(TypedDict):
+        """What NVML answers in place of a value: its code."""
+
+        error: int
+
+    PeerState: TypeAlias = "Union[int, NvmlRefusal]"
+    """NVML's state of a pair (`nhc.node.facts.nvml_codes.PEER_STATES`), 0 where one reaches the other."""
+
+    class PeerStates(TypedDict, total=False):
+        """A row for each device, in the order of indices; `error` where NVML gave none."""
+
+        read: List[List[PeerState]]
+        nvlink: List[List[PeerState]]
+        error: int
+
+    class Inforoms(TypedDict, total=False):
+        """`devices` in the order of indices, None where it is whole; else why NVML gave none."""
+
+        devices: List[Union[int, NvmlRefusal, None]]
+        error: int
+        text: str
+
+
+class Peers:
+    """Which GPUs can reach each other: `read` over any path, `nvlink` over NVLink, by pair of indices."""
+
+    def __init__(self, answers: PeerStates) -> None:
+        code = error_code(answers)
+        self.problem = "" if code is None else error_text(code)
+        self.read = answers.get("read", [])
+        self.nvlink = answers.get("nvlink", [])
+
+
+def ask_peers(host: Host) -> Peers:
+    """The peer-to-peer matrix."""
+    answers: PeerStates = host.system.ask("nvml-peers", peers)
+    return Peers(answers)
+
+
+def ask_inforoms(host: Host) -> Inforoms:
+    """Each device's InfoROM checksums, or why NVML gave none."""
+    answers: Inforoms = host.system.ask("nvml-inforom", inforom)
+    return answers

@@ -5,11 +5,13 @@ A cluster's name service can be slow or away, and a check of local daemons must 
 
 from __future__ import annotations
 
+import stat
+
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
-    from typing import Dict, Optional
+    from typing import Dict, FrozenSet, Optional
 
 _UID_LIMIT = regex(r"(?m)^\s*(SYS_UID_MAX|UID_MIN)\s+(\d+)\s*$")
 
@@ -70,3 +72,57 @@ def max_system_uid(host: Host) -> int:
     except OSError:
         limit = None
     return 99 if limit is None else limit
+
+
+class Account(NamedTuple):
+    """One user as the name service knows it."""
+
+    name: str
+    uid: int
+    gid: int
+    groups: FrozenSet[int]
+    home: str
+
+
+class NoAccount(Exception):
+    """The name service does not know the user, or does not answer; the text says which."""
+
+
+class NoGroups(Exception):
+    """The name service does not tell the user's groups; the text says why."""
+
+
+def account(host: Host, name: str) -> Account:
+    """Asks `getent` and `id`. Raises NoAccount, NoGroups, OSError where a command is missing."""
+    entry = host.run(["getent", "passwd", name], timeout=8)
+    fields = entry.stdout.strip().split(":")
+    if entry.timed_out:
+        raise NoAccount(f"the name service does not answer for {name}")
+    if entry.status or len(fields) < 7 or not fields[2].isdigit() or not fields[3].isdigit():
+        raise NoAccount(f"there is no user {name}")
+    ended = host.run(["id", "-G", fields[0]], timeout=8)
+    if ended.timed_out or ended.status:
+        raise NoGroups("id -G does not answer in time" if ended.timed_out else ended.complaint)
+    groups = frozenset(int(number) for number in ended.stdout.split() if number.isdigit())
+    return Account(fields[0], int(fields[2]), int(fields[3]), groups | {int(fields[3])}, fields[5])
+
+
+def obstacle(host: Host, user: Account, path: str) -> Optional[str]:
+    """The first directory along `path` whose mode lets the user not pass, and why; None where modes show none.
+
+    Access control lists and a server's own rules do not show in a mode. Raises OSError where the path cannot be
+    looked at.
+    """
+    walked = ""
+    for part in path.strip("/").split("/"):
+        walked = f"{walked}/{part}"
+        entry = host.stat(walked)
+        if user.uid == entry.uid:
+            bit, who = stat.S_IXUSR, "its owner"
+        elif entry.gid in user.groups:
+            bit, who = stat.S_IXGRP, f"its group {host.system.group_name(entry.gid)}"
+        else:
+            bit, who = stat.S_IXOTH, "others"
+        if user.uid and stat.S_ISDIR(entry.mode) and not entry.mode & bit:
+            return f"{walked} ({stat.filemode(entry.mode)} {host.system.user_name(entry.uid)}) lets {who} not pass"
+    return None

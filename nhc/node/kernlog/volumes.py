@@ -10,8 +10,8 @@ from __future__ import annotations
 from itertools import takewhile
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.node.facts.fstab import parse_swaps
 from nhc.node.facts.mounts import unescape
-from nhc.node.facts.swaps import parse_swaps
 
 if TYPE_CHECKING:
     from typing import Dict, FrozenSet, Optional, Set

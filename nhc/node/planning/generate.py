@@ -19,8 +19,7 @@ from nhc.node.facts import ethernet, md_arrays, mounts
 from nhc.node.facts.cpuinfo import numa_nodes, topology
 from nhc.node.facts.dmi import DmiUnreadable, NoDmi, structures
 from nhc.node.facts.fstab import holds_data, is_users_own, may_hang
-from nhc.node.facts.ib_counters import EFA_LAYER
-from nhc.node.facts.infiniband import Port, ports
+from nhc.node.facts.infiniband import EFA_LAYER, Port, ports
 from nhc.node.facts.meminfo import memory
 from nhc.node.facts.mounts import Mount
 from nhc.node.facts.processes import command_lines, first_word, is_ssh_session, owner
@@ -206,9 +205,9 @@ def _rdma(host: Host) -> LineGroup:
         sizes = [int(size) for size in (host.read_or(f"/sys/class/net/{p.netdev}/mtu") for p in roce) if size.isdigit()]
         names = " ".join(port.name for port in roce)
         lines.append(f"check_roce_ports {f'-m {min(sizes)} ' if sizes else ''}{names}")
-    from nhc.node.facts import efa
+    from nhc.node.facts.infiniband import efa_devices
 
-    adapters = len(host.fact(efa.devices))
+    adapters = len(host.fact(efa_devices))
     if adapters:
         lines += [f"check_efa_devices {adapters}", "check_efa_errors"]
     about = ("InfiniBand, RoCE and EFA: every port that is up now, at its rate; the number of them whatever their",

@@ -14,7 +14,7 @@ from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT, GroupedCommand, person, under
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import Report, printable
-from nhc.core.system.foreign_module import attribute_of
+from nhc.core.plugins import attribute_of
 from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.marks.policy.reconcile import BadReports
 from nhc.store.commands.store_options import SETTINGS, URL, opened

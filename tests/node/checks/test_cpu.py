@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.hugepages import asked_at_boot
+from nhc.node.facts.memory_pages import asked_at_boot
 from tests.support.judge import judge
 
 POLICIES = "/sys/devices/system/cpu/cpufreq"

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.core.check import find
 from nhc.core.model import Action, Verdict
-from nhc.node.facts.tools import dcgm_health
+from nhc.node.facts.tools.dcgm import parse_health
 
 ASKED = "dcgmi health -g 0 -c -j"
 OK, WARN, CRIT, UNKNOWN = Verdict.OK, Verdict.WARN, Verdict.CRIT, Verdict.UNKNOWN
@@ -100,4 +100,4 @@ SHAPE = r"JSON of another shape: (body|Overall Health|value) is (NoneType|int), 
 @pytest.mark.parametrize("text", ["", "{}", '{"body": 1}', '{"body": {"Overall Health": {}}}'])
 def test_another_text_is_refused_in_one_line(text):
     with pytest.raises(ValueError, match=rf"^(no JSON object in it|{SHAPE})$"):
-        dcgm_health.parse(text)
+        parse_health(text)

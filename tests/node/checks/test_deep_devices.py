@@ -12,7 +12,7 @@ from nhc.core.model import Action, Verdict, worst
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks import deep, deep_collective, deep_dcgm, deep_gemm
 from nhc.node.facts.accelerator_values import Device
-from nhc.node.facts.tools import dcgm_diag
+from nhc.node.facts.tools import dcgm
 from tests.support import deep_samples as samples
 from tests.support import rdma
 from tests.support.judge import judge, judge_all
@@ -304,7 +304,7 @@ def test_an_xid_during_the_diagnostic_is_no_chance():
     host, argv = Retried({}, {}, RUN), ["dcgmi", "diag", "-r", "2", "-j"]
     for error, verdict in ((101, CRIT), (30, WARN)):
         text = samples.dcgm4(failing=[("memory", 5, error, 4, "words")])
-        first = dcgm_diag.parse(text)
+        first = dcgm.parse(text)
         found = deep_dcgm.judge("2", range(8), Completed(226, text), first)
         assert told(deep_dcgm._again(host, argv, "2", first, found))[0] is verdict
 

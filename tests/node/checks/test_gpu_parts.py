@@ -12,7 +12,7 @@ from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks.gpu import SOURCE
 from nhc.node.facts.accelerator import accelerators
-from nhc.node.facts.nvml_parts import PARTS
+from nhc.node.facts.nvml import PARTS
 from nhc.node.hosts.recording import RecordingHost
 from tests.node.checks.test_gpu_engine import run
 from tests.support.nvml.fake import ROOT, pci_tree

@@ -11,7 +11,7 @@ from nhc.core.model import Action, Verdict
 from nhc.core.plan import Declared
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks.gpu_proof import check_gpu_proof
-from nhc.node.facts import mig
+from nhc.node.facts import nvidia
 from nhc.node.gpu_proof.request import LAUNCHING
 from nhc.node.gpu_proof.running import proofs
 from tests.support.cuda.build import build
@@ -274,7 +274,7 @@ def test_a_divided_gpu_without_instances_is_not_proved(prove, listed, words):
 
 
 def test_instances_are_read_as_nvidia_smi_lists_them():
-    assert list(mig.parse(MIG_LIST).values()) == [
+    assert list(nvidia.parse_mig(MIG_LIST).values()) == [
         [
             ("3g.40gb", "MIG-b1000000-aaaa-4000-8000-000000000001"),
             ("3g.40gb", "MIG-b1000000-aaaa-4000-8000-000000000002"),
@@ -282,7 +282,7 @@ def test_instances_are_read_as_nvidia_smi_lists_them():
         [],
     ]
     with pytest.raises(ValueError, match="no GPU"):
-        mig.parse("No devices found.\n")
+        nvidia.parse_mig("No devices found.\n")
 
 
 def test_a_setting_gives_the_seed(prove):

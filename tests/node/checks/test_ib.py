@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 from nhc.core.check import BadArguments
 from nhc.core.model import Action, Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.node.facts.ib_portinfo import parse_portinfo
-from nhc.node.facts.infiniband import Port
+from nhc.node.facts.infiniband import Port, parse_portinfo
 from tests.support.judge import judge, judge_all
 from tests.support.rdma import device, eight
 

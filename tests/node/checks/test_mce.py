@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.mce import parse_interrupts
+from nhc.node.facts.hardware_errors import parse_interrupts
 from tests.support.judge import judge
 
 TEXT = """\

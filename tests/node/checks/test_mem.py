@@ -4,7 +4,7 @@ import pytest
 
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import Completed, FakeHost
-from nhc.node.facts.buddyinfo import parse_buddyinfo
+from nhc.node.facts.memory_pages import parse_buddyinfo
 from tests.support.judge import judge, judge_all
 
 WHOLE = """\

@@ -8,8 +8,7 @@ from nhc.core.check import BadArguments
 from nhc.core.host import Completed
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.packages import parse_dpkg, parse_rpm
-from nhc.node.facts.reboot import flavour, newer_kernel
+from nhc.node.facts.packages import flavour, newer_kernel, parse_dpkg, parse_rpm
 from tests.support.judge import judge, judge_all
 
 DPKG = "munge\t0.5.15-1\tinstalled\nslurmd\t23.11.4-1.2ubuntu5\tinstalled\nold\t1.0\tconfig-files\n"

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.node.facts.acs import ShortConfig, parse_port
+from nhc.node.facts.pcie import ShortConfig, parse_acs_port
 from tests.support.judge import judge, judge_all
 
 PHYSICAL = {"/proc/cpuinfo": "flags\t\t: fpu vme\n"}
@@ -66,12 +66,12 @@ def test_configuration_space_that_makes_no_sense_ends():
     loop = bytearray(config(6))
     loop[0x100:0x104] = (0x0001 | 0x100 << 20).to_bytes(4, "little")
     loop[0x61] = 0x50
-    assert parse_port(bytes(loop)) == (6, None)
-    assert parse_port(b"\xff" * 4096)[1] is None
-    assert parse_port(bytes(4096)) == (-1, None)
-    assert parse_port(config(6, 0x1D, 256)) == (6, None)
+    assert parse_acs_port(bytes(loop)) == (6, None)
+    assert parse_acs_port(b"\xff" * 4096)[1] is None
+    assert parse_acs_port(bytes(4096)) == (-1, None)
+    assert parse_acs_port(config(6, 0x1D, 256)) == (6, None)
     with pytest.raises(ShortConfig):
-        parse_port(bytes(64))
+        parse_acs_port(bytes(64))
 
 
 def with_adapter(beside, down=0x1D, other=0x1D):

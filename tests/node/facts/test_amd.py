@@ -16,8 +16,7 @@ from nhc.node.checks.gpu_memory import check_gpu_ecc, check_gpu_retired_pages, c
 from nhc.node.checks.gpu_pcie import check_gpu_pcie
 from nhc.node.checks.gpu_processes import check_gpu_processes
 from nhc.node.facts.accelerator_values import ErrorCount
-from nhc.node.facts.amd import address, parse_bad_pages, parse_ras
-from nhc.node.facts.amd_metrics import parse_gpu_metrics
+from nhc.node.facts.amd import address, parse_bad_pages, parse_gpu_metrics, parse_ras
 from tests.support.nvml.fake import functions_tree
 
 BUSES = (0x05, 0x26, 0x46, 0x65, 0x85, 0xA6, 0xC6, 0xE5)

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from nhc.core.host import Completed
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.dmi import DmiUnreadable, NoDmi, dmidecode, parse_dmidecode, structures
+from nhc.node.facts.dmi import DmiUnreadable, NoDmi, dmidecode, parse_dmidecode, structures, virtual
 
 DMIDECODE = """# dmidecode 3.3
 Getting SMBIOS data from sysfs.
@@ -86,3 +86,24 @@ def test_junk_never_raises(text):
 @given(st.lists(st.sampled_from([*DMIDECODE.splitlines(), "\t\t\tdeep", " x", "Handle 0x1, DMI type 2, 4 bytes"])))
 def test_lines_in_any_order_never_raise(lines):
     parse_dmidecode("\n".join(lines))
+
+
+DMI = "/sys/class/dmi/id"
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"/proc/cpuinfo": "flags\t\t: fpu hypervisor lm\n"}, True),
+        ({"/proc/cpuinfo": "flags\t\t: fpu lm\n"}, False),
+        ({f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "m7g.large\n"}, True),
+        ({f"{DMI}/sys_vendor": "Amazon EC2\n", f"{DMI}/product_name": "c7g.metal\n"}, False),
+        ({f"{DMI}/sys_vendor": "Google\n", f"{DMI}/product_name": "Google Compute Engine\n"}, True),
+        ({f"{DMI}/sys_vendor": "Microsoft Corporation\n", f"{DMI}/product_name": "Virtual Machine\n"}, True),
+        ({f"{DMI}/sys_vendor": "Supermicro\n", f"{DMI}/product_name": "ARS-111GL-NHR\n"}, False),
+        ({"/sys/hypervisor/type": "xen\n"}, True),
+        ({}, False),
+    ],
+)
+def test_virtual(files, expected):
+    assert virtual(FakeHost(files)) is expected

@@ -7,20 +7,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.system import protobuf
-from nhc.node.facts import (
-    acs,
-    bmc,
-    buddyinfo,
-    certificates,
-    cloud,
-    crashes,
-    cri,
-    fstab,
-    limits,
-    ping,
-    scheduler,
-    swaps,
-)
+from nhc.node.facts import bmc, certificates, cloud, crashes, cri, fstab, limits, ping, scheduler
+from nhc.node.facts.fstab import parse_swaps
+from nhc.node.facts.memory_pages import parse_buddyinfo, parse_unmovable
+from nhc.node.facts.pcie import ShortConfig, parse_acs_port
 
 WORDS = ["1", "1a", "|", " | ", "13/99/2024", "Pre-Init", "25:61:61", "Asserted", "ECC", "\n"]
 NEAR_SEL = st.lists(st.sampled_from(WORDS))
@@ -42,23 +32,23 @@ def test_bytes(data):
         except ValueError:
             pass
     try:
-        acs.parse_port(data)
-    except acs.ShortConfig:
+        parse_acs_port(data)
+    except ShortConfig:
         pass
     cri.grpc_status(data)
 
 
 @given(st.binary(min_size=65, max_size=4096))
 def test_configuration_space(data):
-    acs.parse_port(data)
+    parse_acs_port(data)
 
 
 @pytest.mark.thorough
 @given(st.text(max_size=200) | NEAR_SEL.map("".join))
 def test_texts(text):
-    for parse in (bmc.parse_sensors, bmc.parse_events, buddyinfo.parse_buddyinfo, buddyinfo.parse_unmovable,
+    for parse in (bmc.parse_sensors, bmc.parse_events, parse_buddyinfo, parse_unmovable,
                   crashes.parse_record, limits.parse_neighbours, ping.parse_summary, scheduler.parse_slurm_ping,
-                  fstab.parse_fstab, swaps.parse_swaps, cloud.moment, bmc.event_time):  # fmt: skip
+                  fstab.parse_fstab, parse_swaps, cloud.moment, bmc.event_time):  # fmt: skip
         parse(text)
     for parse, wrong in ((certificates.parse_ssh, ValueError), (bmc.parse_log, bmc.BmcError)):
         try:

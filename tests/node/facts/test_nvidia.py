@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from nhc.node.facts import accelerator_values as model
 from nhc.node.facts.nvidia import parse_device, parse_nvml
-from nhc.node.facts.nvml_parts import ALWAYS, PARTS
+from nhc.node.facts.nvml import ALWAYS, PARTS
 
 KEYS = [key for queries in (ALWAYS, *PARTS.values()) for key, _, _ in queries]
 

@@ -9,20 +9,20 @@ import pytest
 
 from nhc.node.facts.tools import (
     collective,
-    dcgm_diag,
+    dcgm,
     fio,
     gemm,
-    gpu_burns,
     iperf3,
     memory_tests,
-    nccom,
     nvbandwidth,
     output,
     perftest,
-    pingpong,
     stress_ng,
-    triad,
 )
+from nhc.node.facts.tools.collective import parse_nccom
+from nhc.node.facts.tools.gemm import parse_gpu_burn, parse_gpu_fryer, parse_rvs
+from nhc.node.facts.tools.memory_tests import parse_triad
+from nhc.node.facts.tools.perftest import parse_pingpong
 from tests.support import deep_samples as samples
 
 
@@ -146,7 +146,7 @@ def test_an_nvbandwidth_test_that_broke_is_listed_twice():
 
 def test_dcgm_4():
     error = ("memory", 3, 52, 2, "Found 3 faulty memory elements on GPU 3")
-    found = dcgm_diag.parse(samples.dcgm4(failing=[error]))
+    found = dcgm.parse(samples.dcgm4(failing=[error]))
 
     assert (found.generation, found.version, found.driver) == (4, "4.6.0", "580.95.05")
     assert found.gpus == tuple(range(8))
@@ -156,48 +156,48 @@ def test_dcgm_4():
 
 
 def test_dcgm_3_and_older():
-    found = dcgm_diag.parse(samples.DCGM3)
+    found = dcgm.parse(samples.DCGM3)
     assert (found.generation, found.version, len(found.results)) == (3, "3.3.7", 8 + 1 + 8 + 8)
     [warns] = [result for result in found.results if result.status == "warn"]
-    assert warns.errors[0][:2] == (29, dcgm_diag.CONFIG)  # its severity by its number
-    old = dcgm_diag.parse(samples.DCGM2).results[0]
+    assert warns.errors[0][:2] == (29, dcgm.CONFIG)  # its severity by its number
+    old = dcgm.parse(samples.DCGM2).results[0]
     assert (old.test, old.entity, old.status, old.errors[0].id) == ("blacklist", "", "fail", None)
 
 
 def test_dcgm_that_could_not_run_and_iterations():
-    assert dcgm_diag.parse('{"DCGM Diagnostic":{"runtime_error":"no engine","version":"4.6.0"}}').trouble == "no engine"
+    assert dcgm.parse('{"DCGM Diagnostic":{"runtime_error":"no engine","version":"4.6.0"}}').trouble == "no engine"
     wrapped = '{"iterations": [' + samples.dcgm4() + "," + samples.dcgm4() + '], "Overall Result": "Pass"}'
-    assert len(dcgm_diag.parse(wrapped).results) == 48
+    assert len(dcgm.parse(wrapped).results) == 48
     for text in ("{}", '{"DCGM Diagnostic": {}}', samples.dcgm4().replace("Pass", "Great")):
         with pytest.raises(ValueError):  # noqa: PT011 (each names its own)
-            dcgm_diag.parse(text)
+            dcgm.parse(text)
 
 
 def test_every_error_of_dcgm_has_a_severity():
-    assert len(dcgm_diag.SEVERITY_OF) == 133 - 4  # 0, 1, 2 and 21 are of unknown severity
+    assert len(dcgm.SEVERITY_OF) == 133 - 4  # 0, 1, 2 and 21 are of unknown severity
 
 
 def test_gpu_burn_tells_faulty_gpus_at_the_end():
-    found = gpu_burns.parse_gpu_burn(samples.GPU_BURN.format(errors=1043, verdict="FAULTY"))
+    found = parse_gpu_burn(samples.GPU_BURN.format(errors=1043, verdict="FAULTY"))
     assert (found.verdicts, found.progress, found.errors) == ({0: True, 1: False}, 100.0, (0, 1043))
     assert found.gflops == (7150.0, 7148.0)
 
 
 def test_gpu_fryer_and_rvs():
-    assert gpu_burns.parse_gpu_fryer(samples.FRYER).healthy is None
-    found = gpu_burns.parse_gpu_fryer(samples.FRYER + "Some GPUs are not healthy. Reasons:\n  - GPU 3 - throttled\n")
+    assert parse_gpu_fryer(samples.FRYER).healthy is None
+    found = parse_gpu_fryer(samples.FRYER + "Some GPUs are not healthy. Reasons:\n  - GPU 3 - throttled\n")
     assert (found.healthy, found.reasons, found.gflops[0]) == (False, ("GPU 3 - throttled",), 51494)
-    rvs = gpu_burns.parse_rvs(samples.RVS)
+    rvs = parse_rvs(samples.RVS)
     assert (rvs.met, rvs.gflops[42583]) == ({42583: True, 42584: False}, 1063560)
 
 
 def test_nccom_is_in_gib():
-    found = nccom.parse(samples.NCCOM)
+    found = parse_nccom(samples.NCCOM)
     assert found.rows[0].busbw == pytest.approx(43.69, abs=0.01)
     assert found.average is not None
-    assert nccom.parse("Neuron DKMS Driver is not running!").failures
+    assert parse_nccom("Neuron DKMS Driver is not running!").failures
     with pytest.raises(ValueError, match="unit"):
-        nccom.parse(samples.NCCOM.replace("40.6901GB/s", "40.6901MB/s"))
+        parse_nccom(samples.NCCOM.replace("40.6901GB/s", "40.6901MB/s"))
 
 
 def test_perftest_takes_the_unit_from_the_header():
@@ -213,10 +213,10 @@ def test_perftest_takes_the_unit_from_the_header():
 
 
 def test_fi_pingpong():
-    found = pingpong.parse(samples.PINGPONG)
+    found = parse_pingpong(samples.PINGPONG)
     assert [row.size for row in found.rows] == [64, 256, 1024, 4096, 65536, 1 << 20]
     assert found.rows[2].latency == 5.57
-    assert pingpong.parse(samples.PINGPONG.replace("=20", "19", 1)).rows[0].acked == 19
+    assert parse_pingpong(samples.PINGPONG.replace("=20", "19", 1)).rows[0].acked == 19
 
 
 def test_stress_ng_times_of_all_lengths():
@@ -261,10 +261,10 @@ def test_iperf3_says_errors_in_its_answer():
 
 
 def test_our_own_programs():
-    found = triad.parse("array 64 bytes 2 threads\nrate triad 84.595 GB/s\nvalidated no\nend\n")
+    found = parse_triad("array 64 bytes 2 threads\nrate triad 84.595 GB/s\nvalidated no\nend\n")
     assert (found.rates, found.validated, found.ended) == ({"triad": 84.595}, False, True)
     with pytest.raises(ValueError, match="rate"):
-        triad.parse("array 64 bytes 2 threads\nrate triad 84.595 MB/s\n")
+        parse_triad("array 64 bytes 2 threads\nrate triad 84.595 MB/s\n")
     burn = gemm.parse(samples.gemm(2))
     assert (len(burn.devices), burn.ended, burn.devices[1].tflops) == (2, True, 700.0)
     assert not gemm.parse(samples.gemm(2, end=False)).ended
@@ -294,4 +294,4 @@ def test_a_diagnostic_of_another_shape_is_a_value_error_or_read():
                 inside = inside[key]
             inside[at[-1]] = shape
             with contextlib.suppress(ValueError):
-                dcgm_diag.parse(json.dumps(changed))
+                dcgm.parse(json.dumps(changed))

@@ -19,7 +19,7 @@ from nhc.core.plan import Plan
 from nhc.core.render import json as wire
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.commands.record import differences, judge
-from nhc.node.facts.versions import compare as compare_versions
+from nhc.node.facts.packages import compare_versions as compare_versions
 from nhc.node.hosts.recording import AnswerRecorder, RecordingHost, finish
 from nhc.node.hosts.redaction import secrets
 from nhc.node.hosts.replay import Replay

@@ -1,15 +1,17 @@
-"""nccl-tests and rccl-tests: text of every version since 2.9.
+"""nccl-tests and rccl-tests (text of every version since 2.9), and nccom-test of AWS Neuron.
 
 Sources: NVIDIA nccl-tests 2.19.6 (common.cu, util.cu), rccl-tests with the same rows and footer, samples of AWS, Azure,
 OCI and CoreWeave. A row has 12 columns before `root` was printed and 13 since; with -c 0 `#wrong` is N/A, else it may
 have an exponent or be NaN. busbw/algbw is 2(n-1)/n for all_reduce and (n-1)/n for all_gather, reduce_scatter and
 alltoall, so that the figures themselves tell how many ranks took part (doc/PERFORMANCE.md of nccl-tests).
+
+nccom-test's "GB/s" are GiB/s (aws-neuron-sdk, nccom-test guide): here they are GB/s.
 """
 
 from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
-from nhc.node.facts.tools.output import lines, number
+from nhc.node.facts.tools.output import figure, lines, number
 
 if TYPE_CHECKING:
     from typing import FrozenSet, List, Optional, Sequence, Tuple
@@ -253,3 +255,51 @@ def transport(text: str) -> DataPath:
         # Not "NET/Socket : Using": that a network is made ready does not say that it is chosen.
         fell_back = fell_back or "Using network Socket" in line or "via NET/Socket" in line
     return DataPath(frozenset(names), fell_back)
+
+
+GIB = 2**30 / 1e9
+
+
+class NccomRow(NamedTuple):
+    """One size in bytes, time in microseconds, bandwidths in GB/s (decimal)."""
+
+    size: int
+    type: str
+    time: float
+    algbw: float
+    busbw: float
+
+
+class Nccom(NamedTuple):
+    """A run. `average` is in GB/s and the last line of a run that ended; `failures` are its own words."""
+
+    rows: Tuple[NccomRow, ...]
+    average: Optional[float]
+    failures: Tuple[str, ...]
+
+
+def parse_nccom(text: str) -> Nccom:
+    """What nccom-test printed. Raises ValueError where it is no such output or a row makes no sense."""
+    rows: List[NccomRow] = []
+    failures: List[str] = []
+    average: Optional[float] = None
+    unit_known = False
+    for line in lines(text):
+        fields = line.split()
+        if "errors found" in line or line.startswith("Failure running") or "is not running" in line:
+            failures.append(line.strip()[:300])
+        elif fields[:1] == ["size(B)"]:
+            unit_known = "busbw(GB/s)" in fields
+        elif line.startswith("Avg bus bandwidth:"):
+            average_text = line.partition(":")[2].strip()
+            if not average_text.endswith("GB/s"):
+                raise ValueError(f"an average in another unit: {average_text[:40]}")
+            average = figure(average_text[: -len("GB/s")]) * GIB
+        elif fields and fields[0].isdigit() and len(fields) >= 5:
+            if len(fields) != 6 or not unit_known:
+                raise ValueError(f"a row without a known header: {line.strip()[:80]}")
+            rows.append(NccomRow(int(fields[0]), fields[2], figure(fields[3]), figure(fields[4]) * GIB,
+                                 figure(fields[5]) * GIB))  # fmt: skip
+    if not rows and not failures and not unit_known:
+        raise ValueError("not an output of nccom-test")
+    return Nccom(tuple(rows), average, tuple(failures))

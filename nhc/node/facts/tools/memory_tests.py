@@ -1,7 +1,11 @@
-"""memtester and stressapptest. Sources: memtester(8) 4.6, stressapptest 1.0.6 and its README.
+"""memtester, stressapptest and our own test of memory bandwidth.
+
+Sources: memtester(8) 4.6, stressapptest 1.0.6 and its README.
 
 memtester overwrites its progress with backspaces; its status is a sum of 1 (could not run), 2 (stuck address) and 4
 (another test). Asked for more memory than there is it takes all of it.
+
+Our own (nhc/core/data/triad.c) prints a line a kernel, then `validated` and `end`.
 """
 
 from __future__ import annotations
@@ -98,3 +102,38 @@ def parse_stressapptest(text: str) -> Stressapptest:
     if passed is None and incidents is None and "Stats: SAT" not in text:
         raise ValueError("not an output of stressapptest")
     return Stressapptest(moved, seconds, rate, incidents, errors, passed, procedural, tuple(failures))
+
+
+class Triad(NamedTuple):
+    """A run: bytes of one array, threads, best GB/s by kernel, whether the arrays hold what they must (None: not said),
+    and whether it came to its end.
+    """
+
+    array: int
+    threads: int
+    rates: Dict[str, float]
+    validated: Optional[bool]
+    ended: bool
+
+
+def parse_triad(text: str) -> Triad:
+    """What it printed. Raises ValueError."""
+    array = threads = 0
+    rates: Dict[str, float] = {}
+    validated: Optional[bool] = None
+    ended = False
+    for line in lines(text):
+        fields = line.split()
+        if fields[:1] == ["array"] and len(fields) == 5 and fields[2] == "bytes" and fields[4] == "threads":
+            array, threads = int(fields[1]), int(fields[3])
+        elif fields[:1] == ["rate"]:
+            if len(fields) != 4 or fields[3] != "GB/s":
+                raise ValueError(f"a rate that makes no sense: {line[:80]}")
+            rates[fields[1]] = figure(fields[2])
+        elif fields[:1] == ["validated"] and len(fields) == 2:
+            validated = fields[1] == "yes"
+        elif fields == ["end"]:
+            ended = True
+    if not array:
+        raise ValueError("not an output of the triad")
+    return Triad(array, threads, rates, validated, ended)

@@ -1,7 +1,10 @@
-"""perftest (ib_write_bw, ib_read_lat ...): the text of its versions. Units are the header's: MB there are 2^20 bytes.
+"""perftest (ib_write_bw, ib_read_lat ...), and fi_pingpong of libfabric: the text of their versions.
 
-Source: linux-rdma/perftest (src/perftest_resources.c RESULT_FMT ...). All bandwidths here are Gb/s (decimal),
-latencies microseconds.
+Source: linux-rdma/perftest (src/perftest_resources.c RESULT_FMT ...). Units are the header's: MB there are 2^20 bytes.
+All bandwidths here are Gb/s (decimal), latencies microseconds.
+
+fi_pingpong prints one row a message size. Source: libfabric util/pingpong.c (show_perf). The time of one transfer is in
+microseconds.
 """
 
 from __future__ import annotations
@@ -94,3 +97,48 @@ def _row(fields: List[str], unit: str) -> RdmaRow:
         raise ValueError(f"a bandwidth row of {len(fields)} columns")
     factor = 1.0 if unit == "Gb/s" else GBITS_PER_MIB
     return RdmaRow(size, iterations, figure(fields[3]) * factor)
+
+
+_UNITS = {"k": 1024, "m": 1024**2, "g": 1024**3}
+
+
+class PingRow(NamedTuple):
+    """One message size in bytes; `sent` messages, `acked` of which were answered."""
+
+    size: int
+    sent: int
+    acked: int
+    latency: float
+
+
+class PingPong(NamedTuple):
+    rows: Tuple[PingRow, ...]
+    failures: Tuple[str, ...]
+
+
+def parse_pingpong(text: str) -> PingPong:
+    """What one end printed. Raises ValueError."""
+    rows: List[PingRow] = []
+    failures: List[str] = []
+    head: Optional[List[str]] = None
+    for line in lines(text):
+        fields = line.split()
+        if fields[:1] == ["bytes"] and "MB/sec" in fields:
+            head = fields
+        elif "error" in line.lower() or line.startswith(("fi_", "[error]")):
+            failures.append(line.strip()[:300])
+        elif head and fields and fields[0][:1].isdigit():
+            if len(fields) != len(head):
+                raise ValueError(f"a row of {len(fields)} columns: {line.strip()[:80]}")
+            cell = dict(zip(head, fields))
+            sent = _pingpong_count(cell["#sent"])
+            acked = sent if cell["#ack"].startswith("=") else _pingpong_count(cell["#ack"])
+            rows.append(PingRow(_pingpong_count(cell["bytes"]), sent, acked, figure(cell["usec/xfer"])))
+    if head is None and not failures:
+        raise ValueError("not an output of fi_pingpong")
+    return PingPong(tuple(rows), tuple(failures))
+
+
+def _pingpong_count(text: str) -> int:
+    unit = _UNITS.get(text[-1:].lower(), 1)
+    return int(figure(text[:-1] if unit > 1 else text) * unit)

@@ -1,4 +1,8 @@
-"""How free memory is cut up: /proc/buddyinfo and /proc/pagetypeinfo (proc(5), Documentation/admin-guide/mm)."""
+"""Pages of memory: how free memory is cut up, and how many huge pages of which size there are.
+
+Sources: /proc/buddyinfo and /proc/pagetypeinfo (proc(5), Documentation/admin-guide/mm), for huge pages
+Documentation/admin-guide/mm/hugetlbpage.rst.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +10,11 @@ import re
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.units import size_kb
+from nhc.node.facts.meminfo import parse_meminfo
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Optional, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple
 
 _LINE = re.compile(r"Node\s+(\d+),\s*zone\s+(\S+)((?:\s+\d+)+)\s*$")
 _BLOCKS = re.compile(r"Number of blocks type\s+(.+)$")
@@ -66,7 +72,7 @@ def parse_unmovable(text: str) -> Optional[float]:
     return unmovable * 100 / total if total else None
 
 
-def nodes(host: Host) -> Tuple[FreeBlocks, ...]:
+def free_blocks(host: Host) -> Tuple[FreeBlocks, ...]:
     """Raises OSError."""
     return parse_buddyinfo(host.read("/proc/buddyinfo"))
 
@@ -75,3 +81,59 @@ def huge_order(host: Host) -> int:
     """The order of a transparent huge page: 9 on x86-64 (2 MiB of 4 KiB pages)."""
     size = host.number("/sys/kernel/mm/transparent_hugepage/hpage_pmd_size")
     return 9 if size is None else max(0, (size // host.system.sysconf("SC_PAGE_SIZE")).bit_length() - 1)
+
+
+POOLS = "/sys/kernel/mm/hugepages"
+
+
+class Pool(NamedTuple):
+    """The pages of one size, kB each."""
+
+    size: int
+    total: int
+    free: int
+    reserved: int
+
+
+def huge_page_pools(host: Host) -> Tuple[Pool, ...]:
+    """The pools by size, smallest first; none where the kernel has no huge pages. Raises ValueError for junk."""
+    read = []
+    for name in host.names(POOLS):
+        match = re.fullmatch(r"hugepages-(\d+)kB", name)
+        if match:
+            leaves = ("nr_hugepages", "free_hugepages", "resv_hugepages")
+            total, free, reserved = (int(host.read(f"{POOLS}/{name}/{leaf}")) for leaf in leaves)
+            read.append(Pool(int(match[1]), total, free, reserved))
+    return tuple(sorted(read))
+
+
+def default_huge_page_size(host: Host) -> Optional[int]:
+    """The size in kB that `hugepages=` without a size means; None where /proc/meminfo does not tell."""
+    return parse_meminfo(host.read("/proc/meminfo")).get("Hugepagesize")
+
+
+def asked_at_boot(parameters: Sequence[str], default: Optional[int]) -> Dict[int, int]:
+    """Pages by size in kB that the kernel command line asks for: `hugepagesz=1G hugepages=16`.
+
+    `hugepages=0:8,1:8` asks node by node. Words of another form are left out, as the kernel ignores them.
+    """
+    asked: Dict[int, int] = {}
+    size = default
+    for parameter in parameters:
+        name, _, value = parameter.partition("=")
+        if name in ("default_hugepagesz", "hugepagesz"):
+            try:
+                size = size_kb(value)
+            except ValueError:
+                size = None
+        elif name == "hugepages" and size:
+            counts = [part.rpartition(":")[2] for part in value.split(",")]
+            if all(count.isascii() and count.isdigit() for count in counts):
+                asked[size] = sum(map(int, counts))
+    return asked
+
+
+def transparent_huge_pages(host: Host) -> str:
+    """The value in brackets of `always [madvise] never`; "" where the kernel has no transparent huge pages."""
+    match = re.search(r"\[(\w+)\]", host.read_or("/sys/kernel/mm/transparent_hugepage/enabled"))
+    return match[1] if match else ""

@@ -4,7 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.node.facts.versions import PackageRequirement, Requirement, compare, package_requirement, requirement
+from nhc.node.facts.packages import (
+    PackageRequirement,
+    Requirement,
+    compare_versions,
+    read_package_requirement,
+    read_requirement,
+)
 
 ORDERED = [
     ("1.0~rc1", "1.0"), ("1.0", "1.0.1"), ("1.9", "1.10"), ("5.14.0-70.el9", "5.14.0-427.el9"), ("1.2-9", "1.2.1-1"),
@@ -15,13 +21,13 @@ ORDERED = [
 
 @pytest.mark.parametrize(("older", "newer"), ORDERED)
 def test_order(older, newer):
-    assert compare(older, newer) == -1
-    assert compare(newer, older) == 1
+    assert compare_versions(older, newer) == -1
+    assert compare_versions(newer, older) == 1
 
 
 def test_without_a_release_any_release_is_equal():
-    assert compare("23.11.4-1.el9", "23.11.4") == 0
-    assert requirement("=23.11.4").holds("23.11.4-1.el9")
+    assert compare_versions("23.11.4-1.el9", "23.11.4") == 0
+    assert read_requirement("=23.11.4").holds("23.11.4-1.el9")
 
 
 VERSIONS = st.text("0123456789abz.-~:+^", max_size=12)
@@ -29,21 +35,21 @@ VERSIONS = st.text("0123456789abz.-~:+^", max_size=12)
 
 @given(VERSIONS, VERSIONS)
 def test_order_is_antisymmetric_and_never_fails(a, b):
-    assert compare(a, b) == -compare(b, a)
-    assert compare(a, a) == 0
+    assert compare_versions(a, b) == -compare_versions(b, a)
+    assert compare_versions(a, a) == 0
 
 
 def test_requirements_are_read():
-    assert requirement(">=5.14") == Requirement(">=", "5.14")
-    assert requirement("5.14.*").holds("5.14.0-427")
-    assert not requirement("<6").holds("6.1")
-    assert package_requirement("munge") == PackageRequirement("munge", ())
-    assert [str(v) for v in package_requirement("ucx>=1.15,<1.17").versions] == [">=1.15", "<1.17"]
-    assert package_requirement("nvidia-driver=550.*").versions[0].holds("550.54.14-1")
-    assert package_requirement("libstdc++6").name == "libstdc++6"
+    assert read_requirement(">=5.14") == Requirement(">=", "5.14")
+    assert read_requirement("5.14.*").holds("5.14.0-427")
+    assert not read_requirement("<6").holds("6.1")
+    assert read_package_requirement("munge") == PackageRequirement("munge", ())
+    assert [str(v) for v in read_package_requirement("ucx>=1.15,<1.17").versions] == [">=1.15", "<1.17"]
+    assert read_package_requirement("nvidia-driver=550.*").versions[0].holds("550.54.14-1")
+    assert read_package_requirement("libstdc++6").name == "libstdc++6"
 
 
 @pytest.mark.parametrize("text", ["", "-x", "a b", "ucx>=1,2", ">=2"])
 def test_junk_is_refused_with_what_was_expected(text):
     with pytest.raises(ValueError, match=r"package requirement|lacks one of"):
-        package_requirement(text)
+        read_package_requirement(text)

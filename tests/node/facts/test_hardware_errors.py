@@ -1,7 +1,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.node.facts.mcelog import Errors, parse_mcelog
+from nhc.node.facts.hardware_errors import McelogErrors, parse_mcelog
 
 ANSWER = """Memory errors
 SOCKET 0 CHANNEL any DIMM any
@@ -29,8 +29,8 @@ Per page corrected memory statistics:
 def test_counts_by_place_and_kind():
     found = parse_mcelog(ANSWER)
 
-    assert found[0] == Errors("SOCKET 0 CHANNEL any DIMM any", True, 12, 10, "24h")
-    assert found[3] == Errors("SOCKET 0 CHANNEL 1 DIMM 0 (DIMM_B1)", False, 2, 1, "24h")
+    assert found[0] == McelogErrors("SOCKET 0 CHANNEL any DIMM any", True, 12, 10, "24h")
+    assert found[3] == McelogErrors("SOCKET 0 CHANNEL 1 DIMM 0 (DIMM_B1)", False, 2, 1, "24h")
     assert [errors.exact for errors in found] == [False, False, True, True]
 
 
