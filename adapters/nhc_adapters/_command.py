@@ -7,13 +7,23 @@ its scheduler lives elsewhere.
 from __future__ import annotations
 
 import os
+import time
 from abc import ABC, abstractmethod
 from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.core.model import printable
 from nhc.core.system import process
 from nhc.core.system.process import Completed
-from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, AdapterError, Applied, Effect, Mark, NodeState
+from nhc.marks.ports.adapter import (
+    OWNER,
+    OWNER_SETTING,
+    WORK_SETTING,
+    AdapterError,
+    Applied,
+    Effect,
+    Mark,
+    NodeState,
+)
 from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark, same_cause
 
 Runner = Callable[[Sequence[str], float, Mapping[str, str]], Completed]
@@ -136,6 +146,42 @@ Failures = Dict[str, str]
 """The nodes that a command did not do, with its complaint."""
 
 
+# Which nodes share a machine.
+
+Hosts = Mapping[str, Tuple[str, str]]
+"""The name and the address of each node's host, "" for what is not known."""
+
+HOSTS_EVERY = 600.0
+"""Seconds for which the nodes' hosts are remembered."""
+
+
+def machines_of(hosts: Hosts) -> Mapping[str, Tuple[str, ...]]:
+    """The nodes of each machine that has several, by each of them."""
+    same: Dict[str, str] = {}
+
+    def first(place: str) -> str:
+        while same.setdefault(place, place) != place:
+            place = same[place]
+        return place
+
+    for host, address in hosts.values():
+        if host and address:
+            same[first(f"host {host}")] = first(f"address {address}")
+    nodes: Dict[str, List[str]] = {}
+    for node, (host, address) in sorted(hosts.items()):
+        if host or address:
+            nodes.setdefault(first(f"host {host}" if host else f"address {address}"), []).append(node)
+    return {node: tuple(names) for names in nodes.values() if len(names) > 1 for node in names}
+
+
+def with_machines(states: Iterable[NodeState], machines: Mapping[str, Tuple[str, ...]]) -> List[NodeState]:
+    """The nodes with all that are on their machines."""
+    by_name = {state.name: state for state in states}
+    shared = {nodes: tuple(by_name[node] for node in nodes if node in by_name) for nodes in set(machines.values())}
+    return [state._replace(machine=shared[machines[name]]) if name in machines else state
+            for name, state in by_name.items()]  # fmt: skip
+
+
 class CommandMarker(ABC):
     """What the scheduler adapters share: read, leave alone what must be, fold equal changes, look again on failure.
 
@@ -156,7 +202,15 @@ class CommandMarker(ABC):
         self.command = Commands(settings, environ, timeout, run)
         self.environ: Mapping[str, str] = os.environ if environ is None else environ
         self.owner = self.command.setting(OWNER_SETTING, OWNER)
+        self._hosts: Hosts = {}
+        self._hosts_read = float("-inf")
+        self._shared: Mapping[str, Tuple[str, ...]] = {}
         self._prepare()
+
+    @property
+    def in_hook(self) -> bool:
+        """Whether a hook asks, which every node runs at once: it is told the nodes' own flags alone."""
+        return self.command.setting(WORK_SETTING) == "flags"
 
     def _prepare(self) -> None:  # noqa: B027 (some have nothing to set up)
         """What an adapter sets up besides, with its commands there. Raises AdapterError on settings of no sense."""
@@ -169,6 +223,19 @@ class CommandMarker(ABC):
     @abstractmethod
     def _read(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         """These nodes as the scheduler has them, all for None; others may be among them. Raises AdapterError."""
+
+    def _read_hosts(self) -> Hosts:
+        """The hosts of all nodes, where several may share one. Raises AdapterError."""
+        return {}
+
+    def _machines(self, names: Iterable[str]) -> Mapping[str, Tuple[str, ...]]:
+        """The nodes that share a machine, read now and then, and where one of these is new; none for a hook."""
+        now = time.monotonic()
+        stale = now - self._hosts_read > HOSTS_EVERY or any(name not in self._hosts for name in names)
+        if stale and not self.in_hook:
+            self._hosts, self._hosts_read = self._read_hosts(), now
+            self._shared = machines_of(self._hosts)
+        return self._shared
 
     def _is_out(self, state: NodeState) -> bool:
         """Whether a node that is to be marked needs a new reason only."""
@@ -192,7 +259,9 @@ class CommandMarker(ABC):
                 plain(name)
         if wanted is not None and not wanted:
             return []
-        states = self._read(None if wanted is None else sorted(wanted))
+        machines = self._machines(wanted or ())
+        asked = None if wanted is None else sorted({mate for name in wanted for mate in machines.get(name, (name,))})
+        states = with_machines(self._read(asked), machines)
         return sorted(
             (state for state in states if wanted is None or state.name in wanted), key=lambda state: state.name
         )

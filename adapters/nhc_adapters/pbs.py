@@ -9,11 +9,11 @@ from __future__ import annotations
 
 from typing import List, Optional, Sequence
 
-from nhc.core.json_values import object_in, parse_object
+from nhc.core.json_values import object_in, object_of, parse_object, text_of
 from nhc.core.system import bounded_read
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.marks import read_mark_text
-from nhc_adapters._command import CommandMarker, Failures, complaint, understood
+from nhc_adapters._command import CommandMarker, Failures, Hosts, complaint, understood
 
 HELD = {
     "provisioning": "it is being provisioned",
@@ -56,6 +56,10 @@ class Pbs(CommandMarker):
                 raise AdapterError(f"pbsnodes: {complaint(done)}") from None
             raise AdapterError(f"pbsnodes' answer cannot be understood: {error}") from None
 
+    def _read_hosts(self) -> Hosts:
+        """The hosts of vnodes: one machine may have several (a NUMA node each)."""
+        return understood("pbsnodes'", json_hosts, self.command.ask("pbsnodes", "-F", "json", "-av"))
+
     def _take_out(self, states: Sequence[NodeState], text: str) -> Failures:
         return self.each(states, "pbsnodes", "-C", text, "-o")
 
@@ -73,6 +77,13 @@ def parse_json(text: str) -> List[NodeState]:
         queue, comment = str(node.get("queue") or ""), str(node.get("comment") or "")
         states.append(pbs_state(name, str(node["state"]), comment, queue, node.get("jobs")))
     return states
+
+
+def json_hosts(text: str) -> Hosts:
+    """The host of each vnode, by the same. Raises ValueError."""
+    nodes = object_in(parse_object(text), "nodes")
+    return {name: (text_of(object_of(object_of(node).get("resources_available")).get("host")), "")
+            for name, node in nodes.items()}  # fmt: skip
 
 
 class Torque(CommandMarker):

@@ -13,7 +13,7 @@ from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 from nhc.core.host import Host
 from nhc.core.model import printable
 from nhc.core.resource_manager import JOB_VARIABLES
-from nhc.marks.ports.adapter import NodeSource, NodeState, OtherJobs, SharesHosts
+from nhc.marks.ports.adapter import NodeSource, NodeState, OtherJobs
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.accelerator_values import SERVICES
 from nhc.node.facts.processes import stat_of
@@ -117,10 +117,7 @@ def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occu
     if state is not None and job and isinstance(source, OtherJobs):
         beside = source.other_jobs(node, "", job)
     found = judge(state, node, environ, beside)
-    if state is None or job or not isinstance(source, SharesHosts):
-        return found
-    mates = source.host_mates(node)
-    return _with_mates(found, source.nodes(mates)) if mates else found
+    return found if state is None or job else _with_mates(found, state.mates)
 
 
 def _with_mates(found: Occupancy, mates: Sequence[NodeState]) -> Occupancy:

@@ -179,11 +179,12 @@ class Performer:
         }  # fmt: skip
 
     def _to_send(self, case: EpisodeCase) -> ToSend:
-        idle = case.rung in self.settings.drain.rungs and not case.detail.forced
+        idle = case.rung in self.settings.drain.rungs
         action = "" if case.done else case.rung.value  # a node that is half done is finished
         return ToSend(
-            case.attempts[-1].key, case.episode.node, case.episode, action, idle, case.detail.hold, case.detail.about
-        )
+            case.attempts[-1].key, case.episode.node, case.episode, action, idle, case.detail.forced, case.detail.hold,
+            case.detail.about,
+        )  # fmt: skip
 
     def _answered(self, case: EpisodeCase, sent: Sent) -> Optional[Written]:
         now = self.clock()

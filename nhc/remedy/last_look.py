@@ -14,7 +14,7 @@ from nhc.core.model import DeviceId
 from nhc.core.system.service_log import failure
 from nhc.marks.policy.bounds import Bounds, never_now
 from nhc.marks.ports.adapter import OWNER, NodeState
-from nhc.marks.ports.marks import left_alone
+from nhc.marks.ports.marks import in_service_beside, machine_held, work_on_machine
 from nhc.remedy import of_device
 from nhc.remedy.actuators import Actuators
 from nhc.store import episodes
@@ -42,6 +42,7 @@ class ToSend(NamedTuple):
     written: Episode
     action: str
     needs_idle: bool
+    forced: bool = False
     own_hold: int = 0
     about: DeviceId = DeviceId()
 
@@ -70,13 +71,18 @@ def lent(node: Optional[NodeState]) -> bool:
     )  # fmt: skip
 
 
-def unfit(node: Optional[NodeState], needs_idle: bool) -> str:
+def busy_again(node: NodeState, needs_idle: bool, forced: bool) -> str:
+    """The work that a repair would end, "" for none: on the node's machine, unless it needs no idle one. One that is
+    `forced` ends what has outlasted the drain, and nothing of nodes that were not drained.
+    """
+    return (in_service_beside(node) if forced else work_on_machine(node)) if needs_idle else ""
+
+
+def unfit(node: Optional[NodeState], needs_idle: bool, forced: bool = False) -> str:
     """Why nothing must be sent to a node, from its state at this moment; "" to send it."""
     if node is None:
         return "the cluster does not know the node any more"
-    if node.busy and needs_idle:
-        return "work runs on the node again"
-    return taken(node) or (left_alone(node) if node.hold else "")
+    return busy_again(node, needs_idle, forced) or taken(node) or machine_held(node)
 
 
 def held_back(
@@ -103,7 +109,7 @@ def held_back(
             state = states.get(order.node)
             if state is not None and order.about.known:
                 state = of_device.state_of(state, order.about, beside.get(order.node, ()))
-            why = hold or blind or unfit(state, order.needs_idle)
+            why = hold or blind or unfit(state, order.needs_idle, order.forced)
             closed = never_now(bounds, order.action, order.node, clock()) if order.action else None
             why = why or (closed.why if closed is not None else "")
             if why:

@@ -83,5 +83,5 @@ def state_of(node: NodeState, about: DeviceId, devices: Iterable[DeviceState]) -
         hold = f"the node is out ({node.shown})"
     return node._replace(
         available=mark is None, busy=any(device.busy for device in own), mark=mark, hold=hold,
-        shown=f"{about} {'in service' if mark is None else 'out of service'}",
+        shown=f"{about} {'in service' if mark is None else 'out of service'}", machine=(),
     )  # fmt: skip

@@ -16,11 +16,11 @@ from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import MARK, Held
 from nhc.marks.policy.door import NODE, MarkRequest, rule
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Effect, Mark
-from nhc.marks.ports.marks import left_alone
+from nhc.marks.ports.marks import in_service_beside, machine_held, work_on_machine
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
 from nhc.remedy.ladder import NO_REPAIR, REQUEST, UNREPORTED, NodeFault, first_rung, missing, named, next_rung
-from nhc.remedy.last_look import REGISTERED_ANEW, taken
+from nhc.remedy.last_look import REGISTERED_ANEW, busy_again, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import FOR_ALL, WORK, fresh, go, held_for_all, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers
@@ -214,15 +214,16 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
 def draining(view: EpisodeView, scene: Scene) -> Move:
     """Wait until running work has ended, at most until the drain's deadline."""
     assert view.node is not None
-    drain = scene.settings.drain
-    if not view.node.busy or view.rung not in drain.rungs:
-        return go(view, EpisodeEvent.DRAINED, "no work runs on it" if not view.node.busy else "needs no idle node")
+    drain, work = scene.settings.drain, work_on_machine(view.node)
+    if not work or view.rung not in drain.rungs:
+        return go(view, EpisodeEvent.DRAINED, "needs no idle node" if work else "no work runs on it")
     if scene.time.elapsed(view.detail.entered) <= drain.deadline:
-        if view.detail.waiting.startswith(f"{WORK}: "):
+        if view.node.busy and view.detail.waiting.startswith(f"{WORK}: "):
             return Move(None, view.detail, view.detail.waiting, bound=WORK)  # its eviction has said more
-        return stay(view, scene, WORK, "work still runs on it")
-    late = f"work still runs {show_seconds(drain.deadline)} after the node was marked"
-    if drain.force:
+        return stay(view, scene, WORK, work)
+    not_drained = in_service_beside(view.node)
+    late = f"{show_seconds(drain.deadline)} after the node was marked: {not_drained or work}"
+    if drain.force and not not_drained:
         return go(view, EpisodeEvent.DRAINED, f"{late}; the policy forces the repair", forced=True)
     return go(view, EpisodeEvent.DRAIN_OVERDUE, late)
 
@@ -247,10 +248,12 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
     old = _too_old(health, scene)
     if old and not any(map(_unreported, view.detail.faults)):
         return wait_for(view, scene, Held("report", old))
-    if view.node.busy and view.rung in settings.drain.rungs and not view.detail.forced:
-        return go(view, EpisodeEvent.BUSY_AGAIN, "work runs on the node again")
-    if view.node.hold:
-        return wait_for(view, scene, Held(NODE, left_alone(view.node)))
+    again = busy_again(view.node, view.rung in settings.drain.rungs, view.detail.forced)
+    if again:
+        return go(view, EpisodeEvent.BUSY_AGAIN, again)
+    held = machine_held(view.node, scene.usage.under_repair)
+    if held:
+        return wait_for(view, scene, Held(NODE, held))
     impossible = cannot(view, scene)
     if impossible is not None:
         return impossible
@@ -266,9 +269,9 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
         return go(view, EpisodeEvent.APPROVAL_NEEDED, why, asked=scene.now)
     if view.consent.refused:
         return go(view, EpisodeEvent.GIVEN_UP, f"{view.consent.refused} refused {view.rung.value}")
-    held = bounds.may_repair(settings.bounds, scene.usage, view.name, view.rung, scene.now) or unseen(view)
-    if held:
-        return wait_for(view, scene, held)
+    no_room = bounds.may_repair(settings.bounds, scene.usage, view.name, view.rung, scene.now) or unseen(view)
+    if no_room:
+        return wait_for(view, scene, no_room)
     assert view.sighting is not None
     if view.silent and powered_off(view.sighting.power) and not settings.silence.power_on:
         why = f"the machine is {view.sighting.power}: somebody may have switched it off (silence.power-on = false)"

@@ -61,7 +61,8 @@ def hooked(slurm_directory):
     """
     need("slurm", not missing(), ", ".join(missing()))
     (slurm_directory / "hooked").mkdir()
-    cluster = Cluster(slurm_directory / "hooked", ["n1", "n2", "n3"])
+    nodes = ["n1", "n2", "n3"]
+    cluster = Cluster(slurm_directory / "hooked", nodes, one_machine=nodes)
     hooks = Hooks(slurm_directory / "hooks", cluster.nodes, cluster.conf)
     cluster.extra = hooks.slurm_conf(interval=2) + "RebootProgram=/bin/true\nResumeTimeout=60\n"
     try:

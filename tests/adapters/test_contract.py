@@ -97,6 +97,15 @@ class TestFakes(AdapterContract):
         return WORLDS[name]()
 
 
+def test_vnodes_of_one_host_share_its_machine():
+    world = WORLDS["pbs"]()
+    world.fake.hosts = {"n1": "big", "n3": "big"}
+    world.operator_takes_out("n3", "mine")
+    (n1,) = world.adapter.nodes(["n1"])
+    assert [(mate.name, mate.available) for mate in n1.mates] == [("n3", False)]
+    assert [[mate.name for mate in state.mates] for state in world.adapter.nodes()] == [["n3"], [], ["n1"]]
+
+
 class RestWorld(AdapterWorld):
     nodes = NODES
 
@@ -140,6 +149,14 @@ class TestSlurmRest(AdapterContract):
         assert world.server.requests[-2].endswith("/nodes")
         world.server.nodes["n1"]["flags"] = ["MIXED"]
         assert world.adapter.nodes(["n1"])[0].busy
+
+    def test_nodes_of_one_host_or_address_share_a_machine(self, world):
+        for name, host, address in (("n1", "a", "10.0.0.1"), ("n2", "b", "10.0.0.2"), ("n3", "c", "10.0.0.1")):
+            world.server.nodes[name].update(hostname=host, address=address)
+        (n1,) = world.adapter.nodes(["n1"])
+        assert [mate.name for mate in n1.mates] == ["n3"]
+        hook = SlurmRest({**world.settings, WORK_SETTING: "flags"}, {"SLURM_JWT": world.server.token})
+        assert hook.nodes(["n1"])[0].mates == ()
 
     def test_a_hook_does_not_have_all_nodes_shown_for_a_mixed_one(self, world):
         world.server.alone["n1"] = ["MIXED"]

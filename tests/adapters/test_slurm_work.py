@@ -17,7 +17,8 @@ from tests.support.slurm import Cluster, missing
 from tests.support.slurm_remedy import Service, served
 from tests.support.waiting import until
 
-NODES = ["w1", "w2", "w3"]
+NODES = ["w1", "w2", "w3", "w4", "w5"]
+MATES = ("w4", "w5")
 EXTRA = """\
 RebootProgram=/bin/true
 ResumeTimeout=60
@@ -31,10 +32,10 @@ PartitionName=high Nodes=w[1-3] PriorityTier=10 OverSubscribe=FORCE:1 State=UP H
 
 
 @pytest.fixture(scope="module")
-def three(slurm_directory):
+def five(slurm_directory):
     need("slurm", not missing(), ", ".join(missing()))
     (slurm_directory / "work").mkdir()
-    cluster = Cluster(slurm_directory / "work", NODES, EXTRA)
+    cluster = Cluster(slurm_directory / "work", NODES, EXTRA, one_machine=MATES)
     try:
         cluster.start()
         yield cluster
@@ -43,9 +44,9 @@ def three(slurm_directory):
 
 
 @pytest.fixture
-def cluster(three):
-    three.reset()
-    return three
+def cluster(five):
+    five.reset()
+    return five
 
 
 def running(cluster, number, state="RUNNING"):
@@ -64,7 +65,7 @@ def test_a_suspended_job_is_work_though_its_node_is_idle(cluster):
     until(lambda: cluster.show("w1")["State"] == "IDLE", what="its processors to be free")
 
     assert busy(cluster, "w1")
-    assert [state.busy for state in Slurm({}, cluster.env).nodes()] == [True, False, False]
+    assert [state.busy for state in Slurm({}, cluster.env).nodes()] == [True, *[False] * 4]
     assert not Slurm({WORK_SETTING: "flags"}, cluster.env).nodes(["w1"])[0].busy, "what a hook need not ask"
     cluster.run("scancel", number)
     until(lambda: not busy(cluster, "w1"), what="the work to end")
@@ -72,15 +73,34 @@ def test_a_suspended_job_is_work_though_its_node_is_idle(cluster):
 
 def test_work_on_another_node_of_the_same_machine_is_in_the_way_of_a_deep_check(cluster):
     slurm = Slurm({}, cluster.env)
-    assert slurm.host_mates("w1") == ["w2", "w3"]
-    slurm.mark({"w1": Mark("check_x: bad")})
-    free = idle.scheduler(slurm, "w1", {})
-    assert (free.busy, free.notes) == ((), ("w2, w3, on the same machine, takes new work",))
-    job = cluster.submit("sleep 300", "--nodelist=w2")
-    until(lambda: cluster.job(job)["JobState"] == "RUNNING", what="the job to run")
-    assert slurm.other_jobs("w1", "", "") == [job]
-    (busy,) = idle.scheduler(slurm, "w1", {}).busy
-    assert "w2" in busy.who
+    assert [[mate.name for mate in state.mates] for state in slurm.nodes()] == [[], [], [], ["w5"], ["w4"]]
+    slurm.mark({"w4": Mark("check_x: bad")})
+    free = idle.scheduler(slurm, "w4", {})
+    assert (free.busy, free.notes) == ((), ("w5, on the same machine, takes new work",))
+    job = running(cluster, cluster.submit("sleep 300", "--nodelist=w5"))
+    assert slurm.other_jobs("w4", "", "") == [job]
+    (busy,) = idle.scheduler(slurm, "w4", {}).busy
+    assert "w5" in busy.who
+
+
+def test_the_loop_reboots_no_machine_under_the_work_of_its_other_nodes(cluster, tmp_path):
+    job = running(cluster, cluster.submit("sleep 600", "-w", "w5"))
+    with served(Service(tmp_path, cluster, "w4")) as service:
+
+        def waits_for(why):
+            until(lambda: why in service.waiting(), 90, what=f"the loop to wait for: {why}", said=service.log)
+            assert "REBOOT" not in cluster.show("w4")["State"]
+
+        service.report("boot1", sick=True)
+        service.start()
+        waits_for("work still runs on w5")
+        cluster.run("scancel", job)
+        waits_for("w5, on the same machine, takes new work")
+        cluster.update("w5", State="DRAIN", Reason="ann: new cables")
+        waits_for("w5, on the same machine, is idle+drain by root")
+        cluster.update("w5", State="RESUME")
+        Slurm({}, cluster.env).mark({"w5": Mark("check_x: bad")})
+        until(lambda: service.state() == "watching", 60, what="the repair of an idle machine", said=service.log)
 
 
 def test_preempted_jobs_and_those_of_a_hidden_partition_are_work(cluster):

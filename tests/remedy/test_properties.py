@@ -73,6 +73,7 @@ class Loop(RuleBasedStateMachine):
         self.place = tempfile.TemporaryDirectory(dir=SHARED)
         self.store = new_store(self.place.name)
         self.world = World(self.store, 8)
+        self.world.machine = ("n4", "n5")
         self.controller = None
 
     @initialize(names=st.sets(NAMES, min_size=1), sickness=SICK, mood=MOODS)
@@ -180,6 +181,7 @@ class Loop(RuleBasedStateMachine):
             if self.world.boundaries == wanted:
                 before = {name: node.mark for name, node in self.world.nodes.items()}
                 do()
+                self.world.machine = ()  # what comes in between the last look and the sending, nobody can see
                 self.by_hand |= {name for name, node in self.world.nodes.items() if node.mark != before[name]}
 
         self.world.at_boundary = hear
@@ -187,6 +189,7 @@ class Loop(RuleBasedStateMachine):
     def round(self):
         before = {name: node.mark for name, node in self.world.nodes.items()}
         self.by_hand = set()
+        self.world.machine = ("n4", "n5")
         try:
             self.controller.round()
             self.engine.round()
@@ -233,6 +236,10 @@ class Loop(RuleBasedStateMachine):
         assert len(ours) <= OUT
         for rack in range(2):
             assert sum(1 for name in ours if int(name[1:]) // 4 == rack) <= 2
+
+    @invariant()
+    def no_repair_disturbs_another_node_of_its_machine(self):
+        assert self.world.disturbed == []
 
     @invariant()
     def one_open_episode_a_node_and_ends_are_ends(self):

@@ -7,7 +7,7 @@ import time
 import pytest
 
 from nhc.core.model import Action
-from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import AdapterError, Mark
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.remedy import detail as details
 from nhc.remedy.gather import Gatherer
@@ -579,3 +579,36 @@ def test_a_wait_of_which_nothing_but_figures_changes_writes_no_row(world):
     with world.read() as connection:
         waits = audit.entries(connection, what="episode.waits", node="n1", limit=100)
     assert len(waits) == 1
+
+
+@pytest.mark.thorough
+def test_a_machine_of_several_nodes_is_repaired_once_and_when_all_of_them_are_idle_and_ours(world):
+    world.machine = ("n1", "n2", "n3")
+    world.operator_takes_out("n3", "new cables")
+    world.nodes["n2"].busy = True
+    for name in ("n1", "n2"):
+        world.fall_sick(name)
+    controller = world.controller()
+    world.run(controller, 3)
+    assert (world.sent, waiting(world, controller)["n1"]) == ([], "work: work still runs on n2, on the same machine")
+    world.nodes["n2"].busy = False
+    world.run(controller, 2)
+    assert (world.sent, waiting(world, controller)["n1"]) == ([], "node: n3, on the same machine, is drained by bob")
+    world.operator_puts_back("n3")
+    assert "n3, on the same machine, takes new work" in waiting(world, controller)["n1"]
+    world.nodes["n3"].available, world.nodes["n3"].mark = False, Mark("mine too", owner="nhc")
+    world.run(controller, 15)
+    assert [(one.node, one.rung) for one in world.sent] == [("n1", Rung.REBOOT)]
+    assert (last(world).state, last(world, "n2").state) == ("returned", "returned")
+    assert world.disturbed == []
+
+
+@pytest.mark.thorough
+def test_a_forced_repair_ends_no_work_of_a_node_that_nobody_drained(world):
+    world.machine = ("n1", "n2")
+    world.fall_sick("n1")
+    world.nodes["n1"].busy = True
+    controller = world.controller('[drain]\ndeadline = "2m"\nthen = "force"')
+    world.run(controller, 8)
+    assert (world.sent, last(world).state) == ([], "escalated")
+    assert "n2, on the same machine, takes new work" in last(world).outcome

@@ -147,6 +147,10 @@ class World:
         self.boot_shown: Callable[[Node], str] = lambda node: f"boot{node.boot}"
         """What the provider shows of a machine's boot: the kernel's id, or a start time."""
         self.claimed: Dict[str, str] = {}
+        self.machine: Tuple[str, ...] = ()
+        """Nodes that share one machine: it boots for all of them."""
+        self.disturbed: List[str] = []
+        """Repairs that began while another node of the machine was at work, in service, somebody's or under repair."""
         self.down = False
         self.at_boundary: Callable[[str], None] = lambda _what: None
         with store.write() as connection:
@@ -157,6 +161,10 @@ class World:
                     for number, name in enumerate(self.nodes)
                 ],
             )
+
+    def mates(self, name: str) -> List[Node]:
+        """The other nodes of its machine."""
+        return [self.nodes[mate] for mate in self.machine if name in self.machine and mate != name]
 
     # The controller's edge.
 
@@ -202,7 +210,8 @@ class World:
             for when, rung, device in list(node.under_way):
                 if self.ticks >= when:
                     node.under_way.remove((when, rung, device))
-                    self._effect(node, rung, device)
+                    for reached in [node, *(self.mates(node.name) if rung in NEW_BOOT else [])]:
+                        self._effect(reached, rung, device)
         self.report()
 
     def _effect(self, node: Node, rung: Rung, device: str) -> None:
@@ -309,6 +318,11 @@ class FakeMarker(MadeUpScheduler[Node]):
         return None if node is None or node.gone else node
 
     def state(self, node: Node) -> NodeState:
+        state = self.alone(node)
+        mates = [self.alone(mate) for mate in self.world.mates(node.name)]
+        return state._replace(machine=(state, *mates)) if mates else state
+
+    def alone(self, node: Node) -> NodeState:
         hold = "it is rebooting" if self.world.ticks < node.rebooting_until else ""
         state = super().state(node)
         return state._replace(
@@ -390,6 +404,9 @@ class FakeRepairer:
             return Sent(Answer.AMBIGUOUS, "no answer within 30 s")
         node = self.world.nodes[order.machine.node]
         self.world.sent.append(Sending(self.world.now, node.name, order.rung, order.device, order.key))
+        for mate in self.world.mates(node.name):
+            if mate.available or mate.busy or mate.under_way or mate.mark is None or not mate.mark.ours:
+                self.world.disturbed.append(f"{order.rung.value} of {node.name} under {mate.name}")
         node.under_way.append((self.world.ticks + self.world.duration, order.rung, order.device))
         self.world.boundary("after a repair is sent")
         if mood == "lost":

@@ -67,6 +67,8 @@ class FakePbs(Fake):
     def __init__(self, names: Sequence[str]) -> None:
         super().__init__(names)
         self.commands["pbsnodes"] = self.pbsnodes
+        self.hosts: Dict[str, str] = {}
+        """The hosts of vnodes that are called otherwise."""
 
     def unreachable(self, argv: Sequence[str]) -> Completed:
         return Completed(1, "", "Connection refused\npbsnodes: cannot connect to server pbs, error=15010\n")
@@ -94,7 +96,9 @@ class FakePbs(Fake):
                 status = 1
                 continue
             node = self.nodes[name]
-            entry = {"Mom": name, "Port": 15002, "state": node.state, "pcpus": 8, "queue": "workq"}
+            entry: Dict[str, object] = {"Mom": name, "Port": 15002, "state": node.state, "pcpus": 8, "queue": "workq"}
+            host = self.hosts.get(name, name)
+            entry["resources_available"] = {"arch": "linux", "host": host, "vnode": name}
             if node.reason:
                 entry["comment"] = node.reason
             nodes[name] = entry

@@ -29,12 +29,15 @@ def missing() -> List[str]:
 
 
 class Cluster:
-    """`nodes` run a slurmd each; `extra` lines go to slurm.conf, among them nodes that nobody runs."""
+    """`nodes` run a slurmd each; `extra` lines go to slurm.conf, among them nodes that nobody runs.
 
-    def __init__(self, directory: Path, nodes: Sequence[str], extra: str = "") -> None:
+    Each node has a host and an address of its own, as on a real site, but for those of `one_machine`.
+    """
+
+    def __init__(self, directory: Path, nodes: Sequence[str], extra: str = "", one_machine: Sequence[str] = ()) -> None:
         self.directory = directory
         self.nodes = list(nodes)
-        self.extra = extra
+        self.extra, self.one_machine = extra, one_machine
         self.daemons: Dict[str, subprocess.Popen[bytes]] = {}
         self.conf = directory / "slurm.conf"
         ports = free_ports(len(self.nodes) + 1)
@@ -91,9 +94,11 @@ class Cluster:
         """
         text = "\n".join(line.strip() for line in lines.strip().splitlines()) + "\n"
         cpus = os.cpu_count() or 1
-        for name in self.nodes:
+        for number, name in enumerate(self.nodes, 1):
+            shared = name in self.one_machine
+            host, address = ("localhost", "127.0.0.1") if shared else (f"host-{name}", f"127.0.1.{number}")
             text += (
-                f"NodeName={name} NodeHostname=localhost NodeAddr=127.0.0.1 Port={self.node_ports[name]} "
+                f"NodeName={name} NodeHostname={host} NodeAddr={address} Port={self.node_ports[name]} "
                 f"CPUs={cpus} RealMemory=100 State=UNKNOWN\n"
             )
         text += f"PartitionName=work Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP\n"

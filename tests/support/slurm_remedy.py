@@ -12,6 +12,7 @@ from typing import Any, Iterator, List, Optional, Tuple
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.render.json import to_dict
+from nhc.remedy import detail as details
 from nhc.store import attempts, audit, episodes, evidence
 from nhc.store.connect import open_store
 from tests.support.new_store import new_store
@@ -110,6 +111,11 @@ class Service:
         """The state of the first episode, "" while there is none."""
         rows = self.states()[0]
         return str(rows[0].state) if rows else ""
+
+    def waiting(self) -> str:
+        """What the first episode waits for, "" for nothing."""
+        rows = self.states()[0]
+        return details.read_or_empty(rows[0].detail).waiting if rows else ""
 
 
 @contextlib.contextmanager

@@ -23,7 +23,8 @@ class FakeSlurmRest(ThreadingHTTPServer):
         self.version = version
         self.token = "a.b.c"
         self.nodes: Dict[str, Dict[str, Any]] = {
-            name: {"name": name, "flags": ["IDLE"], "reason": "", "user": "", "when": 0} for name in names
+            name: {"name": name, "hostname": name, "address": name, "flags": ["IDLE"], "reason": "", "user": "", "when": 0}
+            for name in names
         }
         self.requests: List[str] = []
         self.alone: Dict[str, List[str]] = {}
@@ -51,7 +52,8 @@ class FakeSlurmRest(ThreadingHTTPServer):
         if self.version >= 40:
             when = {"set": True, "infinite": False, "number": when}
         return {"name": node["name"], "state": node["flags"], "reason": node["reason"], "partitions": ["work"],
-                "reason_set_by_user": node["user"], "reason_changed_at": when, "cpus": 8}  # fmt: skip
+                "reason_set_by_user": node["user"], "reason_changed_at": when, "cpus": 8,
+                "hostname": node["hostname"], "address": node["address"]}  # fmt: skip
 
 
 class _Handler(BaseHTTPRequestHandler):

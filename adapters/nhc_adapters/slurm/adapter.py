@@ -16,7 +16,7 @@ from nhc.core.json_values import parse_object
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.marks.ports.marks import TAG, mark_text
-from nhc_adapters._command import Failures, complaint, plain, understood
+from nhc_adapters._command import Failures, Hosts, complaint, machines_of, plain, understood
 from nhc_adapters.slurm.marker import SlurmMarker
 from nhc_adapters.slurm.states import (
     SINFO,
@@ -29,7 +29,16 @@ from nhc_adapters.slurm.states import (
     parse_sinfo,
     show_identities,
 )
-from nhc_adapters.slurm.work import SQUEUE, TOPOLOGY, Places, Work, parse_squeue, parse_topology
+from nhc_adapters.slurm.work import (
+    HOSTS,
+    SQUEUE,
+    TOPOLOGY,
+    Places,
+    Work,
+    parse_hosts,
+    parse_squeue,
+    parse_topology,
+)
 
 if TYPE_CHECKING:
     from nhc.marks.ports.node_work import WorkList
@@ -42,9 +51,6 @@ src/scontrol/info_node.c), and prints these alone: the text of thousands is not 
 
 JSON_SINCE = (23, 2)
 """The release whose scontrol has --json."""
-
-HOSTS = ("sinfo", "-a", "-h", "-N", "-O", "NodeList:|,NodeHost:|")
-"""Each node and its NodeHostname, a line for each of its partitions."""
 
 TOPOLOGY_EVERY = 600.0
 """Seconds for which the topology is remembered."""
@@ -72,6 +78,9 @@ class Slurm(SlurmMarker):
 
     def _work(self) -> Work:
         return understood("Slurm's", parse_squeue, self.command.ask(*SQUEUE))
+
+    def _read_hosts(self) -> Hosts:
+        return understood("Slurm's", parse_hosts, self.command.ask(*HOSTS))
 
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:
         if names is None and not self.in_hook:
@@ -181,16 +190,9 @@ class Slurm(SlurmMarker):
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
         """The user's jobs on a node's machine, everybody's where none is named, other than one."""
         whose = ("-u", plain(user)) if user else ("-t", "R,CG,S")
-        nodes = ",".join([plain(node), *self.host_mates(node)])
+        nodes = ",".join(machines_of(self._read_hosts()).get(node, (plain(node),)))
         output = self.command.ask("squeue", "-h", "-a", "-o", "%A", "-w", nodes, *whose)
         return list(dict.fromkeys(number for number in output.split() if number != job))
-
-    def host_mates(self, node: str) -> List[str]:
-        """The other nodes whose slurmd run on the same machine (slurm.conf's NodeHostname). Raises AdapterError."""
-        rows = (line.split("|") for line in self.command.ask(*HOSTS).splitlines())
-        host_of = {row[0].strip(): row[1].strip() for row in rows if len(row) > 1}
-        host = host_of.get(node)
-        return sorted(name for name, other in host_of.items() if host and other == host and name != node)
 
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node; as `nhc.marks.ports.node_work.ListsWork`."""

@@ -10,7 +10,7 @@ from abc import abstractmethod
 from typing import List, Optional, Sequence
 
 from nhc.core.model import Action
-from nhc.marks.ports.adapter import WORK_SETTING, Mark, NodeState
+from nhc.marks.ports.adapter import Mark, NodeState
 from nhc_adapters._command import CommandMarker, Failures
 from nhc_adapters.slurm.states import HYPERPOD_OWNER
 from nhc_adapters.slurm.work import Silences, Work, drained, with_work
@@ -24,11 +24,6 @@ class SlurmMarker(CommandMarker):
     def _prepare(self) -> None:
         self.hyperpod = self.command.setting("NHC_HYPERPOD") in ("1", "yes", "true")
         self.silences = Silences()
-
-    @property
-    def in_hook(self) -> bool:
-        """Whether a hook asks, which every node runs at once: it is told the nodes' own flags alone."""
-        return self.command.setting(WORK_SETTING) == "flags"
 
     @abstractmethod
     def _states_of(self, names: Optional[Sequence[str]]) -> List[NodeState]:

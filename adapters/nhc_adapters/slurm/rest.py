@@ -23,10 +23,10 @@ from nhc.core.system.bounded_read import read_bytes
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpClient, HttpError
 from nhc.marks.ports.adapter import AdapterError, NodeState
-from nhc_adapters._command import Failures, chunks, understood
+from nhc_adapters._command import Failures, Hosts, chunks, understood
 from nhc_adapters.slurm.marker import SlurmMarker
 from nhc_adapters.slurm.states import parse_json_nodes
-from nhc_adapters.slurm.work import Work, parse_json_jobs
+from nhc_adapters.slurm.work import Work, json_hosts, parse_json_jobs
 
 if TYPE_CHECKING:
     from nhc.marks.ports.node_work import WorkList
@@ -129,6 +129,10 @@ class SlurmRest(SlurmMarker):
             if names is not None and re.search(r"invalid node name|failure to query node|not found", str(error), re.I):
                 return []
             raise
+
+    def _read_hosts(self) -> Hosts:
+        nodes = self.request("GET", f"/slurm/v0.0.{self.versions()[0]}/nodes")
+        return understood("slurmrestd's", json_hosts, nodes)
 
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node that the token's user may see; as `nhc.marks.ports.node_work.ListsWork`."""

@@ -1,4 +1,5 @@
-"""What a node's flags do not say: the work that is on it, since when slurmctld does not hear it, and where it stands.
+"""What a node's flags do not say: the work that is on it, since when slurmctld does not hear it, where it stands, and
+which nodes share its machine.
 
 A suspended job (by hand, by gang scheduling, by preemption) gives its processors back, so its node is IDLE; its
 processes are there all the same, and end with the node. What squeue shows counts. Standard library only.
@@ -9,9 +10,10 @@ from __future__ import annotations
 import re
 from typing import Any, Dict, FrozenSet, Iterable, List, Mapping, Set, Tuple
 
-from nhc.core.json_values import list_in, objects_in
+from nhc.core.json_values import list_in, objects_in, objects_of, text_of
 from nhc.core.matching.node_ranges import expand
 from nhc.marks.ports.adapter import SCHEDULER, NodeState, Silence
+from nhc_adapters._command import Hosts
 from nhc_adapters.slurm.states import KEPT
 
 ON_NODES = (
@@ -128,3 +130,27 @@ def parse_topology(text: str) -> Places:
             for node in expand(fields["Nodes"]) if name and "Nodes" in fields else ():
                 places[node] = (*places.get(node, ()), (kind, name))
     return places
+
+
+# Which nodes share a machine.
+
+HOSTS = ("sinfo", "-a", "-h", "-N", "-O", "NodeList:|,NodeHost:|,NodeAddr:|")
+"""Each node's NodeHostname and NodeAddr, a line for each of its partitions: several slurmd on one host share either."""
+
+
+def parse_hosts(text: str) -> Hosts:
+    """What the command above printed. Raises ValueError for a line that is not of it."""
+    hosts: Dict[str, Tuple[str, str]] = {}
+    for line in text.splitlines():
+        fields = [field.strip() for field in line.split("|")]
+        if line.strip() and len(fields) < 3:
+            raise ValueError(f"sinfo printed {line!r}")
+        if line.strip():
+            hosts[fields[0]] = (fields[1], fields[2])
+    return hosts
+
+
+def json_hosts(value: Mapping[str, Any]) -> Hosts:
+    """The same by Slurm's JSON of nodes."""
+    rows = objects_of(value.get("nodes"))
+    return {text_of(row.get("name")): (text_of(row.get("hostname")), text_of(row.get("address"))) for row in rows}

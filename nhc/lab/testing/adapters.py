@@ -32,7 +32,6 @@ from nhc.marks.ports.adapter import (
     Operation,
     OtherJobs,
     Power,
-    SharesHosts,
     read_mark,
 )
 from nhc.marks.ports.marks import NODE, USER, mark_text
@@ -114,7 +113,6 @@ class AdapterContract:
             (Comments, "comment", ("n1", "text")),
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
-            (SharesHosts, "host_mates", ("n1",)),
             (ListsWork, "work_on", ("n1",)),
             (Power, "repair", (Operation.REBOOT, ["n1"], "why")),
             (MarksDevices, "device_states", (["n1"],)),

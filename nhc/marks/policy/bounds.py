@@ -25,6 +25,7 @@ from typing import (
     NamedTuple,
     Optional,
     Sequence,
+    Set,
     Tuple,
 )
 
@@ -259,6 +260,7 @@ class Usage:
         self._unmatched: Optional[Tuple[Bounds, List[str]]] = None
         self.out: Dict[Radius, int] = {}
         self.repairing: Dict[Radius, int] = {}
+        self.under_repair: Set[str] = set()
         self._begun: Dict[Tuple[Radius, str], List[float]] = {}
         self._repairs: Dict[str, List[float]] = {}
 
@@ -280,6 +282,7 @@ class Usage:
             self.out[radius] = self.out.get(radius, 0) + change
 
     def count_repairing(self, node: str) -> None:
+        self.under_repair.add(node)
         for radius in self.radii(node):
             self.repairing[radius] = self.repairing.get(radius, 0) + 1
 

@@ -16,7 +16,15 @@ from nhc.marks.policy import bounds as bounding
 from nhc.marks.policy import door
 from nhc.marks.policy.bounds import AT_FIRST, FLEET, BegunAction, Bounds, Held, RadiusBounds, read_bounds
 from nhc.marks.ports.adapter import Effect, Mark, NodeState, Operation, PlannedOperation
-from nhc.marks.ports.marks import healthy, in_place_of, mark_of, may_change, out_by_nhc
+from nhc.marks.ports.marks import (
+    healthy,
+    in_place_of,
+    machine_held,
+    mark_of,
+    may_change,
+    out_by_nhc,
+    work_on_machine,
+)
 
 HOUR = 3600.0
 HERE = tuple(name for name in Bounds._fields if name not in (*AT_FIRST, "asked"))
@@ -247,10 +255,11 @@ class _Deciding:
         because = mark.why + (f" ({tried} reboots did not help)" if operation is Operation.REPLACE and tried else "")
         last = max((past.when for past in repairs), default=None)
         over = self.over(node, operation)
+        on_machine = work_on_machine(state) or machine_held(state, self.usage.under_repair)
         if operation not in self.policy.repairs:
             self.withhold(node, operation, f"the policy allows no {operation.value}")
-        elif state.busy:
-            self.withhold(node, operation, "work still runs on it")
+        elif on_machine:
+            self.withhold(node, operation, on_machine)
         elif last is not None and self.now - last < self.policy.cooldown:
             self.withhold(
                 node,
@@ -261,4 +270,5 @@ class _Deciding:
             self.withhold(node, operation, over)
         else:
             self.spend(node, operation)
+            self.usage.count_repairing(node)
             self.operations.append(PlannedOperation(node, operation, because))

@@ -100,7 +100,8 @@ class NodeState(NamedTuple):
     decision; "" where it is whole, or no part is left.
     `rebooting` says that its scheduler has it rebooted and waits for it to register. `booted` is when the boot began
     that it has registered in (Unix time, right to a few seconds), 0.0 where that is not known, and `boot_id` the
-    kernel's name of that boot, "" where the other side keeps none.
+    kernel's name of that boot, "" where the other side keeps none. `machine` are all nodes of a machine that it shares
+    with others (several slurmd on one host), read with it, itself among them; empty where it has its machine alone.
     """
 
     name: str
@@ -120,11 +121,17 @@ class NodeState(NamedTuple):
     rebooting: bool = False
     booted: float = 0.0
     boot_id: str = ""
+    machine: Tuple[NodeState, ...] = ()
 
     @property
     def out_by_us(self) -> bool:
         """Whether it is out of service and carries a mark of nhc's."""
         return not self.available and self.mark is not None and self.mark.ours
+
+    @property
+    def mates(self) -> Tuple[NodeState, ...]:
+        """The other nodes of its machine that are there."""
+        return tuple(state for state in self.machine if state.name != self.name and not state.absent)
 
 
 class Operation(str, Enum):
@@ -375,14 +382,6 @@ class OtherJobs(Protocol):
 
         Nothing of theirs may be cleaned up or disturbed. Raises AdapterError.
         """
-
-
-@port
-class SharesHosts(Protocol):
-    """Something whose nodes may share a machine, as several slurmd on one host do."""
-
-    def host_mates(self, node: str) -> List[str]:
-        """The other nodes that are on the same machine, sorted. Raises AdapterError."""
 
 
 def read_mark(source: NodeSource, name: str) -> Optional[Mark]:

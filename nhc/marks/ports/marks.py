@@ -10,7 +10,7 @@ for those who read `sinfo -R`: whether the node is at fault, or what a user left
 from __future__ import annotations
 
 import re
-from typing import Collection, List, Optional, Sequence, Tuple
+from typing import Collection, Container, List, Optional, Sequence, Tuple
 
 from nhc.core.model import DRASTIC, Action, CheckResult, Report, Verdict, describe, printable
 from nhc.core.timestamps import from_utc, utc
@@ -164,6 +164,40 @@ def may_clear(state: Optional[NodeState], owner: str = OWNER) -> Tuple[Effect, s
 def left_alone(state: NodeState) -> str:
     """Why nothing may be done to a node that is on hold."""
     return f"left alone: {state.hold}"
+
+
+def work_on_machine(state: NodeState) -> str:
+    """The work that an act on the node's machine would end, "" for none: its own, or that of the other nodes on it.
+    One of them in service may be given work at any moment.
+    """
+    if state.busy:
+        return "work still runs on it"
+    busy = next((mate.name for mate in state.mates if mate.busy), "")
+    return f"work still runs on {busy}, on the same machine" if busy else in_service_beside(state)
+
+
+def in_service_beside(state: NodeState) -> str:
+    """Which other node of its machine takes new work, "" for none: no policy lets its jobs be ended."""
+    open_one = next((mate.name for mate in state.mates if mate.available), "")
+    return f"{open_one}, on the same machine, takes new work: drain it too" if open_one else ""
+
+
+def machine_held(state: NodeState, repaired: Container[str] = ()) -> str:
+    """Why nothing may be done to the node's machine now, "" where it may: it, or another node of the machine, is on
+    hold, somebody else has taken that one out, or it is among those that are being `repaired`.
+    """
+    if state.hold:
+        return left_alone(state)
+    for mate in state.mates:
+        where = f"{mate.name}, on the same machine,"
+        if mate.name in repaired:
+            return f"{where} is being repaired"
+        if mate.hold:
+            return f"{where} is left alone: {mate.hold}"
+        if not mate.out_by_us and not mate.available and not unheard(mate):
+            by = (mate.mark.owner if mate.mark is not None else "") or "somebody else"
+            return f"{where} is {mate.shown} by {by}"
+    return ""
 
 
 def same_cause(standing: Mark, wanted: Mark) -> bool:

@@ -13,8 +13,9 @@ from nhc.marks.policy import bounds
 from nhc.marks.policy.bounds import Held
 from nhc.marks.policy.door import NODE, MarkRequest, Ruling, rule
 from nhc.marks.ports.adapter import Mark
-from nhc.marks.ports.marks import left_alone
+from nhc.marks.ports.marks import machine_held
 from nhc.remedy import after_repair, steps
+from nhc.remedy.last_look import busy_again
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, held_for_all, outlasted, stay, still_not_now
 from nhc.remedy.trains.machine import TrainState
@@ -229,15 +230,19 @@ def _recheck(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     node, work = view.node, view.work
     assert node is not None
     assert work is not None
-    if node.busy and not view.detail.forced:
-        return go(view, EpisodeEvent.BUSY_AGAIN, "work runs on the node again")
+    again = busy_again(node, view.rung in scene.settings.drain.rungs, view.detail.forced)
+    if again:
+        return go(view, EpisodeEvent.BUSY_AGAIN, again)
     if train.state is not TrainState.RUNNING:
         return stay(view, scene, "train", f"the train is {train.state.value}")
     impossible = steps.cannot(view, scene)
     if impossible is not None:
         return impossible if impossible.event is None else _unbegun(view, scene, impossible.because)
-    on_hold = left_alone(node) if node.hold else ""
-    for bound, why in ((NODE, on_hold), ("other-actor", view.claims), ("breaker", view.breaker)):
+    for bound, why in (
+        (NODE, machine_held(node, scene.usage.under_repair)),
+        ("other-actor", view.claims),
+        ("breaker", view.breaker),
+    ):
         if why:
             return stay(view, scene, bound, why)
     held = bounds.may_repair(scene.settings.bounds, scene.usage, view.name, work.rung, scene.now)

@@ -11,7 +11,7 @@ from nhc.core.model import Action, CheckResult, Report, crit, ok, skip, unknown,
 from nhc.marks.policy.bounds import FLEET, PARTITION, BegunAction, Bounds, RadiusBounds, Timed
 from nhc.marks.policy.decide import Policy, reconcile, shared_faults
 from nhc.marks.policy.hours import read_hours
-from nhc.marks.ports.adapter import Mark, NodeState, Operation
+from nhc.marks.ports.adapter import Mark, NodeState, Operation, Silence
 
 NOW = 1_000_000.0
 
@@ -226,3 +226,33 @@ def test_no_ceiling_is_ever_passed(already, failing, ceiling):
     decision = run([sick(f"n{number}") for number in range(failing)], states, Policy().with_ceiling(ceiling))
     marked = sum(1 for _node, operation in ordered(decision) if operation is Operation.MARK)
     assert marked == min(failing, max(0, ceiling.of(len(states)) - already))
+
+
+def on_one_machine(*states):
+    return [state._replace(machine=states) for state in states]
+
+
+MINE = drained("n1", why="new cables", owner="ann")
+
+
+@pytest.mark.parametrize(("mate", "why"), [
+    (drained("n1"), ""),
+    (drained("n1", busy=True), "work still runs on n1, on the same machine"),
+    (idle("n1"), "n1, on the same machine, takes new work: drain it too"),
+    (MINE, "n1, on the same machine, is drain by ann"),
+    (drained("n1")._replace(hold="it is rebooting"), "n1, on the same machine, is left alone: it is rebooting"),
+    (idle("n1")._replace(absent=True), ""),
+    (MINE._replace(mark=Mark("Not responding", owner="scheduler"), silence=Silence(NOW, "not heard")), ""),
+])  # fmt: skip
+def test_a_machine_is_rebooted_once_none_of_its_nodes_works_or_is_somebody_elses(mate, why):
+    repairing = FREELY._replace(repairs=frozenset({Operation.REBOOT}))
+    decision = run([sick("n0", Action.REBOOT)], on_one_machine(drained("n0"), mate), repairing)
+    assert [one.why for one in decision.withheld if one.operation is Operation.REBOOT] == [why] * bool(why)
+    assert (("n0", Operation.REBOOT) in ordered(decision)) == (not why)
+
+
+def test_a_machine_whose_nodes_all_ask_for_a_reboot_has_one():
+    repairing = FREELY._replace(repairs=frozenset({Operation.REBOOT}))
+    states = on_one_machine(drained("n0"), drained("n1"))
+    decision = run([sick("n0", Action.REBOOT), sick("n1", Action.REBOOT)], states, repairing)
+    assert [node for node, operation in ordered(decision) if operation is Operation.REBOOT] == ["n0"]

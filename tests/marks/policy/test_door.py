@@ -29,6 +29,7 @@ def state_of(name: str) -> st.SearchStrategy[NodeState]:
         st.sampled_from(["", "it reboots"]), st.sampled_from([(), ("gpu",), ("gpu", "work")]),
         silence=st.sampled_from([None, Silence(NOW, "not heard")]), absent=st.booleans(),
         booted=st.sampled_from([0.0, NOW - 100.0, NOW - 1.0]), boot_id=st.sampled_from(["", "b1", "b2"]),
+        machine=st.just(()),
     )  # fmt: skip
 
 
