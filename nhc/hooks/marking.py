@@ -175,10 +175,11 @@ def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:
 
 
 def _after_reboot(state: NodeState) -> NodeState:
-    """The state that a node has when its reboot is over, of one that its scheduler then puts into service.
+    """The state that a node has when its reboot, or its power-up, is over, of one that its scheduler then puts into
+    service.
 
-    A node whose hooks run is up: nothing of a reboot that its scheduler still waits for is disturbed by a mark. What
-    stands as a reason there is the reboot's.
+    A node whose hooks run is up: nothing that its scheduler still waits for is disturbed by a mark. What stands as a
+    reason there is the reboot's.
     """
     return state._replace(available=True, hold="") if state.rebooting and state.returns else state
 

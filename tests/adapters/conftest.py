@@ -13,15 +13,19 @@ from tests.support.slurm import Cluster, missing
 from tests.support.slurmhooks import Hooks
 
 EXTRA = """\
+NodeName=far[1-2] State=CLOUD CPUs=1 RealMemory=1
+NodeName=next1 State=FUTURE CPUs=1 RealMemory=1
+PartitionName=cloud Nodes=far[1-2],n1 State=UP
+"""
+
+
+POWER = """\
 SuspendProgram=/bin/true
 ResumeProgram=/bin/true
 RebootProgram=/bin/true
 SuspendTime=86400
 SuspendTimeout=2
 ResumeTimeout=60
-NodeName=far[1-2] State=CLOUD CPUs=1 RealMemory=1
-NodeName=next1 State=FUTURE CPUs=1 RealMemory=1
-PartitionName=cloud Nodes=far[1-2],n1 State=UP
 """
 
 
@@ -38,7 +42,7 @@ def slurm_directory():
 def running_cluster(slurm_directory):
     need("slurm", not missing(), ", ".join(missing()))
     (slurm_directory / "main").mkdir()
-    cluster = Cluster(slurm_directory / "main", ["n1", "n2", "n3"], EXTRA)
+    cluster = Cluster(slurm_directory / "main", ["n1", "n2", "n3"], POWER + EXTRA)
     try:
         cluster.start()
         yield cluster
@@ -64,7 +68,7 @@ def hooked(slurm_directory):
     nodes = ["n1", "n2", "n3"]
     cluster = Cluster(slurm_directory / "hooked", nodes, one_machine=nodes)
     hooks = Hooks(slurm_directory / "hooks", cluster.nodes, cluster.conf)
-    cluster.extra = hooks.slurm_conf(interval=2) + "RebootProgram=/bin/true\nResumeTimeout=60\n"
+    cluster.extra = hooks.slurm_conf(interval=2) + POWER
     try:
         cluster.start()
         yield cluster, hooks

@@ -173,8 +173,12 @@ def ledger(hooks):
     return [line for path in (hooks.directory / "ledger").glob("*") for line in path.read_text().splitlines()]
 
 
-@pytest.mark.parametrize("how", [(), ("ASAP",), ("ASAP", "reason=new kernel")])
-def test_a_node_that_is_sick_after_its_reboot_takes_no_job(cluster, hooks, how):
+REBOOTS = [("reboot", "n2"), ("reboot", "ASAP", "n2"), ("reboot", "ASAP", "reason=new kernel", "n2")]
+POWER_UP = ("update", "NodeName=n2", "State=POWER_UP")
+
+
+@pytest.mark.parametrize("how", [*REBOOTS, POWER_UP])
+def test_a_node_that_is_sick_after_its_boot_takes_no_job(cluster, hooks, how):
     """Its health check runs once before it registers, and then after its interval: 300 s at most sites."""
     first = hooks.directory / f"first-{os.urandom(4).hex()}"
     program = (hooks.directory / "bin" / "nhc-healthcheck").read_text().split("\n", 1)[1]
@@ -182,17 +186,21 @@ def test_a_node_that_is_sick_after_its_reboot_takes_no_job(cluster, hooks, how):
     hooks.program("prolog", "exit 0\n")  # a site without one
     first.mkdir(exist_ok=True)
     until(lambda: not running(f"{hooks.directory}/nhc/nhc.conf"), what="health checks to end")
-    cluster.scontrol("reboot", *how, "n2")
-    until(lambda: "REBOOT_ISSUED" in cluster.show("n2")["State"], what="the reboot to be issued")
+    if how == POWER_UP:
+        cluster.update("n2", State="POWER_DOWN_FORCE")
+        until(lambda: cluster.show("n2")["State"].endswith("POWERED_DOWN"), 60, what="n2 to be powered down")
+    cluster.scontrol(*how)
+    waits = "POWERING_UP" if how == POWER_UP else "REBOOT_ISSUED"
+    until(lambda: waits in cluster.show("n2")["State"], 30, what="slurmctld to wait for the boot")
     hooks.sick("n2")
-    job = cluster.submit("sleep 600", "--nodelist=n2")
+    job = "" if how == POWER_UP else cluster.submit("sleep 600", "--nodelist=n2")  # it would be given the node at once
     first.rmdir()
     cluster.boot_node("n2")
     until(lambda: cluster.reason("n2").startswith("NHC: [node] check_file_test: "), 20, what="our mark")
     until(lambda: cluster.state("n2") in ("drain", "drng"), 20, what="n2 to be drained")
-    if not how:
+    if how == REBOOTS[0]:
         assert cluster.job(job)["JobState"] == "PENDING"
-    cluster.run("scancel", job)
+    cluster.run("scancel", *[job] * bool(job), check=False)
 
 
 def test_an_operators_drain_is_neither_renamed_nor_resumed(cluster, hooks):

@@ -90,7 +90,8 @@ def node_state(
     states = [state for state in states if state]
     flags = flags_of(states)
     held = next((why for flag, why in HELD if flag in flags), "")
-    rebooting = "REBOOT_ISSUED" in flags
+    awaited = "REBOOT_ISSUED" in flags
+    powers_up = "POWERING_UP" in flags and not flags & KEPT
     mark, available = read_reason(reason, user, since), not flags & OUT
     # Our reason on a node that nothing keeps out is one that an earlier mark has left. slurmctld 23.11 to 25.11 without
     # an accounting storage keeps it when the node is resumed, until a job runs there: what took it away,
@@ -108,8 +109,8 @@ def node_state(
         groups=tuple(sorted(set(partitions))),
         flags=flags,
         absent=bool(flags & ABSENT),
-        returns=next_state != "DOWN" if rebooting and next_state else "DOWN" in flags and not flags & KEPT,
-        rebooting=rebooting,
+        returns=powers_up or (next_state != "DOWN" if awaited and next_state else "DOWN" in flags and not flags & KEPT),
+        rebooting=awaited or "POWERING_UP" in flags,
         booted=booted or 0.0,
     )
 
