@@ -207,10 +207,10 @@ def test_a_missing_command_is_said_in_one_line():
     def nothing(argv, timeout, env):
         raise FileNotFoundError(2, "no such command", argv[0])
 
-    with pytest.raises(AdapterError, match=r"^scontrol is not installed"):
+    with pytest.raises(AdapterError, match=r"^sinfo is not installed"):
         Slurm({}, {}, run=nothing).nodes(["n1"])
 
 
 def test_a_command_that_hangs_is_said_in_one_line():
-    with pytest.raises(AdapterError, match=r"^scontrol -a show did not end within 0.2 s$"):
+    with pytest.raises(AdapterError, match=r"^sinfo -a -h did not end within 0.2 s$"):
         Slurm({}, {}, timeout=0.2, run=lambda argv, timeout, env: Completed(124, timed_out=True)).nodes(["n1"])

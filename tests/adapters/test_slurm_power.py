@@ -75,7 +75,7 @@ class SlurmWorld(RepairerWorld):
 
     def __init__(self, cluster, node, rung=Rung.REBOOT, **settings):
         self.cluster, self.rung, self.wire = cluster, rung, Wire()
-        self.machine = Machine(node, address="127.0.0.1" if node.startswith("n") else "")
+        self.machine = Machine(node, address=cluster.address(node))
         self.repairer = SlurmPower({"boot-time": "60", **settings}, cluster.env, 20.0, self.wire)
 
     def calls(self):

@@ -94,15 +94,19 @@ class Cluster:
         """
         text = "\n".join(line.strip() for line in lines.strip().splitlines()) + "\n"
         cpus = os.cpu_count() or 1
-        for number, name in enumerate(self.nodes, 1):
-            shared = name in self.one_machine
-            host, address = ("localhost", "127.0.0.1") if shared else (f"host-{name}", f"127.0.1.{number}")
+        for name in self.nodes:
+            host = "localhost" if name in self.one_machine else f"host-{name}"
             text += (
-                f"NodeName={name} NodeHostname={host} NodeAddr={address} Port={self.node_ports[name]} "
+                f"NodeName={name} NodeHostname={host} NodeAddr={self.address(name)} Port={self.node_ports[name]} "
                 f"CPUs={cpus} RealMemory=100 State=UNKNOWN\n"
             )
         text += f"PartitionName=work Nodes={','.join(self.nodes)} Default=YES MaxTime=INFINITE State=UP\n"
         self.conf.write_text(text + self.extra)
+
+    def address(self, node: str) -> str:
+        """Its NodeAddr, "" for a node that nobody runs."""
+        own = "" if node not in self.nodes else f"127.0.1.{self.nodes.index(node) + 1}"
+        return "127.0.0.1" if node in self.one_machine else own
 
     # Daemons.
 

@@ -23,7 +23,15 @@ class FakeSlurmRest(ThreadingHTTPServer):
         self.version = version
         self.token = "a.b.c"
         self.nodes: Dict[str, Dict[str, Any]] = {
-            name: {"name": name, "hostname": name, "address": name, "flags": ["IDLE"], "reason": "", "user": "", "when": 0}
+            name: {
+                "name": name,
+                "hostname": name,
+                "address": name,
+                "flags": ["IDLE"],
+                "reason": "",
+                "user": "",
+                "when": 0,
+            }
             for name in names
         }
         self.requests: List[str] = []

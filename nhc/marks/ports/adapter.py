@@ -98,10 +98,11 @@ class NodeState(NamedTuple):
     out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself. `undone`
     names the one part of our mark that somebody has undone (its cordon, its taint), which need not be a person's
     decision; "" where it is whole, or no part is left.
-    `rebooting` says that its scheduler has it rebooted, or powered up, and waits for it to register. `booted` is when the boot began
-    that it has registered in (Unix time, right to a few seconds), 0.0 where that is not known, and `boot_id` the
-    kernel's name of that boot, "" where the other side keeps none. `machine` are all nodes of a machine that it shares
-    with others (several slurmd on one host), read with it, itself among them; empty where it has its machine alone.
+    `rebooting` says that its scheduler has it rebooted, or powered up, and waits for it to register. `booted` is when
+    the boot began that it has registered in (Unix time, right to a few seconds), 0.0 where that is not known, and
+    `boot_id` the kernel's name of that boot, "" where the other side keeps none. `machine` are all nodes of a machine
+    that it shares with others (several slurmd on one host), read with it, itself among them; empty where it has its
+    machine alone.
     """
 
     name: str

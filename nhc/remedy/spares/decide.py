@@ -9,7 +9,9 @@ from __future__ import annotations
 from fnmatch import fnmatchcase
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.timestamps import is_recent
 from nhc.core.units import show_number
+from nhc.marks.policy.door import report_doubts
 from nhc.marks.ports.adapter import NodeState
 from nhc.remedy.machine import OUT, EpisodeState
 from nhc.remedy.spares.settings import PoolSettings
@@ -25,6 +27,7 @@ class SpareView(NamedTuple):
     newest ended one of each node. A pool whose spares are added when they are needed names what it adds to (`adds`),
     how many more may be there (`addable`), and the episodes for which it added one already (`had`). `healthy_for` is
     how long (seconds) a spare's reports must have said that it is healthy: one report, and then none, is no proof.
+    `held` says what keeps hands off a node, a spare too.
     """
 
     pool: PoolSettings
@@ -75,10 +78,15 @@ def unverified(view: SpareView, node: str) -> str:
     state = view.states.get(node)
     if state is None:
         return "the cluster does not know it"
-    if state.mark is not None and state.mark.ours:
-        return f"it is marked: {state.mark.why}"
+    if view.held.get(node):
+        return view.held[node]
+    if state.mark is not None and (state.mark.ours or not state.available):
+        return f"it is marked{'' if state.mark.ours else f' by {state.mark.owner}'}: {state.mark.why}"
     if health is None or not health.is_fresh(view.now, view.max_age):
         return "it has no fresh report"
+    doubts = report_doubts(health.at, health.boot, state, view.now, view.max_age)
+    if doubts:
+        return doubts[0].why
     if not health.healthy:
         return f"its newest report is {health.verdict.name}"
     if not health.lasts(view.healthy_for):
@@ -89,8 +97,9 @@ def unverified(view: SpareView, node: str) -> str:
     verdict, at = view.verdicts.get(node, ("", 0.0))
     if verdict not in ("OK", "WARN"):
         return f"the deep suite {view.pool.suite} {'failed' if verdict else 'has not run on it'}"
-    if view.now - at > view.pool.verified:
-        return f"the deep suite {view.pool.suite} passed {(view.now - at) / 86400:.1f} days ago"
+    if not is_recent(at, view.now, view.pool.verified):
+        days = (view.now - at) / 86400
+        return f"the deep suite {view.pool.suite} passed {f'{days:.1f} days ago' if days > 0 else 'in the future'}"
     return ""
 
 

@@ -7,6 +7,7 @@ from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequen
 
 from nhc.core.system.service_log import failure
 from nhc.marks import plugins
+from nhc.marks.policy.bounds import protected
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, SpareSource
 from nhc.remedy import counting, health
@@ -215,6 +216,9 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
     else:
         waiting = source.waiting()
     states = site.actuators.states()
+    by_name = {state.name: state for state in states}
+    # A list of all nodes may leave out in which boot they are.
+    by_name.update({state.name: state for state in (site.actuators.states(sorted(waiting)) if waiting else ())})
     own = list(site.reports(apply))
     with site.store.read() as connection:
         fleet = counting.fleet(connection, states)
@@ -235,11 +239,16 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         if adds:
             had = frozenset(row.id for row in newest.values() if spares.was_added(connection, row.id))
     return SpareView(
-        pool, waiting, rows, {state.name: state for state in states}, healths, verdicts, newest,
+        pool, waiting, rows, by_name, healths, verdicts, newest,
         {node: details.read_or_empty(row.detail).marked for node, row in newest.items()},
-        {node: held.why(node) for node in newest}, site.settings.sources.max_age, now,
-        adds, addable, had, site.settings.verify.healthy_for,
+        {node: held.why(node) or _protected(site, node) for node in {*newest, *waiting}},
+        site.settings.sources.max_age, now, adds, addable, had, site.settings.verify.healthy_for,
     )  # fmt: skip
+
+
+def _protected(site: RemedySite, node: str) -> str:
+    held = protected(site.settings.bounds, node)
+    return held.why if held is not None else ""
 
 
 def round_of(

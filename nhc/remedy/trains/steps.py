@@ -184,8 +184,9 @@ def _unfit(view: EpisodeView, scene: Scene, ruling: Ruling) -> str:
         return f"it is out of service: {ruling.why or view.node.shown}"
     if _faulty(view, scene):
         return "it is faulty: the remedy loop's, not a train's"
-    if not fresh(view.health, scene):
-        return "it has no fresh report, so nobody could tell how it is afterwards"
+    if view.health is None or not fresh(view.health, scene) or view.health.verdict is Verdict.UNKNOWN:
+        none = "it has no fresh report" if not fresh(view.health, scene) else "its newest report could not tell"
+        return f"{none}, so nobody could tell how it is afterwards"
     return ""
 
 

@@ -86,6 +86,25 @@ def test_a_spare_that_is_not_verified_stays(health, why):
     assert [wait.why for wait in decide(seen).waits] == [f"not verified: {why}", "no verified spare waits"]
 
 
+@pytest.mark.parametrize(("state", "held", "why"), [
+    ({"booted": NOW - 30}, "", "it has booted since its report"),
+    ({"boot_id": "b2"}, "", "it has booted since its report"),
+    ({"available": False, "mark": Mark("new DIMM", owner="ann")}, "", "it is marked by ann: new DIMM"),
+    ({}, "hold by ann: mine", "hold by ann: mine"),
+    ({"booted": NOW - 300, "boot_id": "b1"}, "", ""),
+])  # fmt: skip
+def test_a_spare_that_is_somebodys_or_of_another_boot_than_its_report_stays(state, held, why):
+    seen = view(health={"s1": Health(Verdict.OK, NOW - 60, "b1")}, held={"s1": held})
+    seen.states["s1"] = seen.states["s1"]._replace(**state)
+    assert unverified(seen, "s1") == why
+    assert shown(decide(seen)) == [] or not why
+
+
+def test_a_suite_that_passed_ahead_of_our_clock_proves_nothing():
+    seen = view(pool=POOL._replace(suite="burn", verified=86400.0), verdicts={"s1": ("OK", NOW + 86400.0)})
+    assert unverified(seen, "s1") == "the deep suite burn passed in the future"
+
+
 def test_the_deep_suite_counts_where_the_pool_asks_for_one():
     pool = POOL._replace(suite="burn", verified=86400.0)
     assert "has not run" in unverified(view(pool), "s1")

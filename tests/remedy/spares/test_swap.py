@@ -11,7 +11,7 @@ from nhc.remedy.site import RemedySite
 from nhc.remedy.spares.rounds import SpareRounds
 from nhc.remedy.spares.settings import PoolSettings
 from nhc.remedy.spares.swap import round_of
-from nhc.store import nodes, spares
+from nhc.store import holds, nodes, spares
 from tests.support.new_store import store  # noqa: F401 (a fixture)
 from tests.support.remedy_world import FakeMarker, World, settings_of
 
@@ -76,3 +76,26 @@ def test_a_spare_that_is_busy_for_days_is_no_line_in_each_round(store, tmp_path)
     assert rounds.round().problems == ()
     assert [done.applied.effect for done in lines] == [Effect.CHANGED]
     site.actuators.close()
+
+
+def test_a_spare_that_a_person_holds_or_the_policy_protects_waits(store, tmp_path):  # noqa: F811
+    world = World(store)
+    world.report()
+    world.fall_sick("n1")
+    settings = settings_of("")._replace(evidence_directory=str(tmp_path / "evidence"))
+    site = RemedySite(settings, store, FakeMarker(world), Repairers([]))
+
+    def why(site):
+        (found,) = round_of(site, [(PoolSettings("a", "fake", ("n*",)), Waiting())], apply=False, now=world.now)
+        return [wait.why for wait in found.decision.waits if wait.node == "n3"]
+
+    assert why(site) == ["not verified: its reports say OK for 0 s, not for 120 s"]
+    bounds = settings.bounds._replace(protected=("n3*",))
+    shielded = RemedySite(settings._replace(bounds=bounds), store, FakeMarker(world), Repairers([]))
+    assert why(shielded) == ["not verified: protected by the policy (n3*)"]
+    with store.write() as connection:
+        holds.hold(connection, "node", "n3", by="ann", why="mine", now=world.now)
+    (held,) = why(site)
+    assert "ann" in held
+    site.actuators.close()
+    shielded.actuators.close()

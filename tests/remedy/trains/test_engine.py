@@ -45,6 +45,17 @@ def test_between_two_waves_there_is_a_pause(world):
 
 
 @pytest.mark.thorough
+def test_a_node_of_which_nobody_can_tell_is_left_as_it_is(world):
+    """Two machines push under its name, or a check could not tell: no report could prove it afterwards."""
+    world.nodes["n2"].unknown = True
+    world.report()
+    line = Line(world)
+    line.begin()
+    line.run()
+    assert (line.train().state, line.states()["n2"], world.sendings("n2")) == ("done", "skipped", [])
+
+
+@pytest.mark.thorough
 def test_a_node_that_its_scheduler_does_not_hear_is_not_put_back_on_its_reports_alone(world):
     """Its agent says that it is healthy; its slurmd is dead since the boot."""
     line = Line(world)
