@@ -25,6 +25,7 @@ from nhc.marks.ports.adapter import (
     ShowsSteps,
     Tidies,
 )
+from nhc.marks.ports.marks import grouping_text
 from nhc.marks.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
 from nhc.remedy.asking import Answered
 from nhc.remedy.cases import EpisodeCase, seen_before
@@ -294,6 +295,7 @@ def mark_of(case: EpisodeCase, now: float) -> Mark:
     check = faults[0].cause.partition("|")[0]
     why = faults[0].message if faults[0].message.startswith(check) else f"{check}: {faults[0].message}"
     more = f" (and {len(faults) - 1} more)" if len(faults) > 1 else ""
+    why = grouping_text(why, faults[0].cause)
     return Mark(why + more, _ACTION.get(first_rung(faults), Action.INSPECT), now, cause=faults[0].cause)
 
 

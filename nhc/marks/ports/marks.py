@@ -51,8 +51,24 @@ def mark_of(report: Report) -> Optional[Mark]:
         return None
     more = f" (and {len(failures) - 1} more)" if len(failures) > 1 else ""
     worst = most_drastic([one for one in failures if class_of(cause_of(one)) != USER] or failures)
-    why = printable(describe(worst), WHY_LIMIT - len(more)) + more
-    return Mark(why, most_drastic(failures).outcome.action, report.started, cause=cause_of(worst))
+    cause = cause_of(worst)
+    why = printable(grouping_text(describe(worst), cause), WHY_LIMIT - len(more)) + more
+    return Mark(why, most_drastic(failures).outcome.action, report.started, cause=cause)
+
+
+def grouping_text(text: str, cause: str) -> str:
+    """A failure's description as a mark shows it: the same on each node with this fault, so that marks can be grouped.
+
+    What the node measured is in its report. The words of a site's own script, and of a person, stay as they are.
+    """
+    _check, reason, target = (*cause.split("|", 2), "", "")[:3]
+    if not class_of(cause) or reason in _OF_SITES:
+        return text
+    return without_figures(text, {*re.findall(r"\d+", reason), *target.split()})
+
+
+_OF_SITES = ("CheckFailed", "CommandFailed")
+"""Reasons of failures that a site's line or script puts into words: its author decides what a mark says."""
 
 
 def most_drastic(failures: Sequence[CheckResult]) -> CheckResult:
@@ -269,10 +285,9 @@ def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) ->
     return Mark(why, action, since, ours)
 
 
-_STAMP = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?"
+_STAMP = r"\d{4}-\d\d-\d\d(?:[T ]\d\d:\d\d(?::\d\d)?(?:\.\d+)?(?:Z|[+-]\d\d:?\d\d)?)?"
 _MORE = re.compile(r"\s*\(and \d+ more\)$")
-_NOTE = re.compile(rf"\s*\[[^\[\]]*{_STAMP}[^\[\]]*\]")  # how often, and when last: of the kernel log's findings
-_TIME = re.compile(rf"{_STAMP}|(?<![\w:.])\d\d:\d\d:\d\d(?![\w:.])")
+_TIME = re.compile(rf"{_STAMP}|(?<![\w:.])\d+:\d\d(?::\d\d)?(?![\w:.])")
 _TOKEN = re.compile(r"[^\s()\[\]{}<>=,;\"'|~]+")
 _UNIT = (
     r"(?:[kKMGTPE]?(?:i?[bB](?:it|ytes?)?)?(?:/s)?|%|[mnu\u00b5]?s(?:ec|econds?)?|m(?:in)?|h|d|w|\u00b0?C|[mk]?[WVA]|"
@@ -281,6 +296,56 @@ _UNIT = (
 _FIGURE = re.compile(
     rf"[-+]?\d+(?:\.\d+)?{_UNIT}(?:/\d+(?:\.\d+)?{_UNIT})*|(?:\d+[wdhms]){{2,}}|0x[0-9a-fA-F]+", re.ASCII
 )
+_ASIDE = re.compile(r"\s*\([^()]*\)|\s+\[[^\[\]]*\]")
+_NAMED = (
+    "limit", "minimum", "maximum", "threshold", "least", "most", "default", "see", "found", "status", "signal", "error",
+    "errno", "code", "answers", "returned", "severity", "cpu", "node", "socket", "bank", "generation", "level", "slot",
+    "port", "lane", "channel", "link", "nvlink", "nvswitch",
+)  # fmt: skip
+"""Words after which a number is no measurement: a limit, or the name of something. A number after any other word is
+left out of a mark; the report has it."""
+
+_BETWEEN = ("is", "of", "at", "are")
+LEFT_OUT = "\u2026"
+_RUN = re.compile(rf"{LEFT_OUT}(?:[ ,]+(?:and )?{LEFT_OUT})+")
+
+
+def without_figures(text: str, kept: Collection[str] = ()) -> str:
+    """What every node with this fault says: `text` without what one node measured.
+
+    An aside in parentheses or brackets is left out where a figure stands in it, any other figure becomes `\u2026`. What
+    stays: figures in names (`gpu3`), limits, numbers that are names (`status 9`, and those `kept`: an error's, a
+    target's), and what there is of what there should be (`100 of 200 Gb/s`, `an MTU of 1500, 9000 expected`), which is
+    the same on all nodes of a kind.
+    """
+    return _RUN.sub(LEFT_OUT, _masked(_ASIDE.sub(lambda aside: "" if _figures(aside[0]) else aside[0], text), kept))
+
+
+def _figures(text: str) -> bool:
+    return LEFT_OUT in _masked(text, ())
+
+
+def _masked(text: str, kept: Collection[str]) -> str:
+    text = _TIME.sub(LEFT_OUT, text)
+    tokens = list(_TOKEN.finditer(text))
+    words = [token[0].rstrip(".:!?\u2026") for token in tokens]
+    figures = [at for at, word in enumerate(words) if _FIGURE.fullmatch(word)]
+    staying = set()
+    for number, at in enumerate(figures):
+        before = at - 1
+        while before > 0 and words[before] in _BETWEEN:
+            before -= 1
+        following = words[at + 1] if at + 1 < len(words) else ""
+        asked = number and following == "expected"
+        share = number and figures[number - 1] == at - 2 and words[at - 1] == "of"
+        if words[at] in kept or (before >= 0 and words[before].lower() in _NAMED) or following == "returned":
+            staying.add(at)
+        if asked or share:
+            staying |= {figures[number - 1], at}
+    for at in reversed(figures):
+        if at not in staying:
+            text = text[: tokens[at].start()] + LEFT_OUT + text[tokens[at].start() + len(words[at]) :]
+    return text
 
 
 def same_words(text: str, other: str, kept: Collection[str] = ()) -> bool:
@@ -298,7 +363,6 @@ def same_words(text: str, other: str, kept: Collection[str] = ()) -> bool:
 
 
 def _words(text: str, kept: Collection[str]) -> List[str]:
-    text = _NOTE.sub("", _MORE.sub("", text))
-    text = _TIME.sub(" 0 ", text)
+    text = without_figures(_MORE.sub("", text), kept)  # one that stands may be of a version that wrote them
     words = (word.rstrip(".:!?\u2026") or word for word in _TOKEN.findall(text))
     return ["0" if word not in kept and _FIGURE.fullmatch(word) else word for word in words]

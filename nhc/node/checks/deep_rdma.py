@@ -208,7 +208,7 @@ def judge_pingpong(done: Completed, device: str) -> Outcome:
         return unknown("DeepToolFailed", f"fi_pingpong: {why}", target=device, evidence=deep.tail(done))
     lost = [row for row in result.rows if row.acked < row.sent]
     if lost:
-        message = f"{device}: {lost[0].sent - lost[0].acked} of {lost[0].sent} messages were not answered"
+        message = f"{device}: messages were not answered ({lost[0].sent - lost[0].acked} of {lost[0].sent})"
         return crit("DeepLinkErrors", message, target=device, evidence=deep.tail(done))
     if len(result.rows) < 5 or any(row.sent <= 0 for row in result.rows):
         return deep.no_proof("fi_pingpong", f"{len(result.rows)} sizes", done, device)

@@ -59,7 +59,7 @@ def check_efa_devices(host: Host, count: Optional[int] = None, or_none: bool = F
             message += f" ({on_bus} on the PCI bus: is the efa driver loaded?)"
         outcomes.append(crit("EfaMissing", message, metrics=metrics, action=Action.REBOOT))
     elif on_bus > len(ports):
-        message = f"{on_bus} Elastic Fabric Adapters on the PCI bus, {len(ports)} with a driver"
+        message = f"{len(ports)} of {on_bus} Elastic Fabric Adapters on the PCI bus have a driver"
         outcomes.append(crit("EfaNoDriver", message, metrics=metrics, action=Action.RELOAD_DRIVER))
     elif count is not None and len(ports) > count:
         message = f"{len(ports)} Elastic Fabric Adapters, {count} expected: another node type?"

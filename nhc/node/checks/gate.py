@@ -64,6 +64,6 @@ def check_gate(
         return crit("GateTooOld", f"{dated}: the clock was wrong, and its age is not known", action=Action.INSPECT)
     if int(size) > nodes and age > max_age:
         last = f"{kept.suite} {kept.state.value} {show_seconds(round(age))} ago"
-        asked = f"a job of {size} nodes asks for {show_seconds(max_age)}"
+        asked = f"a job of {size} nodes asks for at most {show_seconds(max_age)}"
         return crit("GateTooOld", f"{last}, and {asked}", action=Action.INSPECT)
     return ok(f"{kept.suite} {kept.state.value} {show_seconds(round(age))} ago; the job has {size} nodes")

@@ -61,7 +61,7 @@ def check_hw_cpuinfo(
         return unknown("CpuTopologyUnknown", message, metrics=metrics)
     if missing:
         there = counts.threads + len(missing)
-        message = f"{len(missing)} of {there} CPUs are offline: {cpu_list(missing)}"
+        message = f"{len(missing)} of {there} CPUs are offline ({cpu_list(missing)})"
         return crit("CpuOffline", message, metrics=metrics, action=Action.INSPECT)
     return ok(f"{counts.sockets} sockets, {counts.cores} cores, {counts.threads} threads", metrics=metrics)
 

@@ -180,7 +180,7 @@ def check_ib_ports(
     hidden = [port for port in ports if port.state_unread and not port.up]
     good = [port for port in up if rate is None or (port.rate_gbps is not None and port.rate_gbps >= rate)]
     kind = next((key for key, value in LAYERS.items() if value == link_layer), "RDMA")
-    at = f" at {rate:g} Gb/s" if rate is not None else ""
+    at = f" with at least {rate:g} Gb/s" if rate is not None else ""
     metrics = (Metric("ib_ports_up", len(up)), Metric("ib_ports_good", len(good)))
     closed = unusable(host, good)
     if closed:
@@ -190,12 +190,12 @@ def check_ib_ports(
     evidence = tuple(port_text(port) for port in ports if port not in good)
     if len(good) + len(silent) + len(hidden) >= count and hidden:
         told = ", ".join(f"{port.name} {port.state_unread}" for port in hidden)
-        message = f"{len(good)} {kind} ports are up{at}, {count} expected; the state of others cannot be read: {told}"
+        message = f"{len(good)} of {count} {kind} ports are up{at}; the state of others cannot be read: {told}"
         return unknown("IbStateUnknown", message, metrics=metrics, evidence=evidence)
     if len(good) + len(silent) >= count:
         message = f"{len(silent)} of {len(up)} {kind} ports are up, but their driver does not tell their rate"
         return unknown("IbRateUnknown", message, metrics=metrics, evidence=evidence)
-    message = f"{len(good)} {kind} ports are up{at}, {count} expected"
+    message = f"{len(good)} of {count} {kind} ports are up{at}"
     faults = ", ".join(port.fault(rate) for port in ports if port not in good)
     message += f": {faults or ('no adapter' if not ports else '')}".removesuffix(": ")
     if len(ports) < count:

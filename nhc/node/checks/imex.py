@@ -33,9 +33,10 @@ def check_imex_ready(host: Host) -> Outcome:
         return skip("NoImex", f"{SERVICE} is switched off on this node")
     if state == "activating":
         return crit("ImexStarts", f"{SERVICE} is being started", action=Action.RESTART_APP)
+    if not state:
+        return unknown("ImexUnreadable", f"systemd does not tell whether {SERVICE} runs")
     if state != "active":
-        message = f"{SERVICE} does not run ({state or 'systemd does not answer'})"
-        return crit("ImexDown", message, action=Action.RESTART_APP)
+        return crit("ImexDown", f"{SERVICE} does not run ({state})", action=Action.RESTART_APP)
     if not host.which("nvidia-imex-ctl"):
         return ok(f"{SERVICE} runs")
     ended = host.run(["nvidia-imex-ctl", "-q"], timeout=10)

@@ -45,7 +45,7 @@ def judge_share(
         Metric(f"{what}_limit", limit),
         Metric(f"{what}_share", share, "%", *(f"{level:g}" for level in levels)),
     )
-    message = f"{used} of {limit} {things} in use ({share:.1f} %)"
+    message = f"{share:.1f} % of {things} in use ({used} of {limit})"
     if share >= levels[1]:
         return crit(reason, f"{message}, limit {levels[1]:g} %", target=target, metrics=metrics)
     if share >= levels[0]:

@@ -76,7 +76,7 @@ def _judge_link(link: pcie.PcieDeviceLink, gpu_speed: bool, warn_only: bool) -> 
         return unknown("PcieLinkUnknown", f"{who} has a link, but sysfs does not tell its width",
                        target=link.address, evidence=evidence)  # fmt: skip
     if link.width < link.best_width:
-        return say("PcieWidthDegraded", f"{who} runs at x{link.width}, both ends can do x{link.best_width}",
+        return say("PcieWidthDegraded", f"{who} runs at x{link.width} of x{link.best_width}, which both ends can do",
                    target=link.address, metrics=metrics, evidence=evidence, action=Action.INSPECT)  # fmt: skip
     if link.base_class in _SAVES_POWER and not gpu_speed:
         return None
@@ -84,7 +84,8 @@ def _judge_link(link: pcie.PcieDeviceLink, gpu_speed: bool, warn_only: bool) -> 
         return unknown("PcieLinkUnknown", f"{who} has a link, but sysfs does not tell its speed",
                        target=link.address, evidence=evidence)  # fmt: skip
     if link.speed < link.best_speed:
-        return say("PcieSpeedDegraded", f"{who} runs at {link.speed:g} GT/s, both ends can do {link.best_speed:g}",
+        message = f"{who} runs at {link.speed:g} of {link.best_speed:g} GT/s, which both ends can do"
+        return say("PcieSpeedDegraded", message,
                    target=link.address, metrics=metrics, evidence=evidence, action=Action.INSPECT)  # fmt: skip
     return None
 

@@ -76,8 +76,8 @@ def check_ps_dstate(
     named = [each for each in stuck if any(fnmatchcase(each.process.name, pattern) for pattern in names)]
     listing = ", ".join(f"{each.process.name}[{each.process.pid}]" for each in (named or stuck)[:5])
     more = len(named or stuck) - 5
-    message = f"{len(stuck)} stuck in state D for up to {show_seconds(oldest)}: {listing}"
-    message += f" and {more} more" if more > 0 else ""
+    listing += f" and {more} more" if more > 0 else ""
+    message = f"{len(stuck)} stuck in state D for up to {show_seconds(oldest)} ({listing})"
     evidence = tuple(f"{e.process.pid} {e.process.name} {e.seconds:.0f}s {e.wchan or '-'}" for e in stuck[:50])
     say = crit if named or (critical and len(stuck) >= critical) else warn
     return say("ProcessStuck", message, metrics=metrics, action=Action.REBOOT, evidence=evidence)

@@ -105,7 +105,7 @@ def _judge(
         if "syslog" in taken:
             host.system.syslog(f"{name}:  {message}")
         messages.append(message)
-    more = f" and {len(rogues) - 1} more" if len(rogues) > 1 else ""
+    more = f" (and {len(rogues) - 1} more)" if len(rogues) > 1 else ""
     if not taken:
         return ok(f"{len(rogues)} {kind} process(es) ignored", metrics=metrics)
     if "die" in taken:

@@ -10,7 +10,16 @@ from nhc.core.model import Action, CheckResult, Report, crit
 from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import ADAPTERS, adapter
 from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark, NodeState
-from nhc.marks.ports.marks import DRASTIC, mark_of, mark_text, may_clear, may_mark, read_mark_text, same_words
+from nhc.marks.ports.marks import (
+    DRASTIC,
+    mark_of,
+    mark_text,
+    may_clear,
+    may_mark,
+    read_mark_text,
+    same_words,
+    without_figures,
+)
 
 texts = st.text(st.characters(blacklist_categories=["Cs"]), max_size=400)
 
@@ -190,6 +199,38 @@ def test_names_are(one, other):
 @given(st.text(max_size=80), st.text(max_size=80))
 def test_no_text_is_an_error_and_order_does_not_matter(one, other):
     assert same_words(one, other) == same_words(other, one)
+    assert len(without_figures(one)) <= len(one)
+
+
+GROUPED = [
+    ("/scratch has only 3% free (12.5GB), minimum is 5%", "/scratch has only 5% free (11GB), minimum is 5%"),
+    ("Process 'x' (197) of al using 20GB RAM (limit 5GB)", "Process 'x' (7) of al using 9GB RAM (limit 5GB)"),
+    ("/c has ended 1d ago, 2027-11-29T17:46:13Z", "/c has ended 2h3m ago, 2027-11-28T01:02:03Z"),
+    ("FAN3 (29.3): 300 RPM, critical", "FAN3 (29.3): 0 RPM, critical"),
+    ("a queue of the GPU does not work (-110)", "a queue of the GPU does not work (-5)"),
+    ("Xid 79, lost [2026-11-22T03:42:46Z]", "Xid 79, lost [31 lines, last 2026-11-22T04:00:00Z]"),
+    ("Memory: Uncorrectable ECC [11/14/2023 21:13:20]", "Memory: Uncorrectable ECC [12/24/2023 01:02:03]"),
+    ("NUMA imbalance detected among PIDs 138 139.", "NUMA imbalance detected among PIDs 7 8 9."),
+    ("1-minute load average too high:  15 >= 8", "1-minute load average too high:  9.5 >= 8"),
+    ("3 stuck in state D for up to 5m1s (a[50], b[51])", "1 stuck in state D for up to 1h (nvidia-smi[4002])"),
+    ("gpu1, serial 692: wrong on CU 2, seed 184", "gpu1, serial 17: wrong on CU 9, seed 3"),
+]  # fmt: skip
+KEPT = [
+    "mlx5_1:1 100 of 200 Gb/s", "eno2 has an MTU of 1500, 9000 expected", "gpu3: PCIe link is x8, x16 expected",
+    "nvidia-smi returned status 9: no driver", "2 of 64 CPUs are offline", "Expected to see 8 but found 7",
+    "gpu3 (0000:3b:00.0) is lost", "NUMA node 1 has CPUs and no memory", "Xid 79, lost", "-e /f returned 1.", "",
+    "mlx5_4 runs firmware 28.36.1010, 28.39.1002 expected", "/ is read-only (ext4 on /dev/sda1)",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("one", "other"), GROUPED)
+def test_a_mark_says_the_same_on_each_node_with_the_same_fault(one, other):
+    assert without_figures(one, {"79"}) == without_figures(other, {"79"}) != ""
+
+
+@pytest.mark.parametrize("text", KEPT)
+def test_names_limits_and_what_there_should_be_stay_in_a_mark(text):
+    assert without_figures(text, {"79"}) == text
 
 
 def report(outcome, check="check_kmsg"):
@@ -210,6 +251,15 @@ def test_what_is_left_of_a_mark_in_a_scheduler_is_compared_with_what_is_found_no
     reboot = crit("Mce", "bad", action=Action.REBOOT)
     assert again(crit("Mce", "bad"), reboot) is Effect.CHANGED, "what is to be done is part of the mark"
     assert again(crit("Mce", "bad"), crit("Mce", "bad", action=Action.NONE)) is Effect.UNCHANGED
+
+
+def test_a_mark_groups_and_the_words_of_a_site_and_of_a_person_stay():
+    marks = [
+        mark_text(mark_of(report(crit("FilesystemFull", f"/ has only {free}% free, minimum is 5%", target="/"))))
+        for free in (3, 4)
+    ]
+    assert marks[0] == marks[1] == "NHC: [node] check_kmsg: / has only \u2026 free, minimum is 5%"
+    assert "rack 12" in mark_of(report(crit("CheckFailed", "rack 12 has no power"), "site")).why
 
 
 def test_an_explanation_that_is_cut_is_compared_as_far_as_it_goes():

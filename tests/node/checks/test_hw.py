@@ -73,11 +73,11 @@ def cpus(online, present, control="on"):
     ("online", "present", "control", "offline"),
     [
         ("0-63", "0-63", "on", ""),
-        ("0-1,4-63", "0-63", "on", "2 of 18 CPUs are offline: 2-3"),
-        ("0-62", "0-63", "notsupported", "1 of 17 CPUs are offline: 63"),
+        ("0-1,4-63", "0-63", "on", "2 of 18 CPUs are offline (2-3)"),
+        ("0-62", "0-63", "notsupported", "1 of 17 CPUs are offline (63)"),
         ("0-63", "0-127", "off", ""),  # threads that are switched off on purpose
         ("0-63", "0-127", "forceoff", ""),
-        ("0-62", "0-127", "off", "65 of 81 CPUs are offline: 63-127"),  # and a core that is not there beside them
+        ("0-62", "0-127", "off", "65 of 81 CPUs are offline (63-127)"),  # and a core that is not there beside them
         ("0-63", "junk", "on", ""),
     ],
 )

@@ -162,7 +162,7 @@ def test_a_missing_adapter_by_name_and_by_number():
 
     assert (named.reason, named.action) == ("IbPortMissing", Action.REBOOT)
     assert (counted.reason, counted.message) == (
-        "IbPortMissing", "7 RDMA ports are up at 400 Gb/s, 8 expected (7 there)")  # fmt: skip
+        "IbPortMissing", "7 of 8 RDMA ports are up with at least 400 Gb/s (7 there)")  # fmt: skip
 
 
 def test_one_slow_and_one_dead_port_of_eight():

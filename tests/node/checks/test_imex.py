@@ -21,6 +21,7 @@ def node(active="active", enabled="enabled", answer="READY\n", files=CONFIGURED)
         (node(), Verdict.OK, ""),
         (node(active="failed"), Verdict.CRIT, "ImexDown"),
         (node(active="inactive"), Verdict.CRIT, "ImexDown"),
+        (node(active=""), Verdict.UNKNOWN, "ImexUnreadable"),  # no bus, or systemd is stuck: nobody can tell
         (node(active="activating"), Verdict.CRIT, "ImexStarts"),
         (node(answer="INITIALIZING\n"), Verdict.CRIT, "ImexNotReady"),
         (node(answer="NOT_READY\n"), Verdict.CRIT, "ImexNotReady"),

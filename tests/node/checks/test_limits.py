@@ -55,7 +55,7 @@ def test_a_file_system_without_a_limit_of_inodes_is_never_the_fullest():
     host = disks(root=10, shm=20)
     host.system.filesystems["/dev/shm"] = figures(5, (1 << 64) - 1)
     found = judge(host, "check_limits_inodes")
-    assert found.message.startswith("2 file systems, fullest: 10 of 100")
+    assert found.message.startswith("2 file systems, fullest: 10.0 % of inodes on /")
     host = disks(shm=20)
     host.system.filesystems["/dev/shm"] = figures(5, (1 << 64) - 1)
     found = judge(host, "check_limits_inodes")
@@ -64,7 +64,7 @@ def test_a_file_system_without_a_limit_of_inodes_is_never_the_fullest():
 
 
 def test_inodes():
-    assert judge(disks(root=10, shm=20), "check_limits_inodes").message.startswith("2 file systems, fullest: 20 of 100")
+    assert judge(disks(root=10, shm=20), "check_limits_inodes").message.startswith("2 file systems, fullest: 20.0 %")
     found = judge_all(disks(root=85, shm=96), "check_limits_inodes")
     assert [(o.verdict, o.target) for o in found] == [(Verdict.WARN, "/"), (Verdict.CRIT, "/dev/shm")]
     assert judge(disks(root=10, shm=96), "check_limits_inodes -i '/dev/*'").verdict is Verdict.OK

@@ -99,7 +99,7 @@ def test_actions_are_taken_in_turn_on_every_process(actions, verdict, done):
 def test_several_are_counted_and_kept_as_evidence():
     outcome = judge(cluster(ROGUE, ROGUE2), "check_ps_unauth_users log")
 
-    assert outcome.message.endswith("(PID 31337) and 1 more")
+    assert outcome.message.endswith("(PID 31337) (and 1 more)")
     assert len(outcome.evidence) == 2
 
 
