@@ -81,7 +81,6 @@ def check_minimum_versions(host: Host, file: str = "") -> Judged:
         unknown("ComponentUnread", f"{name} does not tell its version: {why}", target=name)
         for name, why in sorted(there.unread.items())
     ]
-    good: List[str] = []
     compared: Set[Minimum] = set()
     for name, version, where in there.found:
         of_it = [row for row in rows if row.component == name]
@@ -91,9 +90,7 @@ def check_minimum_versions(host: Host, file: str = "") -> Judged:
             outcomes.append(warn("VersionVulnerable", f"{name} {version} ({where}) is older than {fix.version}: "
                                  f"{fix.bulletin}", target=name, action=Action.INSPECT))  # fmt: skip
         elif of_it:
-            good.append(f"{name} {version}")
-    if good:
-        outcomes.append(ok(f"no older than published fixes: {', '.join(good)}"))
+            outcomes.append(ok(f"{name} {version} has the published fixes", target=name))
     if not outcomes:
         left = f"; left to the distribution: {', '.join(there.distribution)}" if there.distribution else ""
         return skip("NothingToCompare", f"nothing here that the table of least versions knows{left}")

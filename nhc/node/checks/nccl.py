@@ -5,7 +5,7 @@ from __future__ import annotations
 from nhc.core.check import Judged, check, opt, rest
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import ok, skip, unknown, warn
+from nhc.core.model import ok, unknown, warn
 from nhc.core.units import text
 
 if TYPE_CHECKING:
@@ -35,14 +35,14 @@ def check_nccl_conf(host: Host, names: Sequence[str] = (), file: str = "/etc/ncc
 
     Reads /etc/nccl.conf, which holds for every job. Algorithm, protocol and number of channels that are right for one
     size of message and one version are wrong for others: set there, they are WARN. A topology file that it names
-    (NCCL_TOPO_FILE) and that is not there is WARN too: NCCL goes on without it. SKIP without the file.
+    (NCCL_TOPO_FILE) and that is not there is WARN too: NCCL goes on without it.
 
     Example: *gpu* |every 1d| check_nccl_conf
     """
     try:
         settings = parse(host.read(file, 1 << 20))
     except FileNotFoundError:
-        return skip("NoNcclConf", f"there is no {file}")
+        return ok(f"there is no {file}")
     except OSError as error:
         return unknown("Unreadable", f"{file}: {error.strerror}")
     outcomes = [

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 PARANOID, KPTR = "/proc/sys/kernel/perf_event_paranoid", "/proc/sys/kernel/kptr_restrict"
 PARAMETERS = "/proc/driver/nvidia/params"
+GPU_COUNTERS = "RmProfilingAdminOnly"
 
 
 @check(
@@ -31,22 +32,21 @@ def check_profiling(host: Host, paranoid: int = 1) -> Judged:
     Example: *gpu* |every 1h| check_profiling
     """
     outcomes: List[Outcome] = []
-    told = 0
     for path, most in ((PARANOID, paranoid), (KPTR, 0)):
         value = host.read_or(path)
         if not value.lstrip("-").isdigit():
             continue
-        told += 1
+        name = path.replace("/proc/sys/", "").replace("/", ".")
         if int(value) > most:
-            name = path.replace("/proc/sys/", "").replace("/", ".")
             outcomes.append(warn("ProfilingRestricted", f"{name} is {value}, {most} at most", target=name))
+        else:
+            outcomes.append(ok(f"{name} is {value}", target=name))
     parameters = host.read_or(PARAMETERS)
     if parameters:
-        told += 1
         words = dict(line.partition(": ")[::2] for line in parameters.splitlines())
-        if words.get("RmProfilingAdminOnly", "0").strip() != "0":
+        if words.get(GPU_COUNTERS, "0").strip() != "0":
             message = "the NVIDIA driver gives GPU performance counters to root alone"
-            outcomes.append(warn("ProfilingRestricted", message, target="RmProfilingAdminOnly"))
-    if not told:
-        return skip("NothingToCompare", "the kernel tells nothing of performance counters")
-    return outcomes or ok("performance counters are open to users")
+            outcomes.append(warn("ProfilingRestricted", message, target=GPU_COUNTERS))
+        else:
+            outcomes.append(ok("GPU performance counters are open to users", target=GPU_COUNTERS))
+    return outcomes or skip("NothingToCompare", "the kernel tells nothing of performance counters")

@@ -5,24 +5,20 @@ from __future__ import annotations
 import os
 import re
 import sys
-import tempfile
 import time
 from typing import Dict, List, Tuple
 
 import click
 
 from nhc import __version__
+from nhc.core import model
 from nhc.core.host import Host
-from nhc.core.language import loader
 from nhc.core.language.site_settings import site_settings
 from nhc.core.matching.nodeset import problem
 from nhc.core.model import Outcome, Verdict, printable
 from nhc.core.state.store import State
 from nhc.node.planning import generate, node_type, profiles
 from nhc.node.planning.generate import LineGroup
-from nhc.node.run.engine import run
-
-_SOURCE = "genconf"
 
 
 @click.command()
@@ -75,17 +71,8 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
 
 def judge(groups: List[LineGroup], node: str) -> Dict[str, Outcome]:
     """What each line says of this node now, the worst where it says several things."""
-    lines = list(dict.fromkeys(line for group in groups for line in group.lines))
-    text = "".join(f"* || {line}\n" for line in lines)
-    plan = loader.load_text(text, _SOURCE, node)
-    worst: Dict[str, Outcome] = {}
-    with tempfile.TemporaryDirectory() as memory:
-        report = run(plan, Host(), state=State(memory), check_all=True, deadline=120)
-    for result in report.results:
-        line = lines[int(result.source.rpartition(":")[2]) - 1]
-        if line not in worst or result.verdict > worst[line].verdict:
-            worst[line] = result.outcome
-    return worst
+    tried = generate.tried([line for group in groups for line in group.lines], node, Host())
+    return {line: model.worst(tuple(outcomes)) for line, outcomes in tried.items()}
 
 
 def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: Host) -> str:

@@ -9,24 +9,35 @@ import click
 
 from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.printing import show as show_value
-from nhc.core.command_line.printing import tell
-from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
+from nhc.core.command_line.printing import show_table, tell
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host
+from nhc.core.model import printable
 from nhc.node.planning import node_type, profiles
+
+CRITERIA = ("clustermax",)
+"""Lists of published criteria that come with nhc: a table of nhc/core/data each."""
 
 
 @click.command()
+@click.argument("criteria", required=False, type=click.Choice(CRITERIA))
 @click.option("--no-metadata", is_flag=True, help="Do not ask the cloud's metadata service.")
 @FORMAT
-def detect(no_metadata: bool, form: str) -> int:
-    """Name this node's type and the profile that `--profile auto` uses for it.
+def detect(criteria: Optional[str], no_metadata: bool, form: str) -> int:
+    """Name this node's type and the profile that `--profile auto` uses for it; or judge it by published criteria.
 
     Goes by the firmware's tables, the cloud's metadata service (asked only where the firmware names a cloud that
     does not write the type there; 0.8 s at most) and the accelerators on the PCI bus. What is found is remembered
     until the next boot, so that runs before jobs need not ask again.
 
-    Exit status: 0 where there is a profile, 3 where there is none.
+    `clustermax` lists ClusterMAX's criteria: met, not met, unknown, or not for this machine and who can judge it. What
+    they ask is run now, on a node without work. It changes nothing, and marks nothing.
+
+    Exit status: 0 where there is a profile, 3 where there is none; of criteria 1 where one is not met, 3 where one
+    could not be told, else 0.
     """
+    if criteria:
+        return _by_criteria(criteria, form)
     from nhc.core.state.store import State
 
     host = Host(memory=State())
@@ -50,6 +61,30 @@ def detect(no_metadata: bool, form: str) -> int:
         if missing:
             click.echo(f"no profile for: {', '.join(missing)} (write {profiles.SITE}/{missing[0]}.conf to add one)")
     return EXIT_HEALTHY if chosen else EXIT_UNKNOWN
+
+
+def _by_criteria(name: str, form: str) -> int:
+    """Print each criterion with what this node says of it."""
+    from nhc.core.language.site_settings import site_settings
+    from nhc.node.planning import criteria as published
+
+    host = Host()
+    judged = published.judge(published.criteria(name), host, site_settings().node_here(host))
+    counts = {state: sum(one.state == state for one in judged) for state in published.STATES}
+    if form == "json":
+        rows = [
+            {"id": one.criterion.id, "category": one.criterion.category, "criterion": one.criterion.title,
+             "state": one.state, "why": one.why}
+            for one in judged
+        ]  # fmt: skip
+        show_value({"criteria": rows, "counts": counts})
+    else:
+        judged.sort(key=lambda one: published.STATES.index(one.state))
+        show_table([(one.state, one.criterion.id, one.criterion.title, printable(one.why, 150)) for one in judged])
+        click.echo(", ".join(f"{count} {state}" for state, count in counts.items()))
+    if counts[published.NOT_MET]:
+        return EXIT_UNHEALTHY
+    return EXIT_UNKNOWN if counts[published.UNKNOWN] else EXIT_HEALTHY
 
 
 def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:

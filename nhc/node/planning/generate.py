@@ -8,13 +8,17 @@ written: no serial numbers, no command lines, no mount options but rw and ro.
 from __future__ import annotations
 
 import re
-from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Set, Tuple
+import tempfile
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.core.check import find
 from nhc.core.host import Host
+from nhc.core.language import loader
 from nhc.core.language.shell_words import quote
+from nhc.core.model import Outcome
 from nhc.core.plugins import CHECKS, offers
 from nhc.core.resource_manager import MANAGERS
+from nhc.core.state.store import State
 from nhc.node.facts import ethernet, md_arrays, mounts
 from nhc.node.facts.cpuinfo import numa_nodes, topology
 from nhc.node.facts.dmi import DmiUnreadable, NoDmi, structures
@@ -24,6 +28,7 @@ from nhc.node.facts.meminfo import memory
 from nhc.node.facts.mounts import Mount
 from nhc.node.facts.processes import command_lines, first_word, is_ssh_session, owner
 from nhc.node.planning.local import default_text
+from nhc.node.run.engine import run
 
 DMI_MATCH = r"([Ss]peed|[Vv]ersion)"
 """Which of the firmware's properties are worth a line: LBNL NHC's default."""
@@ -35,6 +40,18 @@ class LineGroup(NamedTuple):
     title: str
     about: Tuple[str, ...]
     lines: Tuple[str, ...]
+
+
+def tried(lines: Sequence[str], node: str, host: Host) -> Dict[str, List[Outcome]]:
+    """What each line, a check without its target, says of this node now, without any memory of earlier runs."""
+    every = list(dict.fromkeys(lines))
+    plan = loader.load_text("".join(f"* || {line}\n" for line in every), "tried", node)
+    with tempfile.TemporaryDirectory() as memory:
+        report = run(plan, host, state=State(memory), check_all=True, deadline=120)
+    said: Dict[str, List[Outcome]] = {}
+    for result in report.results:
+        said.setdefault(every[int(result.source.rpartition(":")[2]) - 1], []).append(result.outcome)
+    return said
 
 
 def literal(pattern: str) -> bool:

@@ -160,4 +160,6 @@ def test_several_components_are_judged_apart():
     files = {**driver("580.100.01")[0], **cuda("13.1.0")[0]}
     found = judge_all(node(files, says("runc", RUNC.format("1.4.3"))[1]), "check_minimum_versions")
 
-    assert [(o.verdict, o.target) for o in found] == [(Verdict.WARN, "nvidia-driver"), (Verdict.OK, "")]
+    assert [(o.verdict, o.target) for o in found] == [
+        (Verdict.WARN, "nvidia-driver"), (Verdict.OK, "runc"), (Verdict.OK, "cuda-toolkit"),
+    ]  # fmt: skip

@@ -27,6 +27,6 @@ def test_what_it_takes_from_nccl(content, line, expected):
     assert len(found) == max(1, len(expected))
 
 
-def test_without_the_file_there_is_nothing_to_judge():
-    assert [o.verdict for o in judge_all(FakeHost(), "check_nccl_conf")] == [Verdict.SKIP]
+def test_without_the_file_nothing_is_set():
+    assert [o.verdict for o in judge_all(FakeHost(), "check_nccl_conf")] == [Verdict.OK]
     assert [o.verdict for o in judge_all(FakeHost({f"{CONF}/x": ""}), "check_nccl_conf")] == [Verdict.UNKNOWN]
