@@ -27,7 +27,7 @@ class Criterion(NamedTuple):
     elsewhere: str
 
 
-class Judgement(NamedTuple):
+class CriterionState(NamedTuple):
     """What is said of a criterion: MET, NOT_MET, UNKNOWN or NOT_HERE, and why."""
 
     criterion: Criterion
@@ -44,7 +44,7 @@ def criteria(name: str) -> List[Criterion]:
     return rows
 
 
-def judge(wanted: Sequence[Criterion], host: Host, node: str) -> List[Judgement]:
+def judge(wanted: Sequence[Criterion], host: Host, node: str) -> List[CriterionState]:
     """Run what the criteria ask, each line once, and say of each criterion what came of it."""
     there = {
         "": True,
@@ -57,11 +57,11 @@ def judge(wanted: Sequence[Criterion], host: Host, node: str) -> List[Judgement]
     return [_judged(one, there[one.needs], said) for one in wanted]
 
 
-def _judged(one: Criterion, there: bool, said: Dict[str, List[Outcome]]) -> Judgement:
+def _judged(one: Criterion, there: bool, said: Dict[str, List[Outcome]]) -> CriterionState:
     if not one.checks:
-        return Judgement(one, NOT_HERE, one.elsewhere)
+        return CriterionState(one, NOT_HERE, one.elsewhere)
     if not there:
-        return Judgement(one, NOT_HERE, {"gpu": "no GPU", "rdma": "no RDMA port", "slurm": "no Slurm"}[one.needs])
+        return CriterionState(one, NOT_HERE, {"gpu": "no GPU", "rdma": "no RDMA port", "slurm": "no Slurm"}[one.needs])
     outcomes = [
         outcome
         for line in one.checks
@@ -72,8 +72,8 @@ def _judged(one: Criterion, there: bool, said: Dict[str, List[Outcome]]) -> Judg
         found = [outcome.message for outcome in outcomes if _state(outcome) == state]
         if found:
             more = f" (and {len(found) - 1} more)" if len(found) > 1 and state != MET else ""
-            return Judgement(one, state, found[0] + more)
-    return Judgement(one, NOT_HERE, "nothing of it on this node")
+            return CriterionState(one, state, found[0] + more)
+    return CriterionState(one, NOT_HERE, "nothing of it on this node")
 
 
 def _state(outcome: Outcome) -> str:
