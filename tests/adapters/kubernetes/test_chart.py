@@ -54,9 +54,10 @@ def keys(documents: List[Dict[str, Any]]) -> set[Tuple[str, str, str]]:
 
 
 def pods_of(documents: List[Dict[str, Any]]) -> Dict[str, Dict[str, Any]]:
-    """The pods' templates, by the name of what makes them."""
+    """The pods' templates, by the name of what makes them, and the pods of `helm test`."""
     kinds = ("Deployment", "StatefulSet", "DaemonSet")
-    return {doc["metadata"]["name"]: doc["spec"]["template"] for doc in documents if doc["kind"] in kinds}
+    made = {doc["metadata"]["name"]: doc["spec"]["template"] for doc in documents if doc["kind"] in kinds}
+    return {**made, **{doc["metadata"]["name"]: doc for doc in documents if doc["kind"] == "Pod"}}
 
 
 @pytest.mark.parametrize(
@@ -126,11 +127,11 @@ def test_every_pod_has_what_its_site_asks_for(plane: Any, tmp_path: Path) -> Non
     documents = rendered(plane, "nhc", *WITH_ALL, "-f", str(tmp_path / "values.yaml"), tests=True)
     accounts = {doc["metadata"]["name"]: doc for doc in documents if doc["kind"] == "ServiceAccount"}
     templates = pods_of(documents)
-    assert len(templates) == 10
+    assert len(templates) == 12
     for name, template in templates.items():
-        part, spec = name.split("-")[1], template["spec"]
-        labels = template["metadata"]["labels"]
-        assert (labels["team"], labels["app.kubernetes.io/component"]) == (part, part)
+        *_nhc, kind, part = name.split("-") if "-test-" in name else name.split("-")[:2] * 2
+        spec, labels = template["spec"], template["metadata"]["labels"]
+        assert (labels["team"], labels["app.kubernetes.io/component"]) == (part, "test" if kind == "test" else part)
         assert labels["helm.sh/chart"].startswith("nhc-")
         assert {"scan": "no", "owner": part}.items() <= template["metadata"]["annotations"].items()
         assert spec["imagePullSecrets"] == [{"name": "registry"}]
