@@ -163,12 +163,10 @@ def _judge(session: Session, node: Node, task: SweepTask, login: float) -> NodeO
         password = f"{node.sudo_password}\n".encode() if node.sudo_password and _sudo(node, task) else b""
         stream.send(b"%s\x01%d\n%s" % (password, len(text), text), login)
         talk = _Talk(stream, task.nonce)
-        within = f"within {task.login:g} s (connect-timeout)"
         try:
-            kind, answer = talk.line(login, "HungLogin", f"logged in, but no command started {within}")
+            kind, answer = talk.line(login, "HungLogin", "logged in, but no command started in time")
             if kind == "shell":
-                late = f"logged in, but its Python did not start {within}"
-                kind, answer = talk.line(login, "SlowStart", late)
+                kind, answer = talk.line(login, "SlowStart", "logged in, but its Python did not start in time")
         except Trouble as trouble:
             refusal = _last_line(stream.complaint(), 300)  # before it come sudo's lecture and "try again"
             if trouble.reason == "Truncated" and refusal and _sudo(node, task):

@@ -398,11 +398,12 @@ class _Shard:
         now, patience = self.lateness.now(), self.starts.patience
         return sum(1 for run in self.active.values() if not run.started and now - run.taken < patience)
 
-    def _with_option(self, trouble: Trouble) -> Trouble:
-        """The same, naming the option by which a host gets more time to connect."""
-        if trouble.reason not in TIMED_OUT or "--" in trouble.message:
+    def _with_option(self, trouble: Trouble, run: _NodeInHand) -> Trouble:
+        """The same, naming the option by which a host gets more time."""
+        if trouble.reason not in TIMED_OUT | {"Timeout"}:
             return trouble
-        option = f"connect-timeout {self.settings.connect:g}s"
+        settings = self.settings
+        option = f"--timeout {settings.task.seconds:g}s" if run.started else f"connect-timeout {settings.connect:g}s"
         return Trouble(trouble.reason, f"{trouble.message} ({option})", trouble.passing)
 
     def _crowded(self, trouble: Trouble) -> bool:
@@ -451,8 +452,7 @@ class _Shard:
         for index, run in list(self.active.items()):
             if now > run.until:
                 del self.active[index]
-                option = "connect-timeout" if run.stage == "connecting" else "--timeout"
-                trouble = Trouble("Timeout", f"stuck while {run.stage}, given up ({option})")
+                trouble = self._with_option(Trouble("Timeout", f"stuck while {run.stage}, given up"), run)
                 spent = time.monotonic() - run.begin
                 self._send(pack(arrival(index, failed(self.nodes[index], trouble, spent, run.attempts))))
 
@@ -529,7 +529,7 @@ class _Shard:
                 enough = pause < run.login and self.lateness.now() + pause + self._least(run) < run.end
                 counted = run.attempts - run.excused
                 if not (trouble.passing or excused) or counted > self.settings.retries or not enough:
-                    return failed(node, self._with_option(trouble), time.monotonic() - run.begin, run.attempts)
+                    return failed(node, self._with_option(trouble, run), time.monotonic() - run.begin, run.attempts)
                 run.stage = "waiting to try again"
                 run.until = self.lateness.now() + pause + 1
                 time.sleep(pause)  # spread, so that all do not come back at once
