@@ -38,7 +38,7 @@ pyz: $(VENV)/.build  ## the one file that runs on any node, dist/nhc.pyz
 
 RELEASE = PATH="$(abspath $(BIN)):$$PATH" PYTHONPATH=packaging $(BIN)/python -m nhc_release
 
-packages: build-packages $(VENV)/.release  ## deb, rpm, image, chart, collection and the rest from this checkout as it is, into dist/; see docs/extending.md
+packages: build-packages $(VENV)/.release  ## deb, rpm, image, chart, collection and the rest from this checkout as it is, into dist/; see CONTRIBUTING.md
 	$(RELEASE) packages $(if $(OUT),--out "$(OUT)")
 
 FORMS := deb rpm image chart

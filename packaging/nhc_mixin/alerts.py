@@ -85,13 +85,12 @@ def document() -> str:
     lines = [
         HEADING,
         "",
-        "`python -m nhc_mixin` writes this part from `packaging/nhc_mixin/alerts.toml`; rules have the expressions.",
+        "`python -m nhc_mixin` writes this part from `packaging/nhc_mixin/alerts.toml`; the rules have expression, severity and duration.",
     ]
     for group in GROUPS:
         lines += ["", f"### {group.name}"]
         for alert in group.alerts:
-            lasts = f", after {alert.lasts}" if alert.lasts != "0m" else ""
-            lines += ["", f"#### {alert.name}", "", f"{alert.means} Severity: {alert.severity}{lasts}.", ""]
+            lines += ["", f"#### {alert.name}", "", alert.means, ""]
             lines += [f"{number}. {action}" for number, action in enumerate(alert.actions, 1)]
     return "\n".join(lines) + "\n"
 

@@ -40,7 +40,7 @@ def run(
             words, cwd=cwd, env=environment(epoch, more), input=stdin, capture_output=True, timeout=LONGEST, check=False
         )
     except FileNotFoundError:
-        raise BuildError(f"{words[0]} is missing: docs/extending.md lists what a build needs") from None
+        raise BuildError(f"{words[0]} is missing: CONTRIBUTING.md lists what a build needs") from None
     except subprocess.TimeoutExpired:
         raise BuildError(f"{words[0]}: not done within {LONGEST:.0f} s") from None
     if done.returncode:
