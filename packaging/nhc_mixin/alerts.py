@@ -85,7 +85,7 @@ def document() -> str:
     lines = [
         HEADING,
         "",
-        "`python -m nhc_mixin` writes this part from `packaging/nhc_mixin/alerts.toml`; the rules have expression, severity and duration.",
+        "`python -m nhc_mixin` writes this part from `packaging/nhc_mixin/alerts.toml`; rules have the rest.",
     ]
     for group in GROUPS:
         lines += ["", f"### {group.name}"]
