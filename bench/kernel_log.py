@@ -96,7 +96,7 @@ def load_time() -> float:
     script = (
         "import time, nhc.node.checks.kmsg\n"
         "begin = time.process_time_ns()\n"
-        "from nhc.node.kernlog.judge import take_in\n"
+        "from nhc.node.kernlog.collect import take_in\n"
         "take_in({}, [('nvme nvme0: I/O 1 QID 2 timeout, aborting', 1.0)], 1.0)\n"
         "print((time.process_time_ns() - begin) / 1e6)\n"
     )

@@ -19,7 +19,7 @@ from nhc.core.system.kernel_ring import KMSG
 from nhc.node.facts.kernel_lines import Record, parse_record
 from nhc.node.facts.kmsg import boot_time, ring_records
 from nhc.node.kernlog.catalogue import Matcher
-from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.match import Match
 from nhc.node.kernlog.node_context import leaves_no_finding
 from nhc.node.kernlog.programs import origin

@@ -51,7 +51,7 @@ COMMANDS: CommandTable = {
     "config": ("Validate configurations.", {
         "check": ("nhc.node.commands.config:check", "Validate configuration files without running anything.",
                   "/etc/nhc/nhc.conf"),
-        "show": ("nhc.node.commands.config_show:show", "Print what applies to a node, and where each line comes from.",
+        "show": ("nhc.node.commands.config:show", "Print what applies to a node, and where each line comes from.",
                  "-n gpu001 --context prolog"),
         "match": ("nhc.node.commands.config:match", "Say whether a target applies to a node.",
                   "gpu017 '{gpu[001-064]}'"),

@@ -31,7 +31,7 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     """Run one hook; its exit status."""
     from nhc.core.host import Host
     from nhc.core.plan import NONE, UNLESS_NAMED
-    from nhc.node.planning.node_plan import node_plan
+    from nhc.node.planning.local import node_plan
 
     context = context_of(hook, environ)
     state = State()

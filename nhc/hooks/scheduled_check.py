@@ -26,7 +26,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     from nhc.core.state.store import State
     from nhc.core.system.node_name import scheduler_name, target_name
     from nhc.hooks.job_environment import for_context
-    from nhc.node.planning.node_plan import node_plan
+    from nhc.node.planning.local import node_plan
     from nhc.node.planning.profiles import NoProfile
     from nhc.node.run.engine import run
 

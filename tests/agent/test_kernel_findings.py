@@ -13,8 +13,8 @@ from nhc.core.model import CheckResult, Verdict, ok, unknown
 from nhc.core.plan import BUILT_IN, Item
 from nhc.core.state.store import State
 from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.findings import current
-from nhc.node.kernlog.judge import take_in
 
 ITEM = Item(BUILT_IN, "check_kmsg", "check_kmsg", "nhc.conf:1", ("check_kmsg",))
 KEY = key_of(ITEM)

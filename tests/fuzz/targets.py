@@ -30,7 +30,7 @@ from nhc.node.commands.record import judge
 from nhc.node.facts import kernel_lines
 from nhc.node.kernlog import findings
 from nhc.node.kernlog.catalogue import Matcher
-from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.npd_rules import RuleReader, go_duration, parse
 from nhc.node.kernlog.source import BadRules
 

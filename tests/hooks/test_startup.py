@@ -37,8 +37,8 @@ PROLOG = {
     "nhc.core.system.written_files", "nhc.hooks",
     "nhc.hooks.after_report", "nhc.hooks.commands", "nhc.hooks.commands.hook", "nhc.hooks.commands.prolog",
     "nhc.hooks.job_environment", "nhc.hooks.job_hook", "nhc.node", "nhc.node.checks", "nhc.node.planning",
-    "nhc.node.planning.cache", "nhc.node.planning.node_plan", "nhc.node.run", "nhc.node.run.call_check",
-    "nhc.node.run.engine", "nhc.node.run.supervisor", "nhc.node.run.task_queue",
+    "nhc.node.planning.cache", "nhc.node.planning.local", "nhc.node.run", "nhc.node.run.call_check",
+    "nhc.node.run.engine", "nhc.node.run.supervisor",
     "nhc.node.run.worker",
 }  # fmt: skip
 

@@ -35,7 +35,7 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc.node.checks.kmsg import outcome
-from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.state_types import LogState
 from nhc.remedy import persons
 from nhc.remedy.controller import RemedyController

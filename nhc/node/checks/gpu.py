@@ -325,10 +325,10 @@ def check_gpu_lost(host: Host, devices: str = "") -> Judged:
 
     def judge(device: Device) -> Iterable[Outcome]:
         if device.recovery:
-            from nhc.node.kernlog import recovery
+            from nhc.node.kernlog import xid
             from nhc.node.kernlog.match import FATAL
 
-            severity, action, reason = recovery.of_device(device.recovery)
+            severity, action, reason = xid.recovery_of_device(device.recovery)
             message = f"{device.label}: its driver asks to {device.recovery}"
             yield (crit if severity == FATAL else warn)(reason, message, target=device.label, action=action)
         elif "recovery" in device.unread:

@@ -1,15 +1,26 @@
-"""The click side of the kernel log's commands: `nhc log classify`, `nhc ack`."""
+"""The click side of `nhc log classify`, and `nhc ack`: end findings of the kernel log that a person has dealt with."""
 
 from __future__ import annotations
 
+import json
+import sys
+import time
+
 import click
 
+from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
+from nhc.core.host import Memory
 from nhc.core.light import TYPE_CHECKING
-from nhc.node.commands import ack as acknowledge
+from nhc.core.timestamps import utc
 from nhc.node.commands import log
+from nhc.node.kernlog.read import read_log
+from nhc.node.kernlog.source import LogSource
+from nhc.node.kernlog.store import acknowledge, named, standing
 
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, Optional, Sequence, Tuple
+
+    from nhc.node.kernlog.state_types import Finding
 
 
 @click.command("classify")
@@ -51,4 +62,73 @@ def catalogue(**options: Any) -> int:
 @click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
 def ack(**options: Any) -> int:
     """Acknowledge findings of the kernel log; without anything named, list those that stand."""
-    return acknowledge.ack_command(**options)
+    return ack_command(**options)
+
+
+def _catch_up(memory: Memory) -> None:
+    """Read what the kernel has logged since the last run, so that an acknowledgement covers all that came before it."""
+    from nhc.core.host import Host
+
+    try:
+        read_log(Host(memory=memory), LogSource())
+    except OSError:
+        pass  # what cannot be read was not judged either
+
+
+def ack_command(
+    keys: Sequence[str] = (),
+    *,
+    device: Optional[str] = None,
+    drills: bool = False,
+    every: bool = False,
+    note: str = "",
+    format: str = "text",
+    memory: Optional[Memory] = None,
+    now: Optional[float] = None,
+) -> int:
+    """Acknowledge findings of the kernel log; without anything named, list them.
+
+    `keys` are as the list shows them (`xid/79/0000:3b:00.0`). `device` names all findings of a device, `drills`
+    all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
+    that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
+    """
+    from nhc.core.command_line.common_options import person
+
+    if memory is None:
+        from nhc.core.state.store import State
+
+        memory = State()
+        _catch_up(memory)
+    if not (keys or device or drills or every):
+        _show(standing(memory), format)
+        return EXIT_HEALTHY
+    there = {key for _store, key, _finding in standing(memory)}
+    chosen = named(memory, keys, device or "", everything=every, drills=drills)
+    ended = acknowledge(memory, chosen, person(), note, time.time() if now is None else now)
+    for warning in getattr(memory, "warnings", []):
+        print(f"nhc ack: {warning}", file=sys.stderr)
+        return EXIT_USAGE  # an acknowledgement that is not kept is none
+    for key in ended:
+        print(f"acknowledged {key}")
+    for key in sorted({key for pairs in chosen.values() for key, _finding in pairs} - set(ended)):
+        print(f"nhc ack: {key} has come again: it stands", file=sys.stderr)
+    missing = [key for key in keys if key not in ended]
+    for key in missing:
+        if key not in there:
+            print(f"nhc ack: no finding {key} stands", file=sys.stderr)
+    if not chosen and not missing:
+        print("nhc ack: no such finding stands", file=sys.stderr)
+    return EXIT_HEALTHY if ended and not missing else EXIT_UNHEALTHY
+
+
+def _show(findings: Sequence[Tuple[str, str, Finding]], format: str) -> None:
+    if format == "json":
+        for store, key, finding in findings:
+            print(json.dumps({"key": key, "store": store, **finding}, ensure_ascii=False))
+        return
+    if not findings:
+        print("no finding of the kernel log stands")
+    for _store, key, finding in findings:
+        at = utc(finding["last"])
+        drill = "drill: " if finding.get("drill") else ""
+        print(f"{finding['severity']:8}  {key}  x{finding['count']}  {at}  {drill}{finding['message']}")

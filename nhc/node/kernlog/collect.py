@@ -1,17 +1,25 @@
-"""What the lines of a log mean, collected into findings: each match begins, repeats, changes or ends some."""
+"""What the lines of a log mean, collected into findings: each match begins, repeats, changes or ends some.
+
+Messages are judged in order, by the catalogue and by rule files.
+
+"device recovery successful" and "failed" tell what came of the PCIe errors before them: drivers/pci/pcie/err.c
+pcie_do_recovery prints both on the port above the device that erred (on the port itself after a downstream-port
+containment, dpc.c), so the address in the line is not that of the device. Recoveries of one port run one after another,
+right after the error.
+"""
 
 from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, printable
-from nhc.node.kernlog import pcie
 from nhc.node.kernlog.findings import LINE_LIMIT, change
 from nhc.node.kernlog.match import DEGRADED, DRILL, FATAL, INFO, RANK, Match
 from nhc.node.kernlog.repeats import counts, escalated, repeated
 
 if TYPE_CHECKING:
-    from typing import Callable, Optional
+    from typing import Callable, Dict, List, Optional, Sequence, Tuple
 
+    from nhc.node.kernlog.npd_rules import Rule
     from nhc.node.kernlog.state_types import Finding, LogState
 
 KEPT = 256
@@ -44,7 +52,7 @@ def add(state: LogState, match: Match, when: float, now: float, look: Optional[C
         from nhc.node.kernlog.hotplug import slot_event
 
         match = slot_event(state, match, when)
-    match = _last_word(state, _by_hand(state, pcie.outcome(state, match, when)), when)
+    match = _last_word(state, _by_hand(state, recovery_outcome(state, match, when)), when)
     if match.kind in ("hung", "nfs", "lustre", "ceph"):
         _hung(state, match, when, now)
         if match.kind == "hung":
@@ -169,8 +177,8 @@ def _keep(state: LogState, match: Match, severity: str, when: float, now: float,
     finding["last"] = when
     if line != finding["line"]:
         finding["last_line"] = line
-    if (match.kind, match.code) in pcie.SAYS_HOW:
-        finding["repairing"] = when + pcie.RECOVERY
+    if (match.kind, match.code) in REPAIR_IS_TOLD:
+        finding["repairing"] = when + KERNEL_REPAIR
     if DRILL not in match.line:
         finding.pop("drill", None)  # a true one has come: the end of a drill must not take it away
     elif finding["count"] == 1:
@@ -217,3 +225,118 @@ def _recover(state: LogState, what: str, match: Match, when: float) -> None:
                     and not _outlasts(finding, scope, when))  # fmt: skip
         if gone:
             _drop(state, key, match.line)
+
+
+def _names_device(line: str) -> bool:
+    """Whether the second word of a line has the form of a PCI address (`xhci_hcd 0000:3a:00.0: `)."""
+    second = line[:60].partition(" ")[2].partition(" ")[0]
+    return len(second) == 13 and second[4] == ":" and second[12] == ":"
+
+
+def take_in(
+    state: LogState,
+    messages: Sequence[Tuple[str, Optional[float]]],
+    now: float,
+    rules: Sequence[Rule] = (),
+    catalogue: bool = True,
+    look: Optional[Callable[[int], str]] = None,
+) -> None:
+    """Judge messages, each with its time (None: now), and collect what they mean into a state.
+
+    `rules` apply to all messages, the catalogue only where `catalogue` says that they are the kernel's. `look` gives
+    what a process that a line names belongs to, by its number (`nhc.node.kernlog.programs.origin`).
+    """
+    if not messages:
+        return
+    if rules:
+        from nhc.node.kernlog.npd_rules import RuleReader
+
+        reader = RuleReader(rules, state.get("tail", []))
+        for text, when in messages:
+            for match in reader.read(text):
+                add(state, match, now if when is None else when, now)
+        state["tail"] = reader.tail()
+    if not catalogue:
+        return
+    from nhc.node.kernlog.catalogue import Matcher, lines_of
+
+    matcher = Matcher(state.get("driver", ""))
+    lines = [(line, when) for text, when in messages for line in (lines_of(text) if "\n" in text else (text,))]
+    texts = [line for line, _when in lines]
+    starts: Dict[int, int] = {}
+    at = 0
+    for index, text in enumerate(texts):
+        starts[at] = index
+        at += len(text) + 1
+    for start, _end, numbers in matcher.candidates("\n".join(texts)):
+        index = starts[start]
+        judged = matcher.judge(texts[index], numbers)
+        said = lines[index][1]
+        when = now if said is None else said
+        if judged is None:
+            from nhc.node.kernlog.complaints import complaint
+
+            judged = complaint(texts[index])
+        if judged is not None:
+            add(state, judged, when, now, look)
+        else:
+            if _names_device(texts[index]):
+                from nhc.node.kernlog.device_role import note_peripheral
+
+                note_peripheral(state, texts[index], when)
+            if any(word in texts[index] for word in COMPLAINTS):
+                complain(state, texts[index], when)
+    if matcher.driver:
+        state["driver"] = matcher.driver
+
+
+KERNEL_REPAIR = 120.0
+"""Seconds in which a recovery ends: the kernel waits up to 60 s for a device after its reset (drivers/pci/pci.h
+PCIE_RESET_READY_POLL_MS), and asks each driver before and after."""
+REPAIRED = (("aer", "UncorrectedFatal"), ("aer", "UncorrectedNonFatal"), ("pcie", "Contained"))
+"""Errors after each of which the kernel tries a recovery, and says how it went."""
+REPAIR_IS_TOLD = (*REPAIRED, ("nvme", "Down"))
+"""Errors that are no more than degraded until a line says how the kernel's repair went. For an NVMe controller it is a
+reset (drivers/nvme/host/pci.c nvme_reset_work), after which it names its queues or gives the device up."""
+_OUTCOMES = (("aer", "Recovered"), ("aer", "RecoveryFailed"), ("aer", "NoCallback"))
+
+
+def _domain(device: str) -> str:
+    return device.partition(":")[0]
+
+
+def _near(findings: Dict[str, Finding], port: str, when: float) -> List[str]:
+    """The errors that a recovery below `port` is about."""
+    near = []
+    for key, finding in findings.items():
+        if (finding["kind"], finding["code"]) not in REPAIRED or _domain(finding["device"]) != _domain(port):
+            continue
+        if finding["device"] == port or (finding["kind"] == "aer" and abs(when - finding["last"]) <= KERNEL_REPAIR):
+            near.append(key)
+    return near
+
+
+def recovery_outcome(state: LogState, match: Match, when: float) -> Match:
+    """Take in how a recovery went. The match as it is to be judged."""
+    if (match.kind, match.code) not in _OUTCOMES:
+        return match
+    findings = state.get("findings", {})
+    if match.code == "NoCallback":
+        state["no_callback"] = when
+        return match
+    near = _near(findings, match.device, when)
+    if match.code == "Recovered":
+        for key in near:
+            gone = findings.pop(key)
+            if "ended" in state:
+                state["ended"][key] = {**gone, "last_line": match.line}
+        findings.pop(f"aer/RecoveryFailed/{match.device}", None)
+        return match
+    for key in near:
+        findings[key].pop("repairing", None)
+    alike = {findings[key]["code"] for key in near}
+    if alike == {"UncorrectedNonFatal"} and 0 <= when - state.get("no_callback", -KERNEL_REPAIR * 2) <= KERNEL_REPAIR:
+        # Nothing was reset and nothing is cut off: the device goes on as before, its driver was only not asked.
+        text = f"{match.message}: its driver cannot be asked; the error was not fatal"
+        return match._replace(severity=DEGRADED, action=Action.INSPECT, message=text)
+    return match

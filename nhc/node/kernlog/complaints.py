@@ -17,12 +17,12 @@ from nhc.node.facts.pci import ADDRESS, DEVICES
 from nhc.node.kernlog import device_role
 from nhc.node.kernlog.catalogue import spelled_out
 from nhc.node.kernlog.match import DEGRADED, FATAL, Match, address
-from nhc.node.kernlog.vendor import device_clean
 
 if TYPE_CHECKING:
     from typing import Optional
 
     from nhc.core.host import Host
+    from nhc.node.facts.accelerator_values import Device
     from nhc.node.kernlog.state_types import Finding
 
 CODE = "Complaint"
@@ -166,3 +166,23 @@ def _disk_behind(host: Host, device: str) -> str:
         if f"/{device}/" in host.realpath(path):
             return name
     return ""
+
+
+def device_at(host: Host, address: str) -> Optional[Device]:
+    """The accelerator at a PCI address, None where the vendor's library says nothing of it."""
+    from nhc.node.facts.accelerator import answering
+
+    try:
+        inventory = answering(host)
+    except OSError:
+        return None
+    return next((device for device in inventory.devices if device.pci == address), None)
+
+
+def device_clean(host: Host, address: str) -> Optional[bool]:
+    """Whether the vendor's library says that a device is well, None where it says nothing of it."""
+    device = device_at(host, address)
+    if device is None:
+        return None
+    remap = device.row_remap
+    return not (device.fault or device.recovery or (remap and (remap.pending or remap.failed)))

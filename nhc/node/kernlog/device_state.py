@@ -9,8 +9,8 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action
 from nhc.node.kernlog import complaints
+from nhc.node.kernlog.complaints import device_at, device_clean
 from nhc.node.kernlog.findings import NVIDIA, OF_A_DEVICE, eased, identity, parted
-from nhc.node.kernlog.vendor import device_at, device_clean
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple

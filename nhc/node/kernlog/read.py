@@ -2,14 +2,21 @@
 
 One memory a source: a cursor (so that nothing is read twice and nothing missed) and the findings. Reading and
 remembering are one step under the memory's lock; asking devices how they are, which can hang, is not.
+
+A machine can die without a word: a boot that follows no shutdown is counted, and comes back as a finding. Nothing in a
+kernel's log tells of a power failure, a hang or a reset by a watchdog: the next boot does. One can be anybody's mishap.
+The second within a week is a person's to look at, the third takes the node out (repeats.tsv).
 """
 
 from __future__ import annotations
 
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.model import Action
 from nhc.node.facts import kmsg
 from nhc.node.kernlog.findings import enter_boot, identity, restarted
+from nhc.node.kernlog.lasting import agent_ended
+from nhc.node.kernlog.match import INFO, Match
 from nhc.node.kernlog.shape import fit
 from nhc.node.kernlog.source import DMESG, FILE, JOURNAL, KMSG, OTHER, SYSLOG_FILES, LogSource
 from nhc.node.kernlog.store import load, register
@@ -17,6 +24,7 @@ from nhc.node.kernlog.store import load, register
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
+    from nhc.core.host import Host
     from nhc.node.kernlog.match import Match
     from nhc.node.kernlog.npd_rules import Rule
     from nhc.node.kernlog.state_types import LogState
@@ -84,8 +92,6 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
         clean = clean_devices(host, before)
     unclean: Optional[Match] = None
     if not since_boot and source.kind != OTHER and (recalled or before.get("boot") != boot):
-        from nhc.node.kernlog.silent import unclean_boot
-
         unclean = unclean_boot(host, boot)
     readings: List[LogReading] = []  # two where the first met a memory that it could not work with
 
@@ -123,7 +129,7 @@ def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rul
     batch, name = _read(host, source, state.get("cursor"))
     records = batch.records
     if records:
-        from nhc.node.kernlog.judge import take_in
+        from nhc.node.kernlog.collect import take_in
 
         catalogue = source.kind != OTHER
         if first:
@@ -196,3 +202,36 @@ def _fallback(host: Host, cursor: Dict[str, Any]) -> Tuple[kmsg.Batch, str]:
             continue
         return batch._replace(cursor={"path": candidate, "at": batch.cursor}), candidate
     raise OSError(2, "not readable, and neither journald nor a syslog file has the kernel's messages", "/dev/kmsg")
+
+
+CRASH_BEFORE = 86400.0
+"""Seconds before a boot in which a record of a crash is taken for the cause of it."""
+
+
+def unclean_boot(host: Host, boot: str) -> Optional[Match]:
+    """The boot that runs, if the one before it ended without a shutdown and nobody reset the machine on purpose.
+
+    Either witness acquits: the records of boots, and an agent that was told to end. Where neither tells there is none.
+    """
+    from nhc.core.timestamps import utc  # once a boot
+    from nhc.node.facts import boots
+
+    recorded, told = boots.ended_orderly(host), agent_ended(host.memory, boot)
+    if recorded or told or (recorded is None and told is None) or boots.by_command(host):
+        return None
+    booted = host.time() - host.monotonic()
+    cause = _cause(host, booted)
+    message = f"the node went down without a shutdown{f': {cause}' if cause else ''}"
+    line = f"the boot of {utc(booted)} follows no shutdown"
+    return Match("boot", "Unclean", INFO, Action.NONE, "", message, line)
+
+
+def _cause(host: Host, booted: float) -> str:
+    """What a dying kernel left behind, "" for nothing."""
+    from nhc.node.facts import boots, crashes
+
+    try:
+        found = [crash for crash in crashes.crashes(host) if -CRASH_BEFORE <= crash.at - booted <= boots.SKEW]
+    except OSError:
+        return ""
+    return found[-1].cause if found else ""

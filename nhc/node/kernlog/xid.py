@@ -2,6 +2,12 @@
 
 The tables are nhc/core/data/xid.tsv, sxid.tsv, nvlink5.tsv and xid_context.tsv; each row says why. Loaded only
 when such a line appears.
+
+What a GPU's driver asks for in lines of Xid 154 and through NVML is one table, so that both agree. The numbers are
+nvmlGpuRecoveryAction_t's (nvml.h and pynvml, NVML_GPU_RECOVERY_ACTION_*). The words beside a number in a kernel line
+are a comment, which changes from driver to driver. While peer-to-peer traffic is to be drained, or the IMEX domain
+recovered, work that uses neither goes on: no reason to take a node out by itself. Nor is a number that nobody knows
+yet, which a person should look at.
 """
 
 from __future__ import annotations
@@ -11,7 +17,7 @@ import re
 from nhc.core.data.reader import read, table
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action
-from nhc.node.kernlog import recovery
+from nhc.node.facts.nvml_codes import RECOVERY
 from nhc.node.kernlog.match import DEGRADED, FATAL, INFO, RANK, Match
 
 if TYPE_CHECKING:
@@ -113,9 +119,9 @@ def read_xid(code: int, device: str, rest: str, line: str, driver: str = "") -> 
             severity, action, hint, unit = decoded
             text = f"{text}: {hint}" if hint else text
     elif code == 154:
-        wanted = recovery.of_line(details)
+        wanted = recovery_of_line(details)
         if wanted is not None:
-            severity, action, _reason = recovery.of_number(wanted)
+            severity, action, _reason = recovery_of_number(wanted)
             if wanted == 0:
                 recovers = ("device:xid",)
     return Match("xid", str(code), severity, action, device, text, line, unit, recovers)
@@ -295,3 +301,42 @@ def depends(code: str, action: str) -> bool:
 def had_reset(fault: str, recovery: Optional[str], rows: str) -> bool:
     """Whether NVML shows that a GPU has had the reset it needed: it names no repair (older drivers tell nothing)."""
     return not fault and recovery == "" and rows != "pending" and rows != "failed"
+
+
+ACTIONS: Dict[int, Tuple[str, Action, str]] = {
+    0: (INFO, Action.NONE, ""),
+    1: (FATAL, Action.RESET_DEVICE, "GpuResetRequired"),
+    2: (FATAL, Action.REBOOT, "GpuRebootRequired"),
+    3: (DEGRADED, Action.RESET_DEVICE, "GpuDrainRequired"),
+    4: (FATAL, Action.RESET_DEVICE, "GpuResetRequired"),
+    5: (DEGRADED, Action.RESTART_APP, "GpuDrainRequired"),
+    6: (FATAL, Action.RESET_DEVICE, "GpuResetRequired"),
+    7: (FATAL, Action.REBOOT, "GpuRebootRequired"),
+}
+"""Severity, what repairs it, and the reason under which a check tells it."""
+UNLISTED_RECOVERY = (DEGRADED, Action.INSPECT, "GpuRecoveryRequired")
+
+_NUMBER = re.compile(r"(?a)\bto (?:0x([0-9a-fA-F]{1,8})|(\d{1,9}))\b")
+_WORDS = {
+    "None": 0, "GPU Reset Required": 1, "Node Reboot Required": 2, "Drain P2P": 3, "Drain and Reset": 4,
+}  # fmt: skip
+"""The words of drivers that print no number."""
+
+
+def recovery_of_line(rest: str) -> Optional[int]:
+    """The number that an Xid 154 changes to, None where the line names none that can be read."""
+    match = _NUMBER.search(rest)
+    if match:
+        return int(match[1], 16) if match[1] else int(match[2])
+    wanted = rest.partition("changed from")[2].rpartition(" to ")[2] or rest
+    return next((number for text, number in _WORDS.items() if wanted.strip().lstrip("(").startswith(text)), None)
+
+
+def recovery_of_number(number: int) -> Tuple[str, Action, str]:
+    """Severity, repair and reason of a recovery action."""
+    return ACTIONS.get(number, UNLISTED_RECOVERY)
+
+
+def recovery_of_device(recovery: str) -> Tuple[str, Action, str]:
+    """The same by what a device's description says (`nhc.node.facts.nvml_codes.RECOVERY`)."""
+    return recovery_of_number(next((number for number, description in RECOVERY.items() if description == recovery), -1))

@@ -18,8 +18,7 @@ from nhc.core.render.plain import decode, encode
 from nhc.core.state.earlier_runs import Strikes, StuckChecks
 from nhc.core.system import process
 from nhc.node.run.call_check import call, encode_all, run_command
-from nhc.node.run.supervisor import Supervisor
-from nhc.node.run.task_queue import Task, TaskResult
+from nhc.node.run.supervisor import Supervisor, Task, TaskResult
 from nhc.node.run.worker import MayEndRun
 
 if TYPE_CHECKING:

@@ -1,8 +1,9 @@
 """The bridge to bash: one shell for all of a run's lines that need one, and our checks inside it.
 
-What lines and site scripts find there is `data/shell.bash`. A check of ours that a line calls is
-judged here, by the caller's `call`: the shell asks over a pipe and gets the status back. Lines run one
-after the other, and state carries from line to line, as it does in LBNL NHC.
+What lines and site scripts find there is `data/shell.bash`, which is also the other end of the conversation over the
+shell's pipes. A check of ours that a line calls is judged here, by the caller's `call`: the shell asks over a pipe and
+gets the status back. Lines run one after the other, and state carries from line to line, as it does in LBNL NHC. The
+shell gets variables, and facts as the arrays that site scripts read, in its own language.
 """
 
 from __future__ import annotations
@@ -10,6 +11,11 @@ from __future__ import annotations
 import fcntl
 import os
 import re
+import select
+import signal
+import sys
+import termios
+import time
 
 from nhc.core import check
 from nhc.core.data import reader
@@ -18,16 +24,14 @@ from nhc.core.language import shell_words
 from nhc.core.language.shell_names import SETTINGS
 from nhc.core.language.site_scripts import functions_in, replaced_in
 from nhc.core.language.site_settings import shows_output
-from nhc.core.light import TYPE_CHECKING
+from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Outcome, Verdict, crit, ok, unknown
 from nhc.core.plan import SHELL, Item, Plan
 from nhc.core.system import process
 from nhc.core.system.bounded_read import read_text
-from nhc.node.run.shell_process import Bash, LineEnd
-from nhc.node.run.shell_variables import assignments, gather, presets, quote
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
+    from typing import Callable, Dict, Iterable, List, Mapping, Optional, Sequence, Set, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -351,3 +355,445 @@ def _texts(paths: Sequence[str]) -> List[str]:
         except OSError:
             texts.append("")
     return texts
+
+
+OUTPUT_LIMIT = 256 << 10
+"""Bytes of a line's output kept, the last ones; the rest is read and dropped, so that no line blocks on us."""
+
+# Descriptors in the shell (data/shell.bash): far above those that scripts choose for themselves.
+_LINES, _REQUESTS, _REPLIES, _TURN_OUT, _TURN_IN = 60, 61, 62, 63, 64
+
+
+class LineEnd(NamedTuple):
+    """How a line ended: its status, whether it took the shell with it, and the signal that ended that, 0 for none."""
+
+    status: int
+    shell_gone: bool = False
+    signal: int = 0
+
+
+class Bash:
+    """The process, its pipes, and the conversation over them."""
+
+    def __init__(self, bash: str, script: str, environment: Mapping[str, str], host: Host) -> None:
+        self._watch = host.system.watch
+        program, argv = host.system.started(bash, ["nhc", "--norc", "--noprofile", "-c", script, "nhc"])
+        ours, theirs = _pipes()
+        self._lines, self._requests, self._replies, self._output, self._turn = ours
+        lines, requests, replies, output, turn_out, turn_in = theirs
+        try:
+            self.pid = os.posix_spawn(
+                program,
+                argv,
+                environment,
+                file_actions=[
+                    (os.POSIX_SPAWN_OPEN, 0, "/dev/null", os.O_RDONLY, 0),
+                    (os.POSIX_SPAWN_DUP2, output, 1),
+                    (os.POSIX_SPAWN_DUP2, output, 2),
+                    (os.POSIX_SPAWN_DUP2, lines, _LINES),
+                    (os.POSIX_SPAWN_DUP2, requests, _REQUESTS),
+                    (os.POSIX_SPAWN_DUP2, replies, _REPLIES),
+                    (os.POSIX_SPAWN_DUP2, turn_out, _TURN_OUT),
+                    (os.POSIX_SPAWN_DUP2, turn_in, _TURN_IN),
+                ],
+                setpgroup=0,
+                setsigmask=(),
+                setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+            )
+        except BaseException:
+            for fd in ours:
+                os.close(fd)
+            raise
+        finally:
+            os.write(turn_in, b"x")  # while its other end is surely open
+            for fd in theirs:
+                os.close(fd)
+        if self._watch:
+            self._watch("started", self.pid)
+        self._pidfd = process.pidfd(self.pid)
+        self._end: Optional[process.ProcessEnd] = None
+        self.asker = 0  # the process whose request is being answered
+        self._answered = 0  # the process that was answered last, until it has read the answer
+        self._kept = bytearray()
+        self._asked = bytearray()
+
+    def begin(self, assign: str, line: str) -> None:
+        """Hand the shell its next line, and the assignments to make before it."""
+        self._write(self._lines, f"{assign}\0{line}\0".encode(errors="surrogateescape"))
+
+    def serve(self, answer: Callable[[Sequence[str]], Optional[str]]) -> LineEnd:
+        """Answer the shell's requests until it says that it is done, or ends."""
+        poll = self._poll()
+        while True:
+            request = self._request()
+            if request is not None:
+                self.asker, fields = int(request[0]), request[1:]
+                if fields[0] in ("ready", "end"):
+                    self._drain()
+                    return LineEnd(int(fields[1]))
+                reply = answer(fields)
+                if reply is not None:
+                    self._answered = self.asker
+                    self._write(self._replies, f"{self.asker} {reply}\0".encode(errors="surrogateescape"))
+                continue
+            if self._end is None:
+                self._end = process.process_end(self.pid)
+            if self._end is not None:
+                if self._drain():
+                    continue
+                return LineEnd(self._end.status, True, self._end.signal)
+            if self._answered:
+                self._settle()
+            for fd, _event in poll.poll(10 if self._pidfd < 0 or self._answered else 1000):
+                if fd == process.lifeline:
+                    process.orphaned(self.pid)
+                if fd == self._output:
+                    more = _read(fd, self._kept, OUTPUT_LIMIT)
+                else:
+                    more = fd != self._requests or _read(fd, self._asked, 0)
+                if not more:
+                    poll.unregister(fd)
+
+    def _poll(self) -> select.poll:
+        poll = select.poll()
+        for fd in (self._output, self._requests, self._pidfd):
+            if fd >= 0:
+                poll.register(fd, select.POLLIN)
+        if process.lifeline >= 0:
+            poll.register(process.lifeline, 0)
+        return poll
+
+    def take_output(self) -> str:
+        text = self._kept.decode(errors="replace")
+        self._kept.clear()
+        return text
+
+    def close(self) -> None:
+        for fd in (self._lines, self._requests, self._replies, self._output, self._turn, self._pidfd):
+            if fd >= 0:
+                os.close(fd)
+        deadline = time.monotonic() + 0.5  # it ends by itself when it finds no more lines
+        while self._end is None and process.process_end(self.pid) is None:
+            if time.monotonic() > deadline:
+                process.signal_group(self.pid, signal.SIGKILL)
+                process.abandon(self.pid)
+                break
+            time.sleep(0.001)
+        if self._watch:
+            self._watch("ended", self.pid)
+
+    def _settle(self) -> None:
+        """Where the process that asked last was killed before it read its answer, give its turn to the others."""
+        unread = int.from_bytes(fcntl.ioctl(self._replies, termios.FIONREAD, bytes(4)), sys.byteorder)
+        if not unread:
+            self._answered = 0
+        elif not _runs(self._answered):
+            self._answered = 0
+            self._write(self._turn, b"x")
+
+    def _drain(self) -> bool:
+        """Read what is there; whether a whole request was."""
+        _read(self._output, self._kept, OUTPUT_LIMIT)
+        before = len(self._asked)
+        _read(self._requests, self._asked, 0)
+        return len(self._asked) > before
+
+    def _request(self) -> Optional[List[str]]:
+        """Take the next whole request from what has been read."""
+        head, nul, rest = bytes(self._asked).partition(b"\0")
+        if not nul:
+            return None
+        count = int(head)
+        fields = rest.split(b"\0", count)
+        if len(fields) <= count:
+            return None
+        self._asked[:] = fields[count]
+        return [field.decode(errors="surrogateescape") for field in fields[:count]]
+
+    def _write(self, fd: int, data: bytes) -> None:
+        """Write all of it, reading the shell's output meanwhile; give up when the shell is gone."""
+        poll = select.poll()
+        poll.register(fd, select.POLLOUT)
+        poll.register(self._output, select.POLLIN)
+        view = memoryview(data)
+        while view:
+            try:
+                view = view[os.write(fd, view) :]
+                continue
+            except BlockingIOError:
+                pass
+            except BrokenPipeError:
+                return
+            ready = dict(poll.poll(100))
+            if self._output in ready and not _read(self._output, self._kept, OUTPUT_LIMIT):
+                poll.unregister(self._output)
+            if not ready and not _alive(self.pid):
+                return
+
+
+def _pipes() -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    """Our ends (lines, requests, replies, output, turn) and the shell's (those, and both ends of the turn's pipe).
+
+    All are moved above the numbers that they get in the shell, where one could overwrite another.
+    """
+    made: List[int] = []
+
+    def pipe() -> Tuple[int, int]:
+        ends = os.pipe()
+        high: List[int] = []
+        try:
+            for fd in ends:
+                high.append(fcntl.fcntl(fd, fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1))  # noqa: PERF401 (what is there is closed)
+        finally:
+            made.extend(high)
+            for fd in ends:
+                os.close(fd)
+        return high[0], high[1]
+
+    try:
+        lines, requests, replies, output, turn = pipe(), pipe(), pipe(), pipe(), pipe()
+    except BaseException:
+        for fd in made:
+            os.close(fd)
+        raise
+    ours = (lines[1], requests[0], replies[1], output[0], fcntl.fcntl(turn[1], fcntl.F_DUPFD_CLOEXEC, _TURN_IN + 1))
+    for fd in ours:
+        os.set_blocking(fd, False)
+    return ours, (lines[0], requests[1], replies[0], output[1], turn[0], turn[1])
+
+
+def _read(fd: int, kept: bytearray, limit: int) -> bool:
+    """Read what is there, keeping the last `limit` bytes where that is not 0; False at the end of the stream."""
+    while True:
+        try:
+            data = os.read(fd, 65536)
+        except BlockingIOError:
+            return True
+        if not data:
+            return False
+        kept += data
+        if limit and len(kept) > limit:
+            del kept[:-limit]
+
+
+def _runs(pid: int) -> bool:
+    """Whether the process is there and has not ended; a killed one stays as a zombie until its parent looks."""
+    from nhc.core.system.process_identity import read_stat
+
+    stat = read_stat(pid)
+    return _alive(pid) if stat is None else stat.state not in "ZX"
+
+
+def _alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except OSError:
+        return False
+    return True
+
+
+_IDENTIFIER = re.compile(r"[A-Za-z_]\w*", re.ASCII)
+_READ_ONLY = frozenset(["BASHOPTS", "BASH_VERSINFO", "EUID", "PPID", "SHELLOPTS", "UID"])
+_MATCHERS = ("NHC_MCHECK_DELIM", "NHC_MCHECK_COMMAND")
+
+
+def quote(text: str) -> str:
+    """Any text as one word of shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def presets(settings: Mapping[str, str], check_all: bool, host: Host) -> Dict[str, str]:
+    """The variables that LBNL NHC has set by the time it loads scripts.
+
+    Marking a node is never the shell's: its helpers are there by name and do nothing.
+    """
+    name = settings.get("NAME", "nhc")
+    directory = settings.get("CONFDIR", "/etc/nhc")
+    values = {
+        "NAME": name,
+        "HOSTNAME": settings.get("HOSTNAME") or host.read_or("/proc/sys/kernel/hostname") or host.system.hostname(),
+        "CONFDIR": directory,
+        "CONFFILE": f"{directory}/{name}.conf",
+        "INCDIR": f"{directory}/scripts",
+        "HELPERDIR": "/usr/libexec/nhc" if host.isdir("/usr/libexec") else "/usr/lib/nhc",
+        "LIBEXECDIR": "/usr/libexec" if host.isdir("/usr/libexec") else "/usr/lib",
+        "SYSCONFIGDIR": "/etc/sysconfig" if host.isdir("/etc/sysconfig") else "/etc/default",
+        "LOGFILE": f">>/var/log/{name}.log 2>&1",
+        "RESULTFILE": f"/var/run/nhc/{name}.status",
+        "TIMEOUT": "30",
+        "DEBUG": "0",
+        "TS": "0",
+        "SILENT": "0",
+        "VERBOSE": "0",
+        "MARK_OFFLINE": "0",
+        "DETACHED_MODE": "0",
+        "NHC_CHECK_FORKED": "0",
+        "PASSWD_DATA_SRC": "/etc/passwd",
+        "LOGIN_DEFS_SRC": "/etc/login.defs",
+    }
+    values.update((key, value) for key, value in settings.items() if key in values)
+    values.update(ONLINE_NODE=":", OFFLINE_NODE=":", NHC_CHECK_ALL="1" if check_all else "0")
+    return values
+
+
+def assignments(old: Mapping[str, str], new: Mapping[str, str]) -> str:
+    """Shell text that takes the settings from `old` to `new`."""
+    if old is new:
+        return ""
+    lines = [
+        f"export {name}={quote(value)}"
+        for name, value in new.items()
+        if old.get(name) != value and _IDENTIFIER.fullmatch(name) and name not in _READ_ONLY and name not in _MATCHERS
+    ]
+    if any(old.get(name) != value for name, value in new.items() if name.startswith(_MATCHERS)):
+        from nhc.core.language.external_matcher import elements
+
+        lines.extend(_array(name, elements(new, name).items()) for name in _MATCHERS)
+    return "\n".join(lines)
+
+
+def gather(what: str, host: Host) -> str:
+    """Assignments of the arrays that LBNL NHC's `nhc_*_gather_data` fills. What cannot be read stays as it was."""
+    try:
+        return _GATHERERS[what](host)
+    except (KeyError, OSError, ValueError):
+        return ""
+
+
+def _array(name: str, values: Iterable[Tuple[int, str]]) -> str:
+    return f"{name}=( {' '.join(f'[{index}]={quote(value)}' for index, value in values)} )"
+
+
+def _list(name: str, values: Iterable[str]) -> str:
+    return f"{name}=( {' '.join(map(quote, values))} )"
+
+
+def _hardware(host: Host) -> str:
+    from nhc.node.facts.cpuinfo import topology
+    from nhc.node.facts.infiniband import ports
+    from nhc.node.facts.meminfo import memory
+    from nhc.node.facts.netdev import interfaces
+
+    def cpus() -> List[str]:
+        cpu = host.fact(topology)
+        # Where the kernel does not say, LBNL NHC counts every thread as a socket and a core of its own.
+        sockets, cores = cpu.sockets or cpu.threads, cpu.cores or cpu.threads
+        return [f"HW_SOCKETS={sockets} HW_CORES={cores} HW_THREADS={cpu.threads}"]
+
+    def ram() -> List[str]:
+        ram = host.fact(memory)
+        return [
+            f"HW_RAM_TOTAL={ram.total} HW_RAM_FREE={ram.reclaimable}",
+            f"HW_SWAP_TOTAL={ram.swap_total} HW_SWAP_FREE={ram.swap_free}",
+        ]
+
+    def fabric() -> List[str]:
+        links = host.fact(ports)
+        return [
+            _list("HW_IB_STATE", (port.state for port in links)),
+            _list("HW_IB_PHYS_STATE", (port.phys_state for port in links)),
+            _list("HW_IB_RATE", ("" if port.rate_gbps is None else f"{port.rate_gbps:g}" for port in links)),
+            _list("HW_IB_DEV", (port.name for port in links)),
+            f"HW_IB_UMAD_ABI_VER={quote(host.read_or('/sys/class/infiniband_mad/abi_version', '0'))}",
+        ]
+
+    def modules() -> List[str]:
+        return [_list("HW_MODULES", (line.split(None, 1)[0] for line in host.lines("/proc/modules") if line.strip()))]
+
+    lines: List[str] = []
+    for assign in (cpus, ram, fabric, modules, lambda: [_list("HW_ETH_DEV", host.fact(interfaces))]):
+        try:
+            lines.extend(assign())
+        except (OSError, ValueError):
+            continue
+    return "\n".join(lines)
+
+
+def _processes(host: Host) -> str:
+    from nhc.node.facts import processes, users
+
+    now = host.fact(processes.clock)
+    arguments = host.fact(processes.command_lines)
+    columns: Dict[str, List[Tuple[int, str]]] = {
+        name: [] for name in ("USER", "UID", "PPID", "PCPU", "PMEM", "RSS", "VSZ", "TIME", "ARGS")
+    }
+    for pid, stat in sorted(host.fact(processes.stats).items()):
+        uid = processes.owner(host, pid)
+        if uid is None:
+            continue
+        seconds = processes.cpu_seconds(stat, now)
+        row = {
+            "USER": users.user_name(host, uid),
+            "UID": str(uid),
+            "PPID": str(stat.parent),
+            "PCPU": processes.show_permille(processes.cpu_permille(stat, now)),
+            "PMEM": processes.show_permille(processes.memory_permille(stat, now)),
+            "RSS": str(processes.rss_kb(stat, now)),
+            "VSZ": str(stat.vsize // 1024),
+            "TIME": f"{seconds // 60}:{seconds % 60:02d}",
+            "ARGS": arguments.get(pid) or f"[{stat.name}]",
+        }
+        for name, value in row.items():
+            columns[name].append((pid, value))
+    pids = [str(pid) for pid, _user in columns["USER"]]
+    return "\n".join([_list("PS_PROCS", pids), *(_array(f"PS_{name}", values) for name, values in columns.items())])
+
+
+def _load_average(host: Host) -> str:
+    fields = host.read("/proc/loadavg").split()
+    running, _slash, total = fields[3].partition("/")
+    whole = (field.split(".", 1)[0] for field in fields[:3])
+    return "\n".join(
+        [_list("LOADAVG", whole), f"RUNPROCS={quote(running)} TOTPROCS={quote(total)} LASTPID={quote(fields[4])}"]
+    )
+
+
+def _mounts(host: Host) -> str:
+    from nhc.node.facts.mounts import mounts
+
+    last = {mount.point: mount for mount in host.fact(mounts)}.values()  # a later mount hides an earlier one
+    return "\n".join(
+        [
+            _list("FS_DEV", (mount.source for mount in last)),
+            _list("FS_MNTPT", (mount.point for mount in last)),
+            _list("FS_TYPE", (mount.type for mount in last)),
+            _list("FS_OPTS", (mount.options for mount in last)),
+        ]
+    )
+
+
+def _df(host: Host, prefix: str, command: str, flags: str, size: str, used: str, free: str) -> str:
+    done = host.run([*command.split(), *flags.split()], timeout=10.0)
+    if done.timed_out:
+        return ""
+    rows = [row for row in (line.split(None, 6) for line in done.stdout.splitlines()[1:]) if len(row) == 7]
+    names = ("DEV", "TYPE", size, used, free, "PCT", "MNTPT")
+    return "\n".join(
+        _list(f"{prefix}_{name}", (_number(row[place]) if 2 <= place <= 5 else row[place] for row in rows))
+        for place, name in enumerate(names)
+    )
+
+
+def _number(text: str) -> str:
+    text = text.rstrip("%")
+    return "0" if text == "-" else text
+
+
+def _blocks(host: Host) -> str:
+    command = host.setting("DF_CMD", "df")
+    return _df(host, "DF", command, host.setting("DF_FLAGS", "-Tka"), "SIZE", "USED", "FREE")
+
+
+def _inodes(host: Host) -> str:
+    command = host.setting("DFI_CMD") or host.setting("DF_CMD", "df")
+    return _df(host, "DFI", command, host.setting("DFI_FLAGS", "-Tia"), "INODES", "IUSED", "IFREE")
+
+
+_GATHERERS: Dict[str, Callable[[Host], str]] = {
+    "hw": _hardware,
+    "ps": _processes,
+    "loadavg": _load_average,
+    "mounts": _mounts,
+    "df": _blocks,
+    "dfi": _inodes,
+}

@@ -15,7 +15,7 @@ from nhc.core.model import Action, Verdict
 from nhc.core.state.store import State
 from nhc.core.system import kernel_ring
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.commands.ack import ack_command
+from nhc.node.commands.kernel import ack_command
 from nhc.node.facts.accelerator import asked
 from nhc.node.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
 from nhc.node.kernlog.source import STORE

@@ -13,7 +13,7 @@ from nhc.core.host import Host
 from nhc.core.model import Action
 from nhc.node.commands.log import LineFolder
 from nhc.node.kernlog.catalogue import Matcher, rows
-from nhc.node.kernlog.judge import take_in
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.match import RANK, address
 from nhc.node.kernlog.read import read_log
 from nhc.node.kernlog.repeats import repeats
@@ -244,7 +244,7 @@ def test_reading_a_quiet_log_compiles_no_pattern_and_loads_no_nvidia_table():
         "compiled = []\n"
         "true = re._compile\n"
         "re._compile = lambda p, f: (compiled.append(p), true(p, f))[1]\n"
-        "from nhc.node.kernlog.judge import take_in\n"
+        "from nhc.node.kernlog.collect import take_in\n"
         "state = {}\n"
         "take_in(state, [('usb 1-1: new device', 1.0)] * 5, 2.0)\n"
         "print(compiled, 'nhc.node.kernlog.xid' in sys.modules, 'nhc.node.kernlog.npd_rules' in sys.modules)\n"

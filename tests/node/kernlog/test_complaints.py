@@ -8,7 +8,7 @@ import pytest
 from nhc.core.host import BOOT_ID, System
 from nhc.core.model import Action, Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.node.commands.log_findings import LogFindings
+from nhc.node.commands.log import LogFindings
 from nhc.node.facts.accelerator import asked
 from nhc.node.facts.accelerator_values import Device, Inventory, Modes, Source
 from nhc.node.facts.write_probe import read_block

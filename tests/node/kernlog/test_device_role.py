@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.facts.amd import parse_ras
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.findings import current
-from nhc.node.kernlog.judge import take_in
 from nhc.node.kernlog.node_context import apart, beside_node
 
 NOW = 1_700_000_000.0

@@ -5,9 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.kernlog.collect import COMPANION, KEPT
+from nhc.node.kernlog.collect import COMPANION, KEPT, take_in
 from nhc.node.kernlog.findings import current, end, enter_boot
-from nhc.node.kernlog.judge import take_in
 from nhc.node.kernlog.programs import origin
 
 NOW = 1_700_000_000.0

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.node.commands.log_findings import LogFindings
+from nhc.node.commands.log import LogFindings
 
 GPU, OTHER = "0000:5e:00.0", "0000:86:00.0"
 

@@ -9,8 +9,8 @@ from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.marks.policy.decide import Policy, reconcile
 from nhc.marks.ports.adapter import NodeState, Operation
 from nhc.node.checks.kmsg import beside, outcome
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.findings import current, enter_boot
-from nhc.node.kernlog.judge import take_in
 from tests.support.fleet_month import BOOTED, MOUNTED, TICK, UNMOUNTED, faulty, month
 
 BEGAN = 1_700_000_000.0

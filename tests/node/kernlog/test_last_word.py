@@ -2,9 +2,8 @@
 
 import pytest
 
-from nhc.node.kernlog.collect import LAST_WORD
+from nhc.node.kernlog.collect import LAST_WORD, take_in
 from nhc.node.kernlog.findings import current
-from nhc.node.kernlog.judge import take_in
 
 NOW = 1_700_000_000.0
 FAILURES = ("command queue timed out", "mailbox: firmware load failed, ret -110", "card is not responding")

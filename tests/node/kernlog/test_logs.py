@@ -5,8 +5,8 @@ from pathlib import Path
 import pytest
 
 from nhc.node.facts.kernel_lines import parse_line
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.findings import current
-from nhc.node.kernlog.judge import take_in
 
 NOW = 1_800_000_000.0
 LOGS = [row.split("\t") for row in (Path(__file__).parent / "logs.tsv").read_text().splitlines()[3:]]

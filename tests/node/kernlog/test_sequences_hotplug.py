@@ -3,9 +3,9 @@
 import pytest
 
 from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.findings import current
 from nhc.node.kernlog.hotplug import ASKED, SLOTS, TOGETHER
-from nhc.node.kernlog.judge import take_in
 from nhc.node.kernlog.node_context import beside_node
 from nhc.node.kernlog.shape import fit
 

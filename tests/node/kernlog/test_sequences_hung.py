@@ -2,9 +2,9 @@
 
 import pytest
 
+from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.findings import current, end
 from nhc.node.kernlog.hung import KEY, OUTLIVES, STAYS
-from nhc.node.kernlog.judge import take_in
 
 NOW = 1_700_000_000.0
 NFS = (" __schedule+0x2d0/0x880", " schedule+0x5c/0xd0", " rpc_wait_bit_killable+0x1e/0xa0 [sunrpc]",

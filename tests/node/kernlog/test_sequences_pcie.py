@@ -2,9 +2,8 @@
 
 import pytest
 
+from nhc.node.kernlog.collect import KERNEL_REPAIR, take_in
 from nhc.node.kernlog.findings import current
-from nhc.node.kernlog.judge import take_in
-from nhc.node.kernlog.pcie import RECOVERY
 
 NOW = 1_700_000_000.0
 PORT = "pcieport 0000:17:01.0: "
@@ -36,7 +35,7 @@ def test_a_recovery_ends_the_error_of_the_device_below_the_port(fault, word):
 def test_while_the_kernel_repairs_nothing_is_fatal_and_then_it_is(fault):
     state = log(fault)
     assert set(standing(state, 1).values()) == {"degraded"}
-    assert set(standing(state, RECOVERY + 1).values()) == {"fatal"}
+    assert set(standing(state, KERNEL_REPAIR + 1).values()) == {"fatal"}
 
 
 def test_a_drill_waits_for_no_repair():
@@ -59,7 +58,7 @@ def test_a_failed_recovery_of_a_non_fatal_error_without_a_callback_is_no_reason_
 def test_a_recovery_elsewhere_or_much_later_ends_nothing():
     assert standing(log(FATAL, GOOD.replace("0000:17", "0001:17")), 1e6) != {}
     state = log(FATAL)
-    take_in(state, [(GOOD, NOW + RECOVERY * 3)], NOW)
+    take_in(state, [(GOOD, NOW + KERNEL_REPAIR * 3)], NOW)
     assert standing(state, 1e6) == {"aer/UncorrectedFatal/0000:18:00.0": "fatal"}
 
 

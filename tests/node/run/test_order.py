@@ -14,8 +14,7 @@ from nhc.core.language import loader
 from nhc.core.model import Verdict
 from nhc.core.state.store import State
 from nhc.node.run.engine import run
-from nhc.node.run.supervisor import Supervisor
-from nhc.node.run.task_queue import Task
+from nhc.node.run.supervisor import Supervisor, Task
 
 NHC = [sys.executable, "-m", "nhc", "check", "local", "--profile", "none", "-a", "-c"]
 

@@ -12,8 +12,7 @@ import pytest
 from nhc.core.system import process
 from nhc.core.system.process_identity import identify, is_alive
 from nhc.node.run import worker
-from nhc.node.run.supervisor import Supervisor
-from nhc.node.run.task_queue import Task
+from nhc.node.run.supervisor import Supervisor, Task
 from tests.support.waiting import until
 
 NHC = [sys.executable, "-m", "nhc", "check", "local", "--profile", "none", "--all"]

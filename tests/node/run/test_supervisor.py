@@ -13,8 +13,7 @@ import pytest
 
 from nhc.core.system import process
 from nhc.core.system.process_identity import identify, is_alive
-from nhc.node.run.supervisor import Supervisor
-from nhc.node.run.task_queue import Task, TaskResult, followers
+from nhc.node.run.supervisor import Supervisor, Task, TaskResult, followers
 
 
 def supervise(works, timeouts=None, *, serial=(), deadline=0.0, stop=lambda number, done: False):
