@@ -261,6 +261,9 @@ COMMANDS: CommandTable = {
         ),
         "notices": ("nhc.console.commands.notices:status", "What waits for each channel, and what was lost.", ""),
         "store": ("nhc.store.commands.store:status", "What the store holds.", ""),
+        "fleet": ("nhc.store.commands.fleet_status:command",
+                  "How often nodes fail, by driver, model or rack, and whether less since a date.",
+                  "--by driver --since 14d"),
     }, default="overview")),
     "show": ("Show one thing with all that is known of it.", Verb({
         "episode": ("nhc.remedy.commands.remedy_status:show", "An episode with all that was done.", "12"),

@@ -133,8 +133,11 @@ class Hub:
         value: T = await asyncio.shield(answer)  # one who leaves does not take it from the others
         return value
 
-    async def once_a_minute(self, key: str, make: Callable[[], Mapping[str, object]]) -> Mapping[str, object]:
-        """What `make` returns, made at most once a minute for all who ask for `key`; what failed is made anew.
+    async def once_a_minute(
+        self, key: str, make: Callable[[], Mapping[str, object]], lasts: float = MINUTE
+    ) -> Mapping[str, object]:  # fmt: skip
+        """What `make` returns, made at most once in `lasts` seconds for all who ask for `key`; what failed is made
+        anew.
 
         For counts over weeks, of which a minute changes nothing. Keys are names of screens: nobody can add any. Raises
         what `make` raises.
@@ -142,7 +145,7 @@ class Hub:
         now = self.clock()
         at, answer = self._counts.get(key, (0.0, None))
         failed = answer is not None and answer.done() and (answer.cancelled() or answer.exception() is not None)
-        if answer is None or failed or not 0 <= now - at < MINUTE:
+        if answer is None or failed or not 0 <= now - at < lasts:
             answer = asyncio.ensure_future(asyncio.to_thread(make))
             self._counts[key] = now, answer
         return await asyncio.shield(answer)

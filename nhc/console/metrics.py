@@ -6,24 +6,30 @@ No node, no reason and no message is a label here: a fleet of 100,000 nodes has 
 from __future__ import annotations
 
 from collections import Counter
-from typing import List, Optional
+from typing import List, Mapping, Optional, Sequence
 
 from nhc.console.hub import Hub
 from nhc.console.snapshot import Snapshot
 from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.marks.policy.breaker import NAME
 from nhc.remedy.machine import ENDS, EpisodeState
-from nhc.store import attempts, episodes, holds
+from nhc.store import attempts, episodes, fleet_rates, holds
 from nhc.store.database import Store
+
+Rates = Mapping[str, Sequence[fleet_rates.RateRow]]
+"""By fact ("" for the fleet as one)."""
 
 WORDS = {"o": "ok", "w": "warn", "u": "unknown", "c": "crit", "s": "stale", "n": "never"}
 HOUR = 3600.0
+RATES_OVER = 30 * 86400.0
+VALUES = 20
+"""Values of a fact (drivers, racks) with series of their own: those of the most node-days."""
 CHECKS = 200
 """Checks with a series of their own; what is beyond them, the rarest, is counted as `other`."""
 
 
-def exposition(hub: Hub, store: Optional[Store], now: float) -> str:
-    """The Prometheus text."""
+def exposition(hub: Hub, store: Optional[Store], now: float, rates: Optional[Rates] = None) -> str:
+    """The Prometheus text. `rates` says how often nodes fail, by fact, where that was counted."""
     families = [
         gauge("nhc_fleet_source_up", "Whether the fleet could be read the last time.", int(not hub.problem)),
         gauge("nhc_fleet_age_seconds", "Seconds since the fleet was read.", round(now - hub.read_at, 3)),
@@ -34,7 +40,27 @@ def exposition(hub: Hub, store: Optional[Store], now: float) -> str:
         families += _fleet(hub.snapshot)
     if store is not None:
         families += _repairs(store, now)
+    families += _rates(rates or {})
     return "".join(family.render() for family in families)
+
+
+def count_rates(store: Store, now: float, gap: float) -> Rates:
+    """How often nodes failed within RATES_OVER, as one fleet ("") and by each fact."""
+    with store.read() as connection:
+        counted = fleet_rates.rates(connection, now - RATES_OVER, now, ("", *fleet_rates.FACTS), gap=gap)
+    return {fact: rows[:VALUES] for fact, rows in counted.items()}
+
+
+def _rates(rates: Rates) -> List[Family]:
+    """Counts rather than ratios: an alert sums and divides them by the node-days beside them."""
+    days = Family("nhc_fleet_node_days", "gauge", "Days in which nodes were watched, within the last 30.")
+    events = Family("nhc_fleet_node_events", "gauge", "Faults, failed proofs and days out of service in these days.")
+    for fact, rows in rates.items():
+        for row in rows:
+            days.add(row.rate.node_days, by=fact, value=row.value)
+            for measure in fleet_rates.MEASURES:
+                events.add(float(getattr(row.rate, measure)), by=fact, value=row.value, kind=measure)
+    return [days, events]
 
 
 def _fleet(snapshot: Snapshot) -> List[Family]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from functools import partial
 from importlib import resources
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
@@ -29,6 +29,7 @@ from nhc.node.planning.runbooks import explanation
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused, StoreError
+from nhc.store.fleet_rates import FACTS
 
 # The answers to what a person does on the page: log in and out, decide about repairs, set and end holds.
 
@@ -131,6 +132,8 @@ async def release(console: Console, request: web.Request) -> web.StreamResponse:
     return answer_json(done)
 
 
+HOUR = 3600.0
+"""Seconds for which the scraper gets the same count of a month's faults."""
 BEAT = 15.0
 """Seconds after which a silent stream gets a comment line, so that no proxy takes it for dead."""
 LOOK = 2.0
@@ -294,6 +297,16 @@ async def _offenders(console: Console, _request: web.Request) -> web.StreamRespo
     return answer_json(await console.hub.once_a_minute(OFFENDERS, made))
 
 
+async def _rates(console: Console, request: web.Request) -> web.StreamResponse:
+    """How often nodes fail: counted once for all who ask of one picture of the fleet."""
+    store, now, fact = console.kept(), console.clock(), request.query.get("by", "")
+    days, date = number(request, "days", 30), number(request, "since", 0)
+    if (fact and fact not in FACTS) or not 1 <= days <= 365 or (date and not 0 < date < now - screens.DAY):
+        raise RequestRefused(f"by is one of {', '.join(FACTS)}; days 1 to 365; since Unix seconds, a day ago or more")
+    made = partial(screens.rates, store, now, fact, days, float(date), console.settings.stale)
+    return await _packed(console, request, made)
+
+
 def _window(console: Console, request: web.Request) -> ReportSpan:
     now = console.clock()
     try:
@@ -354,7 +367,11 @@ async def _ready(console: Console, _request: web.Request) -> web.StreamResponse:
 
 
 async def _metrics(console: Console, request: web.Request) -> web.StreamResponse:
-    text = await asyncio.to_thread(metrics.exposition, console.hub, console.store, console.clock())
+    rates: metrics.Rates = {}
+    if console.store is not None:
+        made = partial(metrics.count_rates, console.store, console.clock(), console.settings.stale)
+        rates = cast("metrics.Rates", await console.hub.once_a_minute("rates", made, lasts=HOUR))
+    text = await asyncio.to_thread(metrics.exposition, console.hub, console.store, console.clock(), rates)
     kind, page = page_for(request.headers.get("Accept", ""), text)
     return web.Response(text=page, headers={"Content-Type": kind})
 
@@ -403,6 +420,7 @@ ROUTES = (
         lambda _c, s, r: {**screens.episode(s, number(r, "id")), "digest": acts.shown_digest(s, number(r, "id"))})),
     PageRoute("GET", "/api/needs", Grant.STATE, _needs),
     PageRoute("GET", "/api/held", Grant.STATE, _of_store(lambda c, s, _r: screens.held_back(s, c.clock()))),
+    PageRoute("GET", "/api/rates", Grant.STATE, _rates),
     PageRoute("GET", "/api/offenders", Grant.STATE, _offenders),
     PageRoute("GET", "/api/hold/preview", Grant.ACT, preview),
     PageRoute("GET", "/api/audit", Grant.AUDIT, _of_store(

@@ -26,6 +26,7 @@ from nhc.store import (
     ended_episodes,
     episodes,
     evidence,
+    fleet_rates,
     holds,
     nodes,
     problems,
@@ -328,6 +329,18 @@ def offenders(store: Store, now: float) -> Value:
         "repeat": [{"node": name, "episodes": times} for name, times in repeated],
         "median_seconds_to_return": median, "p90_seconds_to_return": p90,
     }  # fmt: skip
+
+
+def rates(store: Store, now: float, fact: str, days: int, date: float, gap: float) -> Value:
+    """How often nodes failed in so many days, by a fact ("" for the fleet as one). With a `date` (0.0 for none): the
+    time from then on against as long before. Raises ValueError for no fact.
+    """
+    span = min(days * DAY, now - date) if date else days * DAY
+    began, ended = (date - span, date + span) if date else (now - span, now)
+    with store.read() as connection:
+        rows = fleet_rates.rates(connection, began, ended, [fact], date=date or None, gap=gap)[fact]
+    return {"at": now, "began": began, "date": date, "ended": ended, "by": fact, "facts": fleet_rates.FACTS,
+            "rows": [row.value_of() for row in rows[:ROWS]], "left_out": left_out(rows)}  # fmt: skip
 
 
 def history(store: Store, now: float, hours: int, devices: Mapping[str, int], fresh: float) -> Value:

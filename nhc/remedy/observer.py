@@ -19,7 +19,7 @@ from nhc.marks.policy.bounds import MARK
 from nhc.marks.policy.breaker import NAME, blind
 from nhc.marks.policy.devices import DEVICE
 from nhc.marks.ports.adapter import ConditionReport, DeviceState, NodeState
-from nhc.marks.ports.repair import Request
+from nhc.marks.ports.repair import Request, Rung
 from nhc.marks.ports.suites import PROOF
 from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
@@ -296,6 +296,7 @@ class Observer:
             own = {name: report for name, report in base.own.items() if name in wanted}
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
             reports = [row for row in rows if self.fleet.names.here(row.node) in wanted]
+            came = {self.fleet.names.here(row.node): row.machine_since or 0.0 for row in rows}
             healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted), reports), own])
             self.actuators.repairers.learn({self.fleet.names.here(row.node): row for row in rows})
             in_force = holds.in_force(connection, now)
@@ -349,6 +350,8 @@ class Observer:
                 boot=self.actuators.repairers.boot(node), joined=joined.get(case.episode.id, ""),
                 shared=base.shared.get(node, "") if any(map(silence.is_silence, detail.faults)) else "",
                 node_out=node_out,
+                replaced=came.get(node, 0.0) > case.episode.opened
+                and all(one.rung != Rung.REPLACE.value for one in case.attempts),
             )  # fmt: skip
         return scene, views
 

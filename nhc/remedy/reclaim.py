@@ -1,4 +1,4 @@
-"""Machines that the cloud takes away: a spot interruption, a preemption. Pure.
+"""Machines that the cloud takes away: a spot interruption, a preemption; and those that a person replaced. Pure.
 
 Nothing is repaired on a machine that is about to go, and no person is called for it. The mark keeps new work off it.
 Its episode waits until the cluster has the node no more, or another machine reports under its name: that one is proved
@@ -55,7 +55,9 @@ def step(view: EpisodeView, scene: Scene) -> Optional[Move]:
     if announced is not None:
         return stay(view, scene, BOUND, f"{announced.message}: nothing is repaired")
     if _other_machine(view) and fresh(view.health, scene):
-        return go(view, EpisodeEvent.NODE_GONE, f"{BY_CLOUD}: another machine has its name, and faults of its own")
+        return go(
+            view, EpisodeEvent.NODE_GONE, f"{gone(view.detail)}another machine has its name, and faults of its own"
+        )
     return None
 
 
@@ -83,4 +85,4 @@ def _announced(view: EpisodeView) -> Optional[NodeFault]:
 
 def _other_machine(view: EpisodeView) -> bool:
     health, before = view.health, view.detail.reclaimed
-    return bool(before and health is not None and health.boot and health.boot != before)
+    return view.replaced or bool(before and health is not None and health.boot and health.boot != before)

@@ -69,7 +69,8 @@ class EpisodeView(NamedTuple):
     the node's silence is no fault of its own, "" where it is. `node_out`: why the whole node is out by a mark of ours,
     where the episode is about one device. Of maintenance: `work` is the step that is next or under
     way, `done` how many are done, `wave` the node's; `hold_stands` says whether our own hold is in force, `repairing`
-    is the number of an open repair of the node, 0 for none.
+    is the number of an open repair of the node, 0 for none. `replaced`: another machine took the node's name since the
+    episode began, and no replacement of ours was asked for.
     """
 
     number: int
@@ -101,6 +102,7 @@ class EpisodeView(NamedTuple):
     wave: int = 0
     hold_stands: bool = True
     repairing: int = 0
+    replaced: bool = False
 
     @property
     def new_boot(self) -> bool:

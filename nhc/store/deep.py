@@ -16,6 +16,7 @@ from sqlalchemy.engine import Connection
 from nhc.core.model import Report, Verdict, printable
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
+from nhc.store.machines import of_this_machine
 from nhc.store.schema import batches, deep_results, sweep_tests, sweeps
 
 PLANNED, RUNNING, MEASURED = "planned", "running", "measured"
@@ -144,6 +145,7 @@ def add_report(connection: Connection, report: Report, suite: str) -> int:
 def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
     """The last verdict of each suite, of one node or of all. Tests that said nothing of a node do not count."""
     newest = sa.select(deep_results.c.node, deep_results.c.suite, sa.func.max(deep_results.c.at).label("at"))
+    newest = newest.where(of_this_machine(deep_results.c.node, deep_results.c.at))
     if node:
         newest = newest.where(deep_results.c.node == node)
     last = newest.group_by(deep_results.c.node, deep_results.c.suite).subquery()
@@ -167,7 +169,8 @@ def last_conclusive(
 ) -> Dict[Tuple[str, str], LastVerdict]:
     """The newest run of each suite that could tell, by node and suite: its worst verdict and its age.
 
-    A run with an UNKNOWN part proves nothing, and does not replace an older one that does. `nodes` None is all;
+    A run with an UNKNOWN part proves nothing, and does not replace an older one that does; one of the machine that had
+    the node's name before is nothing of the one that has it now. `nodes` None is all;
     without `suites` all count; runs from before `since` (Unix seconds) do not. This is what a gate asks: is there a
     verdict, which, and how old.
     """
@@ -175,7 +178,9 @@ def last_conclusive(
     rank = sa.case({verdict.name: int(verdict) for verdict in Verdict}, value=deep_results.c.verdict, else_=0)
     runs = sa.select(
         deep_results.c.node, deep_results.c.suite, deep_results.c.at, sa.func.max(rank).label("worst")
-    ).group_by(deep_results.c.node, deep_results.c.suite, deep_results.c.at)  # fmt: skip
+    ).where(of_this_machine(deep_results.c.node, deep_results.c.at)).group_by(
+        deep_results.c.node, deep_results.c.suite, deep_results.c.at
+    )  # fmt: skip
     # A run that could not tell of one thing and found another bad is bad: CRIT outranks UNKNOWN.
     telling = runs.having(sa.func.max(rank).in_([int(Verdict.OK), int(Verdict.WARN), int(Verdict.CRIT)]))
     if suites:

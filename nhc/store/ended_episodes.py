@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.episodes import REPAIR, Episode
+from nhc.store.machines import of_this_machine
 from nhc.store.schema import LEFT, batches, count, episodes
 
 
@@ -63,10 +64,11 @@ def left_to_persons(connection: Connection) -> List[Episode]:
 
 
 def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str, int]]:
-    """The nodes of which more than one repair has ended, with how many, the most first."""
+    """The nodes of which more than one repair has ended, with how many, the most first: of the machines there now."""
     # By an expression: by the column itself, SQLite reads the episodes of all time in the order of their nodes.
     node, count = episodes.c.node.concat(""), sa.func.count()
-    asked = sa.select(node, count).where(REPAIR, episodes.c.ended >= since).group_by(node).having(count > 1)
+    mine = of_this_machine(episodes.c.node, episodes.c.opened)
+    asked = sa.select(node, count).where(REPAIR, episodes.c.ended >= since, mine).group_by(node).having(count > 1)
     return [(str(row[0]), int(row[1])) for row in connection.execute(asked.order_by(count.desc(), node).limit(limit))]
 
 

@@ -12,6 +12,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.model import Report, printable
 from nhc.core.render.json import from_dict, to_dict
+from nhc.core.same_machine import another_machine
 from nhc.core.system.bounded_read import parse_json, unpacked
 from nhc.core.timestamps import AHEAD
 from nhc.store import schema
@@ -32,7 +33,8 @@ class StoredNode(NamedTuple):
     """One node. None for a time: it has no report yet.
 
     `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
-    `judged_at` or later. Its reports have had no gap since `covered_since`.
+    `judged_at` or later. Its reports have had no gap since `covered_since`. At `machine_since` another machine took the
+    name; None: none did.
     """
 
     node: str
@@ -51,6 +53,7 @@ class StoredNode(NamedTuple):
     source: str
     covered_since: Optional[float] = None
     contested: Optional[float] = None
+    machine_since: Optional[float] = None
 
     @property
     def is_contested(self) -> bool:
@@ -288,8 +291,9 @@ def merged(known: DescribedNode, labels: Mapping[str, str], source: str) -> Desc
     What a cluster or an inventory says of a node stays.
     """
     machine_labels = {column: printable(str(labels.get(name, "")), 500) for name, column in IDENTITY.items()}
-    # Another machine under the name: what the one before was called is nothing of it.
-    another = machine_labels["uuid"] and known.uuid and machine_labels["uuid"] != known.uuid
+    marks = ("uuid", "provider_id")
+    # What the machine before was called is nothing of the one that has the name now.
+    another = another_machine(*({mark: of[mark] for mark in marks} for of in (known._asdict(), machine_labels)))
     machine = {column: value or ("" if another else getattr(known, column)) for column, value in machine_labels.items()}
     new = bounded_labels({name: value for name, value in labels.items() if name not in IDENTITY})
     gone = {name for name, by in known.reported.items() if by == source and name not in new}

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import Report, Verdict, printable
-from nhc.store import coverage, deep
+from nhc.store import coverage, deep, machines
 from nhc.store.intake import (
     Findings,
     Incoming,
@@ -18,10 +18,12 @@ from nhc.store.intake import (
     Receipt,
     digest,
     findings,
+    is_contested,
     judge,
     judge_unchanged,
     refusal,
 )
+from nhc.store.machines import MachineChange
 from nhc.store.nodes import DescribedNode, latest_packed, merged, pack, unpack
 from nhc.store.problems import Going
 from nhc.store.report_bounds import fitted, is_large
@@ -189,20 +191,24 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         if judged.receipt is Receipt.CHANGED:
             differ.add(judged.after.node)
     labelled = {name: item for name, item in changed.items() if item.report.labels or name in differ}
-    labels = _described(connection, labelled)
-    rows: Dict[Tuple[bool, bool], List[Dict[str, object]]] = {}
+    labels, machine_changes = _described(connection, labelled, after)
+    replaced = machines.note(connection, machine_changes) if machine_changes else {}
+    rows: Dict[Tuple[bool, bool, bool], List[Dict[str, object]]] = {}
     for name in sorted(after):
         row: Dict[str, object] = dict(after[name]._asdict())
         if name in changed:
             row["report"] = packed.of(changed[name])
         if name in labels:
             row.update(labels[name])
-        rows.setdefault((name in changed, name in labels), []).append(row)
-    for (with_report, with_labels), values in rows.items():
+        if name in replaced:
+            row["machine_since"] = replaced[name]
+        rows.setdefault((name in changed, name in labels, name in replaced), []).append(row)
+    for (with_report, with_labels, with_machine), values in rows.items():
         columns = [
             *KnownNode._fields,
             *(["report"] if with_report else []),
             *(DescribedNode._fields if with_labels else []),
+            *(["machine_since"] if with_machine else []),
         ]
         given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
         made = insert_into(connection, nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
@@ -210,9 +216,11 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
         connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep), values)
 
 
-def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str, Dict[str, object]]:
-    """What the labels of reports say anew of their nodes, by column."""
-    names, described = sorted(changed), {}
+def _described(
+    connection: Connection, changed: Dict[str, Incoming], now: Dict[str, KnownNode]
+) -> Tuple[Dict[str, Dict[str, object]], List[MachineChange]]:
+    """What the labels of reports say anew of their nodes, by column, and of the machines behind them."""
+    names, described, machine_changes = sorted(changed), {}, []
     standing: Dict[str, DescribedNode] = {}
     columns = [nodes.c[name] for name in DescribedNode._fields]
     for batch in batches(names):
@@ -223,7 +231,11 @@ def _described(connection: Connection, changed: Dict[str, Incoming]) -> Dict[str
         after = merged(before, changed[name].report.labels, printable(changed[name].source, 100))
         if after != before:
             described[name] = dict(after._asdict())
-    return described
+            was, marks = ({"uuid": one.uuid, "provider_id": one.provider_id} for one in (before, after))
+            node = now[name]
+            at, sole = node.reported_at or 0.0, not is_contested(node.contested, node.received_at)
+            machine_changes.append(MachineChange(name, at, was, marks, changed[name].report.labels, sole))
+    return described, machine_changes
 
 
 def _save_history(connection: Connection, taken: Sequence[_Taken], packed: _Packed) -> None:

@@ -30,6 +30,7 @@ from nhc.store.schema import (
     deep_results,
     episodes,
     jobs,
+    machines,
     problems,
     report_history,
     sweep_tests,
@@ -51,7 +52,7 @@ class Keep(NamedTuple):
     """Ages in seconds. Repairs and their attempts are never deleted: they are few, and rates are counted from them."""
 
     history: float = declared.seconds("history", 90 * DAY, least=DAY)
-    problems: float = declared.seconds("problems", 365 * DAY, "after their end", least=DAY)
+    problems: float = declared.seconds("problems", 365 * DAY, "after their end; and what nodes were made of", least=DAY)
     audit: float = declared.seconds("audit", 365 * DAY, "in the database; older rows are moved into files", least=DAY)
     tokens: float = declared.seconds("tokens", 365 * DAY, "after they were revoked", least=DAY)
     deep: float = declared.seconds(
@@ -180,6 +181,7 @@ def _old(keep: Keep, now: float, with_results: bool) -> List[Tuple[sa.Table, sa.
         (report_history, report_history.c.started < now - keep.history),
         (coverage, coverage.c.ended < now - keep.history),
         (problems, problems.c.ended < now - keep.problems),
+        (machines, _old_machines(now - keep.problems)),
         (tokens, tokens.c.ended < now - keep.tokens),
         (jobs, jobs.c.ended < now - keep.jobs),  # with their restarts and nodes
         (deep_results, old_results),
@@ -265,6 +267,14 @@ def _old_results(before: float) -> sa.ColumnElement[bool]:
     ).group_by(deep_results.c.node, deep_results.c.suite)  # fmt: skip
     kept = sa.tuple_(deep_results.c.node, deep_results.c.suite, deep_results.c.at).in_(newest)
     return sa.and_(deep_results.c.at < before, sa.not_(kept))
+
+
+def _old_machines(before: float) -> sa.ColumnElement[bool]:
+    """What nodes were before what they were at that time."""
+    later = machines.alias("later")
+    return sa.exists().where(
+        later.c.node == machines.c.node, later.c.began > machines.c.began, later.c.began <= before
+    )  # fmt: skip
 
 
 def _old_sweeps(before: float, with_results: bool) -> sa.Select[Tuple[int]]:

@@ -102,6 +102,7 @@ nodes = sa.Table(
     sa.Column("rival_seq", sa.BigInteger, nullable=False, server_default="0"),
     time_column("rival_at", empty=True),
     time_column("contested", empty=True),
+    time_column("machine_since", empty=True),
     sa.Column("reported", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("report", sa.LargeBinary),
 )
@@ -113,7 +114,8 @@ by the store's `refresh`, or as old as its agent's last whole report (an hour). 
 report_history last got a row. `covered_since`: no gap between then and `reported_at`. `seq` is the number of the
 newest report within its boot, 0 for none. `rival_boot`, `rival_seq`, `rival_at`: the boot before, or another that was
 heard since, with its number and when that came in; `contested` is when both were heard. `reported` names the labels
-that came with reports, and by which source.
+that came with reports, and by which source. `machine_since`: another machine has the name since then
+(`nhc.store.machines`); NULL where none came after the first.
 None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
 """
 
@@ -130,6 +132,18 @@ report_history = sa.Table(
     sa.PrimaryKeyConstraint("node", "started"),
     sa.Index("report_history_started", "started"),
 )
+
+machines = sa.Table(
+    "machines",
+    metadata,
+    sa.Column("node", sa.Text, nullable=False),
+    time_column("began"),
+    text_column("uuid"),
+    text_column("provider_id"),
+    sa.Column("made_of", sa.JSON, nullable=False),
+    sa.PrimaryKeyConstraint("node", "began"),
+)
+"""Which machine a node was from `began` on, and what that was made of: a row where one of both is another."""
 
 coverage = sa.Table(
     "coverage",

@@ -93,7 +93,7 @@ def test_the_screens_stand_at_the_side_in_four_groups(at):
     )
     assert groups == [
         ["Now", ["needs", "map", "problems"]], ["Act", ["episodes", "held", "maintenance"]],
-        ["Understand", ["nodes", "history", "deep", "checks", "offenders"]], ["System", ["health"]],
+        ["Understand", ["nodes", "history", "rates", "deep", "checks", "offenders"]], ["System", ["health"]],
     ]  # fmt: skip
     side, main = (browser.find_element("css selector", one).rect for one in ("#nav", "main"))
     assert side["x"] + side["width"] <= main["x"] + 1

@@ -28,7 +28,7 @@ EVIL = "</script><script>document.title='owned'</script><img src=x onerror=\"doc
 READY = "return document.body.dataset.ready && document.querySelector('main').dataset.screen"
 SCREENS = (
     "needs", "map", "problems", "checks", "node/b1", "episodes", "episode/1", "timeline/b1", "held", "offenders",
-    "health", "deep?fact=rack", "map?check=deep", "job/1",
+    "rates?by=rack&since=2020-01-01", "health", "deep?fact=rack", "map?check=deep", "job/1",
     "nodes?text=b", "nodes?by=rack&group=r-b",
     "explain/GpuFallenOffBus?check=check_gpu_lost", "history",
     "cause?check=check_gpu_lost&reason=GpuFallenOffBus", "login",

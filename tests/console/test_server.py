@@ -328,6 +328,15 @@ def repaired(site):
     return site
 
 
+def test_failure_rates_are_of_a_fact_and_a_date_that_there_is(console):
+    status, seen, *_ = console.ask("GET", "/api/rates?by=rack&days=7")
+    assert status == 200
+    assert {row["value"] for row in seen["rows"]} >= {"r-b"}
+    assert sum(row["rate"]["faults"] for row in seen["rows"]) > 0
+    for wrong in ("by=colour", "days=0", "days=9999", "since=99999999999", "since=x"):
+        assert console.ask("GET", f"/api/rates?{wrong}")[0] == 409
+
+
 def test_offenders_are_counted(repaired, console):
     seen = console.ask("GET", "/api/offenders")[1]
     assert (seen["episodes"], seen["outcomes"]) == (4, {"returned": 3, "escalated": 1})
@@ -527,6 +536,8 @@ def test_the_metrics_have_no_label_of_a_node(console):
     assert 'nhc_fleet_episodes{state="awaiting-approval"} 1' in text
     assert 'nhc_fleet_episodes{state="acting"} 0' in text, "before the first"
     assert 'nhc_fleet_breaker_open{name="remedy"} 0' in text
+    assert 'nhc_fleet_node_events{by="rack",value="r-b",kind="faults"} ' in text
+    assert 'nhc_fleet_node_days{by="",value=""} ' in text
     assert "b1" not in text
 
 

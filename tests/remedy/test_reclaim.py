@@ -126,6 +126,50 @@ def test_the_next_machine_has_a_ladder_of_its_own(world):
     assert world.marked == ["n1"], "it was never in service in between"
 
 
+def replaced_by_a_person(world, uuid, name="n1"):
+    """Somebody put another machine into the slot, without a word to anybody."""
+    world.nodes[name].sick.clear()
+    world.nodes[name].under_way.clear()
+    world.nodes[name].uuid = uuid
+    comes_anew(world, name)
+
+
+def test_a_machine_that_a_person_replaced_has_a_ladder_of_its_own(world):
+    """No notice, and the episode waits for consent: faults and repairs of the machine before are none of its own."""
+    world.nodes["n1"].uuid = "u-a"
+    world.report()
+    controller = world.controller("[approval]\npower-cycle = 1\n")
+    world.fall_sick("n1", Sickness(cure=Rung.REPLACE))
+    rounds_until(world, controller, "awaiting-approval")
+    assert world.sendings("n1") == [Rung.REBOOT]
+    replaced_by_a_person(world, "u-b")
+    world.nodes["n1"].sick["GpuBroken"] = Sickness()
+    world.report()
+    world.run(controller, 14)
+    first, second = sorted(all_episodes(world), key=lambda row: row.id)
+    assert (first.state, second.state) == ("withdrawn", "returned")
+    assert "another machine has its name" in first.detail
+    assert world.sendings("n1") == [Rung.REBOOT, Rung.REBOOT]
+    assert world.marked == ["n1"], "it was never in service in between"
+
+
+@pytest.mark.parametrize(("replaced", "repairs"), [(True, 6), (False, 3)])
+def test_strikes_are_the_machines_but_for_replacements(world, replaced, repairs):
+    """attempts = 3 within a week: three reboots of one machine, and three more of the one that took its place."""
+    world.nodes["n1"].uuid = "u-a"
+    limits = '[limits]\nfirst-run = "100%"\nattempts = 3\nwindow = "7d"\n'
+    for _ in range(4):
+        world.fall_sick("n1")
+        world.run(world.controller(limits), 20)
+    assert (len(world.sendings("n1")), last(world).state) == (3, "escalated")
+    if replaced:
+        replaced_by_a_person(world, "u-b")
+    for _ in range(5):
+        world.fall_sick("n1")
+        world.run(world.controller(limits), 20)
+    assert len(world.sendings("n1")) == repairs
+
+
 def test_many_notices_open_no_breaker_and_leave_room_for_a_sick_node(world):
     controller = world.controller('[breaker]\nfaults = "25%"\nblind = "100%"\nfailures = 0\n[bounds.fleet]\nout = 3\n')
     for name in ("n1", "n2", "n3"):

@@ -95,6 +95,8 @@ class Node(MadeUpNode):
         self.silence: Optional[Silence] = None
         """What the scheduler says of a node that it does not hear."""
         self.uid = ""
+        self.uuid = ""
+        """Which machine it says it is; "" says nothing."""
         self.gone = False
         self.rebooting_until = 0.0
         self.rebooting = False
@@ -251,7 +253,9 @@ class World:
         results.append(CheckResult("check_other", Outcome(verdict, "NoAnswer" if node.unknown else "")))
         checks = {one.check for one in results}
         results += [CheckResult("check_gpu", Outcome(Verdict.OK))] if "check_gpu" not in checks else []
-        return Report(node.name, f"boot{node.boot}", self.now if at is None else at, 0.1, tuple(results))
+        labels = {"machine/uuid": node.uuid} if node.uuid else {}
+        begun = self.now if at is None else at
+        return Report(node.name, f"boot{node.boot}", begun, 0.1, tuple(results), labels=labels)
 
     def run(self, controller: RemedyController, rounds: int, seconds: float = 30.0) -> List[RemedyRound]:
         """So many rounds, with time between them."""

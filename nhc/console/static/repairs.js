@@ -115,6 +115,40 @@ export async function maintenance() {
   "No train was ever made. One does the same work on many nodes, in waves."), el("p", { class: "quiet" }, "A train is begun and agreed to in a terminal: ", el("code", {}, "nhc train --help"))] };
 }
 
+const MEASURES = [["faults", "Faults", ""], ["failed_proofs", "Failed proofs", ""], ["days_out", "Out of service", " d"]];
+const figure = (number) => number.toLocaleString("en", { maximumSignificantDigits: 2 });
+
+// A rate of a hundred node-days; where there is something to compare with, how many times as often, and how sure that is.
+function rateCell(row, [measure, , unit]) {
+  const rate = row.rate.per_node_day[measure], ratio = row.ratios[measure];
+  if (rate === null) return "";
+  const amount = figure(100 * rate) + unit;
+  if (row.other.per_node_day[measure] === null) return cell(rate, amount);
+  const how = ratio ? `${figure(ratio.ratio)} times (${figure(ratio.low)} to ${figure(ratio.high)}): ${ratio.shown || "no difference shown"}` : "too little to compare";
+  return cell(rate, said(`${amount}, ${how}`));
+}
+
+export async function rates(_rest, query) {
+  const by = query.get("by") ?? "", days = query.get("days") ?? "30", day = query.get("since") ?? "";
+  const since = Math.floor(Date.parse(`${day}T00:00Z`) / 1000) || 0;
+  const value = await ask(`/api/rates?by=${encodeURIComponent(by)}&days=${encodeURIComponent(days)}&since=${since}`);
+  const chosen = (name, some, is) => el("select", { name }, some.map(([one, words]) => el("option", { value: one, selected: one === is }, words)));
+  const form = el("form", { class: "bar", onsubmit: (event) => {
+    event.preventDefault();
+    const next = new URLSearchParams([...new FormData(form)].filter(([, one]) => one));
+    go(`/view/rates?${next}`);
+  } }, el("label", {}, "By ", chosen("by", [["", "the whole fleet"], ...value.facts.map((one) => [one, one])], by)),
+  el("label", {}, "Changed on ", el("input", { type: "date", name: "since", value: day })),
+  el("label", {}, "Within ", chosen("days", [["7", "7 days"], ["30", "30 days"], ["90", "90 days"]], days)), el("button", {}, "Count"));
+  const against = value.date ? ["From ", stamp(value.date), " to ", stamp(value.ended), ", against as long before. "] : [by ? "Each value against all other nodes. " : "Name the day of an upgrade to see whether the fleet is better since. "];
+  return { content: [
+    el("h1", {}, "How often nodes fail"), form,
+    el("p", {}, ...against, "A ratio has its 95 % interval: where that holds 1, no difference is shown."),
+    table("For 100 node-days", [value.by || "Fleet", "Nodes", "Node-days", ...MEASURES.map(([, title]) => title)], value.rows.map((row) => [
+      row.value || (value.by ? "not known" : "all"), row.rate.nodes, Math.round(row.rate.node_days), ...MEASURES.map((one) => rateCell(row, one))]), "Nothing is known of that time."), left(value.left_out) ?? "",
+  ] };
+}
+
 export async function offenders() {
   const value = await ask("/api/offenders");
   return { content: [

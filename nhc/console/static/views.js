@@ -7,7 +7,7 @@ import { age, el, facts, howMany, link, MARKS, moment, nodeLink, released, repla
 import { cause, explain, follows, groupAt, groupLink, history, left, nodes, now, problems, reasonCell, service, setLink, targetCell, unless } from "/static/fleet.js";
 import { FleetMap } from "/static/map.js";
 import { lasting, said, since, table } from "/static/table.js";
-import { audit, causeText, episode, episodes, episodeTable, held, maintenance, needs, offenders, told } from "/static/repairs.js";
+import { audit, causeText, episode, episodes, episodeTable, held, maintenance, needs, offenders, rates, told } from "/static/repairs.js";
 import { lines, nodeStrip } from "/static/time.js";
 
 const DEEP = "deep"; // no check is called so: their names begin with check_
@@ -316,12 +316,13 @@ const PROBLEMS = kinds("problems", "layout"), REPAIRS = kinds("episodes", "holds
 
 // The side of the page: what happens now, what can be done, what there is to understand, and the console's own matters.
 export const GROUPS = [["Now", ["needs", "map", "problems"]], ["Act", ["episodes", "held", "maintenance"]],
-  ["Understand", ["nodes", "history", "deep", "checks", "offenders"]], ["System", ["audit", "health"]]];
+  ["Understand", ["nodes", "history", "rates", "deep", "checks", "offenders"]], ["System", ["audit", "health"]]];
 
 export const SCREENS = {
   needs: { title: "Needs you", show: needs, of: (kind) => PROBLEMS(kind) || REPAIRS(kind) || kind === "letters" },
   map: { title: "Map", show: map }, problems: { title: "Problems", show: problems, of: PROBLEMS }, checks: { title: "Checks", show: checks, of: PROBLEMS },
   episodes: { title: "Repairs", show: episodes, store: true, of: REPAIRS }, held: { title: "Held back", show: held, store: true, of: REPAIRS },
+  rates: { title: "Failure rates", show: rates, store: true },
   offenders: { title: "Offenders", show: offenders, store: true }, audit: { title: "Audit", show: audit, store: true, right: "audit", of: REPAIRS },
   deep: { title: "Deep checks", show: deep, store: true }, job: { title: "Job", show: job },
   maintenance: { title: "Maintenance", show: maintenance, store: true, of: REPAIRS }, compare: { title: "Compare", show: compare },

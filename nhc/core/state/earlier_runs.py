@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 
+from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import CheckResult, Outcome, Verdict
 from nhc.core.state.store import State
@@ -23,8 +24,54 @@ if TYPE_CHECKING:
 
     from nhc.core.system.process_identity import KnownProcess
 
+MACHINE = "machine"
+"""Of the memory: the boot in which its machine was looked at; of the lasting one beside it: that machine's marks."""
+MARKS = ("product_uuid", "product_serial", "board_serial")
+"""What /sys/class/dmi/id knows a machine by; root alone may read it."""
+WRITE = 2.0
+"""Seconds that the disk has to forget a machine; the next boot tries again."""
+
 Row: TypeAlias = "Union[int, List[int]]"
 """Failures in a row; or what each of the last runs was, 1 for a failure, the newest last."""
+
+
+def forget_another_machine(state: State, host: Host) -> None:
+    """Begin anew where another machine has this node's disk, or its image: the faults and the strikes that are
+    remembered are none of its own. A warning of the memory says so. Asked once a boot.
+    """
+    boot = host.boot_id().encode()
+    if not boot or state.load_bytes(MACHINE) == boot:
+        return
+    state.save_bytes(MACHINE, boot)
+    marks = {name: value for name in MARKS if (value := host.read_or(f"/sys/class/dmi/id/{name}").strip())}
+    lasting = state.lasting()
+    before = lasting.load(MACHINE)
+    if not marks or before == marks:
+        return
+    from nhc.core.same_machine import another_machine
+    from nhc.core.system.children import ask_child
+
+    another = another_machine(before, marks)
+
+    def write() -> bool:
+        gone = another and lasting.forget()
+        lasting.save(MACHINE, marks)
+        return bool(gone)
+
+    try:
+        ask_child(write, WRITE)
+    except OSError:  # no process can be started
+        return
+    if another:
+        state.forget()
+        state.warnings.append(
+            "another machine has this node's name: what was remembered of the one before is forgotten"
+            f" ({_named(before)} -> {_named(marks)})"
+        )
+
+
+def _named(marks: Dict[str, Any]) -> str:
+    return str(next((marks[name] for name in MARKS if marks.get(name)), "unknown"))
 
 
 class Strikes:

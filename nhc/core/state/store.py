@@ -154,6 +154,20 @@ class State:
         on_run = self.directory == RUN_DIRECTORY
         return State(f"{root_of('')}{LASTING_DIRECTORY}" if on_run else f"{self.directory}/lasting")
 
+    def forget(self) -> int:
+        """Delete every object; how many there were. What cannot be deleted is left, and a warning says so."""
+        if not self.usable():
+            return 0
+        gone = 0
+        try:
+            for name in os.listdir(self.directory):
+                if name.endswith(".json"):
+                    _remove(f"{self.directory}/{name}")
+                    gone += 1
+        except OSError as error:
+            self._warn(f"{self.directory}: {error.strerror}: not forgotten")
+        return gone
+
     def try_update(self, name: str, change: Callable[[Dict[str, Any]], None]) -> bool:
         """The same without waiting: False, and nothing done, while another process has the lock."""
         lock, held = self._lock(name, wait=False)

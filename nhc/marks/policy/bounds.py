@@ -252,11 +252,17 @@ class Usage:
     """What is out and what was begun, by radius; kept up while a round decides.
 
     `groups` are the radii of each node without the fleet; a node that is not in it counts for the fleet alone.
+    `machines_since` says since when another machine has a node's name: its repairs are counted from then on, but for
+    replacements, which a name that no machine keeps healthy would go on to ask for.
     """
 
-    def __init__(self, groups: Mapping[str, Sequence[Radius]], sizes: Mapping[Radius, int]) -> None:
+    def __init__(
+        self, groups: Mapping[str, Sequence[Radius]], sizes: Mapping[Radius, int],
+        machines_since: Mapping[str, float] = {},
+    ) -> None:  # fmt: skip
         self.groups = groups
         self.sizes = sizes
+        self._machines_since = machines_since
         self._unmatched: Optional[Tuple[Bounds, List[str]]] = None
         self.out: Dict[Radius, int] = {}
         self.repairing: Dict[Radius, int] = {}
@@ -293,7 +299,8 @@ class Usage:
         for radius in self.radii(done.node):
             for kind in kinds:
                 insort(self._begun.setdefault((radius, kind), []), done.when)
-        if repair and not done.planned:
+        here = done.action == Rung.REPLACE.value or done.when >= self._machines_since.get(done.node, 0.0)
+        if repair and not done.planned and here:
             insort(self._repairs.setdefault(done.node, []), done.when)
 
     def begun(self, radius: Radius, action: str, since: float) -> int:

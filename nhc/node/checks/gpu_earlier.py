@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List
 
 HAD = "accelerators-on-bus"
-"""Memory of the accelerators that the PCI bus showed, of which boot and of which machine."""
+"""Memory of the accelerators that the PCI bus showed, of which boot."""
 LOOKS = "gpu-corrected-errors"
 """Memory of the corrected errors of each device at an earlier look: when (seconds since boot), in DRAM, in SRAM."""
 LIFE = "gpu-uncorrected-errors"
@@ -25,19 +25,19 @@ DAY = 86400.0
 def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
     """What the PCI bus showed before and shows no more. A virtual function comes and goes by its nature.
 
-    Whoever judges without a number knows only this. The memory is the machine's: a disk that has moved tells nothing.
+    Whoever judges without a number knows only this.
     """
     on_bus = (*inventory.on_bus, *inventory.others)
     here = sorted(f.address for f in on_bus if not host.exists(f"/sys/bus/pci/devices/{f.address}/physfn"))
     held = memory.recall(host.memory, HAD)
     if not here and not held:
         return []
-    boot, machine = host.boot_id(), host.read_or("/sys/class/dmi/id/product_uuid")
+    boot = host.boot_id()
     listed = held.get("addresses")
     had = [address for address in listed if isinstance(address, str)] if isinstance(listed, list) else []
-    missing = sorted(set(had) - set(here)) if held.get("machine") == machine and len(here) < len(had) else []
+    missing = sorted(set(had) - set(here)) if len(here) < len(had) else []
     if not missing:
-        memory.keep(host.memory, HAD, {"addresses": here, "boot": boot, "machine": machine})
+        memory.keep(host.memory, HAD, {"addresses": here, "boot": boot})
         return []
     same = held.get("boot") == boot
     verb = "are gone" if len(missing) > 1 else "is gone"

@@ -5,6 +5,12 @@
     machine/address      the address by which the cloud knows it
     zone                 the cloud's zone, the blast radius of that name
     machine/bmc          the address of its management controller, by ipmitool; where there is no cloud, for root
+    machine/model        DMI's product_name: the instance type on EC2
+    machine/firmware     the firmware: DMI's bios_version, and fw_ver of the RDMA adapters
+    machine/kernel       the kernel's release
+    machine/driver       the loaded driver of its accelerators, with its version
+
+The last four say what the machine is made of: how often nodes fail is counted by them (nhc.store.fleet_rates).
 
 Sources: SMBIOS 3.7, 7.2.1 (System UUID); the cloud providers of Kubernetes (the forms of provider ids); the metadata
 services' own documents (the paths). EC2's Nitro instances have their id as the board's asset tag.
@@ -19,11 +25,15 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Tuple
 
 DMI = "/sys/class/dmi/id"
+RDMA = "/sys/class/infiniband"
 AZURE_TAG = "7783-7084-3265-9085-8269-3286-77"
 """Chassis asset tag of every Azure virtual machine (what cloud-init goes by)."""
 
 UUID, PROVIDER_ID, ADDRESS, ZONE = "machine/uuid", "machine/provider-id", "machine/address", "zone"
 BMC = "machine/bmc"
+MODEL, FIRMWARE, KERNEL, DRIVER = "machine/model", "machine/firmware", "machine/kernel", "machine/driver"
+DRIVERS = ("nvidia", "amdgpu", "neuron", "habanalabs", "xe")
+"""The accelerators' modules that have a version of their own: one of the kernel's tree has the kernel's."""
 
 STORE = "machine-identity"
 ASK_AGAIN = 3600.0
@@ -74,13 +84,29 @@ def labels(host: Host, may_ask: bool = True) -> Dict[str, str]:
     """What is known of this machine. Its cloud's metadata service, or its controller, is asked once a boot, for at most
     a second.
     """
-    values = {UUID: host.read_or(f"{DMI}/product_uuid").strip().lower()}
+    values = {UUID: host.read_or(f"{DMI}/product_uuid").strip().lower(), **made_of(host)}
     cloud = cloud_of(host)
     if cloud:
         values.update(_in_cloud(cloud, _answers(host, cloud, may_ask), host.read_or(f"{DMI}/board_asset_tag").strip()))
     elif values[UUID]:  # only root reads it, and only root may ask the controller
         values.update(_answers(host, "", may_ask))
     return {name: value for name, value in values.items() if value}
+
+
+def made_of(host: Host) -> Dict[str, str]:
+    """The machine's model, firmware, kernel and driver, as files of the kernel say them; "" for what none says."""
+    versions = ((name, host.read_or(f"/sys/module/{name}/version").strip()) for name in DRIVERS)
+    adapters = {
+        " ".join(host.read_or(f"{RDMA}/{name}/{leaf}").strip() for leaf in ("hca_type", "fw_ver")).strip()
+        for name in host.names(RDMA)
+    }
+    firmware = [host.read_or(f"{DMI}/bios_version").strip(), *sorted(adapters)]
+    return {
+        MODEL: host.read_or(f"{DMI}/product_name").strip(),
+        FIRMWARE: ", ".join(filter(None, firmware)),
+        KERNEL: host.read_or("/proc/sys/kernel/osrelease").strip(),
+        DRIVER: ", ".join(f"{name} {version}" for name, version in versions if version),
+    }
 
 
 def _in_cloud(cloud: str, answers: Dict[str, str], asset: str) -> Dict[str, str]:

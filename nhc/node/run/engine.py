@@ -15,7 +15,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import CheckResult, Outcome, Report, Verdict, crit, printable, unknown
 from nhc.core.plan import BUILT_IN, COMMAND, SHELL, SHELL_LINE, UNDECIDED, Item, Plan
 from nhc.core.render.plain import decode, encode
-from nhc.core.state.earlier_runs import Strikes, StuckChecks
+from nhc.core.state.earlier_runs import Strikes, StuckChecks, forget_another_machine
 from nhc.core.system import process
 from nhc.node.run.call_check import call, encode_all, run_command
 from nhc.node.run.supervisor import Supervisor, Task, TaskResult
@@ -122,6 +122,7 @@ def run(
     if other is not None:
         notes.append(f"another nhc run{f' (pid {other})' if other else ''} is in progress on this node")
     host.remember_in(state)
+    forget_another_machine(state, host)
     stuck, strikes = StuckChecks(state), Strikes(state)
     jobs = [prepare(item, host, limit, stuck.get(_key(item)))._replace(muted=muted) for item in plan.items]
     jobs = _sharing(jobs)

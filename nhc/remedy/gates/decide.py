@@ -12,7 +12,7 @@ from typing import Mapping, NamedTuple, Optional
 from nhc.core.state.gate_record import GateRecord, GateState
 from nhc.core.units import show_seconds
 from nhc.marks.ports.gates import GateStanding
-from nhc.remedy.gates.identity import another_machine, changed
+from nhc.remedy.gates.identity import changed, is_another
 from nhc.remedy.gates.settings import GateRules, Trigger
 
 AHEAD = 86400.0
@@ -64,7 +64,7 @@ def due(rules: GateRules, seen: GateView) -> str:
     record = seen.record
     if record is None:
         return NEW if Trigger.NEW in rules.on and not adopted(seen) else ""
-    if Trigger.NEW in rules.on and another_machine(record.marks, seen.marks):
+    if Trigger.NEW in rules.on and is_another(record.marks, seen.marks):
         return "another machine than the one that was tested"
     if Trigger.START in rules.on and record.boot != seen.boot:
         return "the node has started anew"

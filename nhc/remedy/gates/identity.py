@@ -10,6 +10,7 @@ import hashlib
 from typing import Dict, List, Mapping
 
 from nhc.core.host import Host
+from nhc.core.same_machine import another_machine
 
 MODULES = ("nvidia", "amdgpu", "neuron", "habanalabs", "mlx5_core", "efa", "bnxt_re", "irdma", "xe")
 """Drivers whose update can break a node: GPUs, accelerators, RDMA adapters."""
@@ -73,6 +74,6 @@ def changed(before: Mapping[str, str], now: Mapping[str, str]) -> List[str]:
     ]
 
 
-def another_machine(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
-    """Whether this is not the machine of the verdict. A mark that one of both lacks says nothing."""
-    return any(name in before and name in now and before[name] != now[name] for name in MACHINE)
+def is_another(before: Mapping[str, str], now: Mapping[str, str]) -> bool:
+    """Whether this is not the machine of the verdict."""
+    return another_machine(*({name: marks.get(name, "") for name in MACHINE} for marks in (before, now)))

@@ -64,8 +64,33 @@ def node(files):
     return host
 
 
+def known(host, **options):
+    """The labels that say which machine it is, without what it is made of."""
+    made_of = (identity.MODEL, identity.FIRMWARE, identity.KERNEL, identity.DRIVER)
+    return {name: value for name, value in identity.labels(host, **options).items() if name not in made_of}
+
+
+def test_labels_say_what_the_machine_is_made_of():
+    host = node({"product_name": "DGXH100\n", "bios_version": "1.06.07\n"})
+    assert identity.labels(host) == {
+        "machine/uuid": UUID.lower(),
+        identity.MODEL: "DGXH100",
+        identity.FIRMWARE: "1.06.07",
+    }
+    for path, text in {
+        "/sys/module/nvidia/version": "580.82.07\n", "/proc/sys/kernel/osrelease": "6.8.0-79-generic\n",
+        f"{identity.RDMA}/mlx5_0/fw_ver": "28.43.2026\n", f"{identity.RDMA}/mlx5_0/hca_type": "MT4129\n",
+        f"{identity.RDMA}/mlx5_1/fw_ver": "28.43.2026\n", f"{identity.RDMA}/mlx5_1/hca_type": "MT4129\n",
+        f"{identity.RDMA}/mlx5_2/fw_ver": "24.40.1000\n",
+    }.items():  # fmt: skip
+        host.write(path, text)
+    labels = identity.labels(host)
+    assert labels[identity.FIRMWARE] == "1.06.07, 24.40.1000, MT4129 28.43.2026"
+    assert (labels[identity.KERNEL], labels[identity.DRIVER]) == ("6.8.0-79-generic", "nvidia 580.82.07")
+
+
 def test_bare_metal_is_known_by_its_uuid_alone():
-    assert identity.labels(node({"sys_vendor": "Supermicro\n"})) == {"machine/uuid": UUID.lower()}
+    assert known(node({"sys_vendor": "Supermicro\n"})) == {"machine/uuid": UUID.lower()}
     assert identity.labels(FakeHost(BOOT)) == {}  # product_uuid is root's to read
 
 
@@ -81,14 +106,14 @@ def test_a_clouds_metadata_service_says_which_instance_this_is(cloud):
         said = identity.ask(cloud, f"http://127.0.0.1:{server.server_port}")
     host = node(files)
     host.system.answers["machine-identity"] = said
-    assert identity.labels(host) == {"machine/uuid": UUID.lower(), **wanted}
+    assert known(host) == {"machine/uuid": UUID.lower(), **wanted}
 
 
 def test_it_is_asked_once_a_boot_and_again_after_an_hour_without_an_answer():
     files, _answers, wanted = CLOUDS["gcp"]
     host = node(files)
     host.system.answers["machine-identity"] = {}
-    assert identity.labels(host) == {"machine/uuid": UUID.lower()}
+    assert known(host) == {"machine/uuid": UUID.lower()}
     host.system.answers["machine-identity"] = {"project": "team", "zone": "x/us-central1-a", "name": "gpu-1"}
     assert "zone" not in identity.labels(host)
     host.system.now += 3601

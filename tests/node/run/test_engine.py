@@ -322,3 +322,35 @@ def test_odd_values_from_a_check_are_made_portable(checks, state):
     assert len(outcome.message) == 1000
     assert len(outcome.evidence) == 50
     assert outcome.metrics[0].value == 1
+
+
+DMI = "/sys/class/dmi/id"
+SERIAL = {f"{DMI}/product_uuid": "4c4c4544-0042\n", f"{DMI}/board_serial": "CN747\n"}
+
+
+@pytest.mark.parametrize(("there", "forgotten"), [
+    ({f"{DMI}/product_uuid": "ffffeeee-0001\n"}, True),
+    ({f"{DMI}/board_serial": "CN900\n"}, True),
+    ({f"{DMI}/product_uuid": "4C4C4544-0042\n"}, False),
+    ({f"{DMI}/board_serial": "Default string\n"}, False),
+    ({f"{DMI}/product_uuid": "", f"{DMI}/board_serial": ""}, False),
+])  # fmt: skip
+def test_another_machine_with_this_disk_begins_without_strikes_and_findings(checks, tmp_path, there, forgotten):
+    """A disk that moved, an image that was cloned: the memory of before is of the machine that it was made on."""
+
+    @checks("bad")
+    def _(host):
+        return crit("Broken", "it broke")
+
+    def boot(name, **files):
+        state = State(str(tmp_path / "state"))
+        host = FakeHost({"/proc/sys/kernel/random/boot_id": f"{name}\n", **SERIAL, **files})
+        return judge(state, item("bad", strikes=2), host=host)
+
+    assert boot("b1").results[0].outcome.verdict is Verdict.WARN, "the first of two strikes"
+    State(str(tmp_path / "state")).lasting().save("kernel-log", {"findings": {"xid/79": {}}})
+    report = boot("b2", **there)
+    assert any("another machine" in note for note in report.notes) == forgotten
+    assert report.results[0].outcome.verdict is (Verdict.WARN if forgotten else Verdict.CRIT)
+    assert bool(State(str(tmp_path / "state")).lasting().load("kernel-log")) != forgotten
+    assert not any("another machine" in note for note in boot("b3", **there).notes), "said once"

@@ -10,7 +10,7 @@ from nhc.core.state.gate_record import GateRecord, GateState
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.marks.ports.gates import GateStanding
 from nhc.remedy.gates.decide import ADOPTION, NEW, GateDecision, GateStep, GateView, after, decide
-from nhc.remedy.gates.identity import another_machine, changed, marks
+from nhc.remedy.gates.identity import changed, is_another, marks
 from nhc.remedy.gates.settings import GateRules, Trigger
 from nhc.remedy.gates.suite_process import judged
 
@@ -71,7 +71,7 @@ def test_a_verdict_of_another_boot_or_another_machine_opens_nothing(rules: GateR
         return
     assert not (Trigger.START in rules.on and seen.record.boot != seen.boot)
     assert not (Trigger.UPDATE in rules.on and changed(seen.record.marks, seen.marks))
-    assert not (Trigger.NEW in rules.on and another_machine(seen.record.marks, seen.marks))
+    assert not (Trigger.NEW in rules.on and is_another(seen.record.marks, seen.marks))
 
 
 @given(RULES, SEEN)
