@@ -8,12 +8,9 @@ from typing import List, Optional, Sequence
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT
-from nhc.core.command_line.option_groups import GroupedCommand, under
-from nhc.core.command_line.param_types import SOME_TIME
+from nhc.core.command_line.common_options import FORMAT, SOME_TIME, GroupedCommand, named_nodes, under
 from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
-from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc
 from nhc.core.units import seconds, show_seconds
@@ -48,7 +45,7 @@ def command(
     span = within if at is None else min(within, now - at)
     began = now - within if at is None else at - span
     ended = now if at is None else at + span
-    names = _names(node_set) if node_set else None
+    names = named_nodes(node_set) if node_set else None
     with opened(path, url) as store, store.read() as connection:
         rows = rates(connection, began, ended, [fact or ""], date=at, names=names)[fact or ""]
     if form == "json":
@@ -56,14 +53,6 @@ def command(
     else:
         _print(rows, fact or "", at, span)
     return 0 if any(row.rate.node_days for row in rows) else EXIT_UNKNOWN
-
-
-def _names(node_set: str) -> List[str]:
-    """The nodes of a set. Raises CommandError."""
-    try:
-        return expand(node_set)
-    except ValueError as error:
-        raise CommandError(f"--nodes: {error}", EXIT_USAGE) from None
 
 
 def _date(text: str, now: float) -> float:
