@@ -30,12 +30,11 @@ from nhc.store import (
     holds,
     nodes,
     problems,
-    service_time,
     trains,
 )  # fmt: skip
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
-from nhc.store.history import of_fleet
+from nhc.store.history import lost_capacity, of_fleet, out_spans
 from nhc.store.problem_groups import RANK
 
 ROWS = 1000
@@ -240,7 +239,7 @@ def timeline(store: Store, name: str, window: ReportSpan, gap: float) -> Value:
         past = nodes.verdicts(connection, name, window.began, window.ended, NAMES)
         gaps = coverage.gaps(connection, name, window.began, window.ended, gap)
         entries = audit.entries(connection, node=name, limit=NAMES, newest=True)
-        out = service_time.out_spans(connection, window.began, window.ended, [name]).get(name, [])
+        out = out_spans(connection, window.began, window.ended, [name]).get(name, [])
         if not (rows or past or entries or nodes.list_nodes(connection, [name])):
             raise Missing(f"no node is called {name}")
     return {
@@ -354,10 +353,10 @@ def history(store: Store, now: float, hours: int, devices: Mapping[str, int], fr
     with store.read() as connection:
         parts = of_fleet(connection, began, width, PARTS)
         reported = coverage.watched(connection, began, width, PARTS, fresh)
-        out = service_time.out_spans(connection, began, now)
+        out = out_spans(connection, began, now)
         longest = sorted(out.keys() - devices.keys(), key=lambda name: (_seconds(out[name]), name), reverse=True)
         counted = {**devices, **count_accelerators(connection, longest[:COUNTED])}
-    lost = service_time.lost(out, counted, began, width, PARTS)
+    lost = lost_capacity(out, counted, began, width, PARTS)
     rows = [
         {**part._asdict(), **cost._asdict(), "watched": seen} for part, cost, seen in zip(parts, lost, reported)
     ]  # fmt: skip
@@ -373,7 +372,7 @@ def strips(store: Store, now: float, names: Sequence[str], gap: float) -> Value:
     with store.read() as connection:
         covered = coverage.spans_of(connection, names, began, now, gap)
         stood = problems.list_problems(connection, nodes=names, is_open=None, since=began)
-        out = service_time.out_spans(connection, began, now, names)
+        out = out_spans(connection, began, now, names)
     letters = {name: ["s"] * STRIP for name in names}
 
     def parts(start: float, end: float) -> range:

@@ -17,7 +17,7 @@ from nhc.remedy import reclaim
 from nhc.remedy.cases import EpisodeCase
 from nhc.remedy.detail import Detail
 from nhc.remedy.machine import OUT, EpisodeState
-from nhc.store import attempts, ended_episodes, holds, machines, nodes
+from nhc.store import attempts, ended_episodes, holds, nodes
 from nhc.store.attempts import AttemptStatus
 from nhc.store.ended_episodes import EndedEpisode
 from nhc.store.episodes import Episode
@@ -87,7 +87,7 @@ def count(
     have ended.
     """
     here = fleet.names.here
-    usage = Usage(fleet.groups, fleet.sizes, {here(node): at for node, at in machines.since(connection).items()})
+    usage = Usage(fleet.groups, fleet.sizes, {here(node): at for node, at in nodes.machines_since(connection).items()})
     ledger = StoreLedger(connection, cases, now - longest(bounds, breaker), ended)
     states = list(states)
     out: Set[str] = {case.episode.node for case in cases if case.state in OUT}

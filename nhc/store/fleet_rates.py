@@ -20,7 +20,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import Verdict
-from nhc.store import coverage, machines, nodes, service_time
+from nhc.store import coverage, history, machines, nodes
 from nhc.store.coverage import ReportSpan, joined
 from nhc.store.machines import MADE_OF
 from nhc.store.schema import deep_results, of_nodes, problems
@@ -224,7 +224,7 @@ def rates(
     With a `date` between the two, each row is of the time from then on, compared with the time before. `gap`: reports
     further apart than this leave a gap. Raises ValueError for what is none of FACTS.
     """
-    out = service_time.out_spans(connection, began, ended, names)
+    out = history.out_spans(connection, began, ended, names)
     known = sorted(nodes.groups(connection)) if names is None else names
     reported = coverage.spans_of(connection, known, began, ended, gap)
     watched = {node: joined([*spans, *out.get(node, ())], began, ended) for node, spans in reported.items()}

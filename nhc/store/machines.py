@@ -89,12 +89,6 @@ def of_this_machine(node: sa.ColumnElement[str], at: sa.ColumnElement[float]) ->
     return ~sa.exists().where(later.c.node == node, later.c.machine_since > at)
 
 
-def since(connection: Connection) -> Dict[str, float]:
-    """When another machine took the place of the one before, by node; the others are not named."""
-    asked = sa.select(nodes.c.node, nodes.c.machine_since).where(nodes.c.machine_since.is_not(None))
-    return {row.node: float(row.machine_since) for row in connection.execute(asked)}
-
-
 def spans(
     connection: Connection, fact: str, began: float, ended: float, names: Optional[Sequence[str]] = None
 ) -> Dict[str, List[Tuple[str, ReportSpan]]]:

@@ -193,6 +193,12 @@ def contested(connection: Connection) -> List[str]:
     return [row.node for row in map(StoredNode._make, rows) if row.is_contested]
 
 
+def machines_since(connection: Connection) -> Dict[str, float]:
+    """When another machine took the place of the one before, by node; the others are not named."""
+    asked = sa.select(nodes.c.node, nodes.c.machine_since).where(nodes.c.machine_since.is_not(None))
+    return {row.node: float(row.machine_since) for row in connection.execute(asked)}
+
+
 def counts(connection: Connection, silent_since: Optional[float] = None, now: float = float("inf")) -> Dict[str, int]:
     """How many nodes there are of each verdict; "" are those without a report. Those whose newest report is from before
     `silent_since` (Unix time), or from ahead of `now`, are SILENT: an OK of last week is none.

@@ -30,7 +30,7 @@ def take(store, *reports, source="agent", suite=""):
 
 def since(store):
     with store.read() as connection:
-        return machines.since(connection).get("n1", 0.0)
+        return nodes.machines_since(connection).get("n1", 0.0)
 
 
 def said(store):

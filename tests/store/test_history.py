@@ -5,7 +5,7 @@ import json
 import sqlalchemy as sa
 
 from nhc.core.model import Report
-from nhc.store import coverage, service_time
+from nhc.store import coverage, history
 from nhc.store.coverage import ReportSpan
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive
@@ -28,7 +28,7 @@ def keep(store, *rows):
 
 def out(store, began, *names):
     with store.read() as connection:
-        return service_time.out_spans(connection, began, NOW, list(names) or None)
+        return history.out_spans(connection, began, NOW, list(names) or None)
 
 
 def test_a_node_is_out_from_its_mark_to_its_return_or_to_the_next_repair(store):
@@ -52,7 +52,7 @@ def test_a_node_is_out_from_its_mark_to_its_return_or_to_the_next_repair(store):
 
 def test_what_was_lost_is_counted_by_parts():
     spans = {"a": [ReportSpan(5.0, 25.0)], "b": [ReportSpan(0.0, 10.0), ReportSpan(28.0, 30.0)]}
-    parts = service_time.lost(spans, {"a": 8}, 0.0, 10.0, 3)
+    parts = history.lost_capacity(spans, {"a": 8}, 0.0, 10.0, 3)
     assert parts == [(2, 15.0, 40.0), (1, 10.0, 80.0), (1, 7.0, 40.0)]
 
 
