@@ -62,6 +62,7 @@ REASONS = {
     "check_moab_sched": SCHEDULER,
     "check_moab_torque": SCHEDULER,
     "check_net_socket": NEEDS_A_VALUE,
+    "check_nic_roles": "a port may be spare on one node: genconf writes it where all peers are alike",
     "check_npd_health": "for who comes from node-problem-detector: docs/migration-others.md",
     "check_npd_log_counter": "for who comes from node-problem-detector: docs/migration-others.md",
     "check_nccl_conf": POLICY,

@@ -212,6 +212,7 @@ def _rdma(host: Host) -> LineGroup:
     if up:
         lines += [
             "check_ib_state",
+            "check_nic_roles",
             "check_ib_firmware",
             "check_ib_guid",
             "check_ib_errors",
