@@ -78,9 +78,8 @@ class RestartBounds(NamedTuple):
 
 
 class JobScene(NamedTuple):
-    """What bears on a job besides itself. `held` is why nothing may begin now; `healthy` None: it was not asked.
-
-    `faulty` are nodes that have a fault now, and what is wrong with each.
+    """What bears on a job besides itself. `held` is why nothing may begin now; `healthy` are the nodes in service on
+    which it may run, None where that was not asked. `faulty` are nodes with a fault now, and what is wrong with each.
     """
 
     time: SteadyTime
@@ -198,16 +197,17 @@ def _held(
             return JobStep(StepKind.WAIT, f"it must run on {node}, which is not repaired: {scene.faulty[node]}")
     if scene.healthy is None:
         return JobStep(StepKind.WAIT, scene.unseen or "its nodes were not asked for yet")
-    return _enough(job, set(restart.avoided), bounds.wants, scene.healthy)
+    return _enough(job, set(restart.avoided), bounds.wants, scene)
 
 
-def _enough(job: Optional[JobView], avoided: AbstractSet[str], wants: int, healthy: AbstractSet[str]) -> JobStep:
+def _enough(job: Optional[JobView], avoided: AbstractSet[str], wants: int, scene: JobScene) -> JobStep:
+    healthy = scene.healthy or frozenset()
     if job is not None and not job.excludes and avoided & healthy:
         names = ", ".join(sorted(avoided & healthy)[:3])
         return JobStep(
             StepKind.WAIT, f"{names} must be out of service first: this job cannot be kept off nodes by their names"
         )
-    usable = len(healthy - avoided)
+    usable = len(healthy - avoided - scene.faulty.keys())
     if usable < wants:
         return JobStep(StepKind.WAIT, f"it needs {wants} healthy nodes, and there are {usable}")
     return JobStep(StepKind.SEND_RELEASE)

@@ -261,17 +261,23 @@ class OneRound:
             restart.key, restart.number, job or remembered(row, restart), restart.avoided, restart.why,
             restart.manifest,
         )  # fmt: skip
-        scene = self._scene(controller, order, restart)._replace(faulty=faulty)
+        scene = self._scene(controller, order, restart, faulty)
         step = following(job, restart, self._bounds(row), scene)
         self._follow(controller, row, job, order, restart, step)
 
-    def _scene(self, controller: JobController, order: JobOrder, restart: JobRestart) -> JobScene:
+    def _scene(
+        self, controller: JobController, order: JobOrder, restart: JobRestart, faulty: Mapping[str, str]
+    ) -> JobScene:
         if restart.state != jobs.HELD or self.held:
-            return JobScene(self.time, self.held)
+            return JobScene(self.time, self.held, faulty=faulty)
         try:
-            return JobScene(self.time, healthy=controller.healthy(order))
+            healthy = controller.healthy(order)
         except Exception as error:
-            return JobScene(self.time, unseen=f"its nodes cannot be read: {failure(error)}")
+            return JobScene(self.time, unseen=f"its nodes cannot be read: {failure(error)}", faulty=faulty)
+        with self.actuators.store.read() as connection:
+            known = faults.of_store(connection, healthy, self.settings, self.now)
+        standing = {fault.node: fault.what for fault in known if fault.ended is None}
+        return JobScene(self.time, healthy=healthy, faulty={**standing, **faulty})
 
     def _follow(
         self,

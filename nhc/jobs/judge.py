@@ -13,6 +13,9 @@ from nhc.core.settings import declared
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.ports.jobs import JobLoss, JobView, LossCause, Phase
 
+SHARED = 3
+"""Nodes of a run that fail together, from which on the cause is none of their own: two may be both ends of a link."""
+
 
 class RunFinding(str, Enum):
     """Why a run ended. UNDECIDED waits for late reports about the nodes; UNCLEAR is left to a person."""
@@ -68,7 +71,7 @@ class EvidenceRules(NamedTuple):
 
 
 class RunJudgement(NamedTuple):
-    """`run` is the run that is judged, `nodes` the faulty ones. `again`: its controller has started it by itself."""
+    """`run` is the run that is judged, `nodes` those to blame. `again`: its controller has started it by itself."""
 
     finding: RunFinding
     why: str
@@ -88,7 +91,7 @@ def judge(
         bad = _standing(known, before.nodes, time.now, rules.window)
         lost = [loss for loss in job.losses if loss.cause in (LossCause.NODE, LossCause.EVICTED)]
         if bad:
-            return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), before.run, tuple(bad), again=True)
+            return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), before.run, _own(bad, before.nodes), again=True)
         if not lost and job.phase is not Phase.FAILED:
             return RunJudgement(RunFinding.NONE, "its controller has started it anew", before.run, again=True)
     if job.phase in (Phase.SUCCEEDED, Phase.CANCELLED):
@@ -121,14 +124,14 @@ def _failed(
     if lost and (first is None or first.cause is not LossCause.LIMIT):
         blamed = dict.fromkeys([*bad, *(loss.node for loss in lost if loss.cause is LossCause.NODE and loss.node)])
         why = _text(bad) if bad else "; ".join(dict.fromkeys(_loss(loss) for loss in lost[:3]))
-        return RunJudgement(RunFinding.INFRASTRUCTURE, why, job.run, tuple(blamed))
+        return RunJudgement(RunFinding.INFRASTRUCTURE, why, job.run, _own(blamed, nodes))
     if LossCause.PREEMPTED in causes and LossCause.EXIT not in causes:
         return RunJudgement(RunFinding.NONE, "it was preempted: its scheduler starts it again", job.run)
     if first is not None and LossCause.LIMIT in causes:
         limit = next(loss for loss in losses if loss.cause is LossCause.LIMIT)
         return RunJudgement(RunFinding.APPLICATION, _loss(limit), job.run)
     if bad:
-        return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), job.run, tuple(bad))
+        return RunJudgement(RunFinding.INFRASTRUCTURE, _text(bad), job.run, _own(bad, nodes))
     if time.elapsed(at) < rules.settle:
         return RunJudgement(RunFinding.UNDECIDED, "its nodes seem healthy; late reports are waited for", job.run)
     if first is None or first.cause is LossCause.UNKNOWN:
@@ -144,7 +147,8 @@ def _running(
         ripe = [fault for fault in known if fault.ended is None and time.elapsed(fault.began) >= rules.running]
         bad = _standing(ripe, nodes, time.now, rules.window)
         if bad:
-            return RunJudgement(RunFinding.INFRASTRUCTURE, f"it still runs, but {_text(bad)}", job.run, tuple(bad))
+            why = f"it still runs, but {_text(bad)}"
+            return RunJudgement(RunFinding.INFRASTRUCTURE, why, job.run, _own(bad, nodes))
     return RunJudgement(RunFinding.NONE, "", job.run)
 
 
@@ -163,6 +167,14 @@ def _standing(faults: Sequence[JobNodeFault], nodes: Iterable[str], at: float, w
         if fault.node in names and near:
             bad.setdefault(fault.node, fault.what)
     return bad
+
+
+def _own(bad: Iterable[str], nodes: Iterable[str]) -> Tuple[str, ...]:
+    """The nodes to blame: none where all nodes of a run fail at once, which is something that they share (a file
+    system, the fabric, the power). A job that was kept off them would wait after that has passed.
+    """
+    blamed, all_nodes = tuple(bad), set(nodes)
+    return () if len(all_nodes) >= SHARED and all_nodes <= set(blamed) else blamed
 
 
 def _text(bad: Dict[str, str]) -> str:

@@ -136,6 +136,37 @@ def test_a_restart_waits_until_enough_healthy_nodes_exist(world):
     assert set(body.nodes) == {"n2", "n3", "n4"}
 
 
+def test_a_passing_outage_of_what_all_nodes_share_keeps_no_job_off_them(world):
+    """A shared file system is away: every node fails its check, none is drained for long, and then all are well."""
+    body = world.submit(wants=3)
+    world.rounds(1)
+    for node in world.nodes:
+        world.report(node, reason="MountHung", check="check_mount_responds")
+    world.fail(body, LossCause.EXIT, "", "exit status 1")
+    world.rounds(6)
+    assert (body.phase, [act.what for act in world.acts]) == (Phase.HELD, ["hold"])
+    assert world.round().waiting[0].why == "it needs 3 healthy nodes, and there are 0"
+    for node in world.nodes:
+        world.report(node, Verdict.OK, check="check_mount_responds")
+    world.rounds(4)
+    assert (body.phase, restarts(world)[0].exclude) == (Phase.RUNNING, "")
+
+
+@pytest.mark.thorough
+def test_a_node_in_service_that_is_known_to_be_sick_is_none_of_the_healthy_ones(world):
+    body = world.submit(wants=3)
+    world.rounds(1)
+    world.out["n0"] = "DOWN"
+    world.report("n3")
+    world.fail(body, LossCause.NODE, "n0", "its node failed")
+    world.rounds(6)
+    assert body.phase is Phase.HELD
+    assert world.round().waiting[0].why == "it needs 3 healthy nodes, and there are 2"
+    world.report("n3", Verdict.OK)
+    world.rounds(3)
+    assert set(body.nodes) == {"n1", "n2", "n3"}
+
+
 def test_a_kind_that_cannot_be_kept_off_nodes_waits_until_they_are_out_of_service(store):
     world = World(store, excludes=False)
     body = world.submit()
