@@ -25,7 +25,10 @@ if TYPE_CHECKING:
 
 QUIET = 3600.0
 """Seconds for which a hook that left a comment leaves no second one. One that fails on renews it after that."""
-CANNOT_BE_RUN = ("NoSuchCheck", "BadArguments", "BadLine", "ShellSyntax", "ScriptExited", "CommandMissing")
+CANNOT_BE_RUN = (
+    "NoSuchCheck", "BadArguments", "BadLine", "BadSetting", "NoExpectation", "TargetUndecided", "ShellSyntax",
+    "ShellMissing", "ScriptExited", "CommandMissing", "CommandUnusable",
+)  # fmt: skip
 """Reasons of an UNKNOWN that the line itself is to blame for, or what is not installed: the next run says the same."""
 AGAIN = 60.0
 """Seconds after which a hook that holds up jobs tries again what the controller did not do."""
