@@ -71,6 +71,7 @@ RUN = {
     "nhc inject --list": Run(),
     "nhc list suites": Run(),
     "nhc profile": Run({0, 3}),  # 3: this machine is of no known type
+    "nhc profile clustermax": Run({0, 1, 3}),  # 1: this machine does not meet all of it
     "nhc show profile": Run({0, 3}),
     "nhc list profiles": Run(),
     "nhc record": Run(JUDGES),
