@@ -42,7 +42,7 @@ INSIDE = {
     "nhc_adapters.kubernetes": (
         {"api"},
         {"nodes"},
-        {"devices"},
+        {"devices", "preflight"},
         {"controller", "deep", "gates", "sink", "spares"},
         {"doctor", "jobs", "repair"},
         {"commands"},
@@ -67,6 +67,7 @@ ADAPTERS_SEE = {
     "nhc.core.units",
     "nhc.marks.policy",
     "nhc.marks.ports",
+    "nhc.node.facts.certificates",
     "nhc.node.kernlog",
 }
 

@@ -297,6 +297,12 @@ def kubernetes_toml(block: Block, place: Path) -> None:
     assert [fault.type for fault in found.faults] == re.findall(r'"(\w+)[="]', faults)
 
 
+def kubernetes_preflight(block: Block, place: Path) -> None:
+    """`[preflight]` of kubernetes.toml, which switches it on."""
+    (place / "kubernetes.toml").write_text(block.text)
+    assert kubernetes_settings.read(str(place / "kubernetes.toml")).preflight.on
+
+
 def kubernetes_devices(block: Block, place: Path) -> None:
     """`[devices]` of kubernetes.toml, with its defaults but for the switch."""
     (place / "kubernetes.toml").write_text(block.text)
@@ -333,6 +339,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/kubernetes.md", "resources: [github.com"): kustomization,
     ("docs/kubernetes.md", "[bounds.fleet]"): policy,
     ("docs/kubernetes.md", "[devices]"): kubernetes_devices,
+    ("docs/kubernetes.md", "[preflight]"): kubernetes_preflight,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/deep-checks.md", "* |context prolog|"): nhc_conf,
     ("docs/deep-checks.md", "* |context agent, every 15m|"): nhc_conf,

@@ -183,6 +183,7 @@ COMMANDS: CommandTable = {
         "uncordon": ("nhc.marks.commands.kubernetes:uncordon_command", "Take nhc's own marks off nodes.", "gpu-007"),
         "publish": ("nhc.marks.commands.kubernetes:publish_command", "Write reports as conditions of their nodes.",
                     "--node gpu-007 -r report.json"),
+        "preflight": ("nhc.hooks.commands.preflight:command", "Run a suite before a pod's containers start.", ""),
         "state": ("nhc.marks.commands.kubernetes:state_command", "Put nodes in a state of the vocabulary.",
                   "failed gpu-007"),
     }),
@@ -209,6 +210,10 @@ COMMANDS: CommandTable = {
             "nhc.marks.commands.kubernetes:controller_command",
             "The controller: it keeps nodes in line with their conditions.",
             "-s kubernetes.toml --apply"
+        ),
+        "preflight": (
+            "nhc.marks.commands.kubernetes:preflight_command", "The webhook that adds a suite before a pod starts.",
+            "-s kubernetes.toml --certificate /etc/nhc-preflight"
         ),
         "server": ("nhc.store.commands.server:run", "The server that takes in the reports of agents.",
                    "--listen 127.0.0.1:9810"),

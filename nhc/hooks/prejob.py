@@ -33,13 +33,20 @@ def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str
     suite = settings.get(SUITE, "")
     if not suite or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
         return report
-    results = _run(suite, report.host, settings, environ, state)
+    return report._replace(results=(*report.results, *suite_results(suite, report.host, settings, environ, state)))
+
+
+def suite_results(
+    suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str], state: State
+) -> tuple[CheckResult, ...]:
+    """What the suite found of this node, and a PrejobUntold that is CRIT where it could not tell and must not admit."""
+    results = _run(suite, node, settings, environ, state)
     unsure = [result for result in results if result.verdict is Verdict.UNKNOWN]
     bad = any(result.verdict is Verdict.CRIT for result in results)
     if unsure and not bad and settings.get(UNTOLD, "admit") == "refuse":
         message = printable(describe(unsure[0]), 300)
         results = (*results, CheckResult(ITSELF, crit("PrejobUntold", f"the suite {suite} could not tell: {message}")))
-    return report._replace(results=(*report.results, *results))
+    return results
 
 
 def _run(

@@ -120,6 +120,16 @@ KINDS = (
 )  # fmt: skip
 
 
+MAINTENANCE = Kind(
+    "nvsentinel.dgxc.nvidia.com", "v1", "MaintenanceRequest", "maintenancerequests",
+    record(startTime=TIME, healthEvent=record(
+        version={"type": "integer"}, agent=TEXT, componentClass=TEXT, checkName=TEXT, nodeName=TEXT, message=TEXT,
+        isHealthy=FLAG, isFatal=FLAG, recommendedAction=TEXT)),
+    record(conditions=CONDITIONS), "NVIDIA/NVSentinel docs/configuration/lifecycle-manager.md", False,
+)  # fmt: skip
+"""Not among KINDS: a test sees what a cluster without it is like."""
+
+
 def path_of(kube: Kube, kind: str, name: str = "") -> str:
     """Where the objects of a kind are, in the test's own namespace."""
     (one,) = [each for each in KINDS if each.kind == kind]

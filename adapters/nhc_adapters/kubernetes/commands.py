@@ -23,6 +23,7 @@ from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.preflights import fault_text as preflight_fault
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
 from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make, read
@@ -37,6 +38,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     JOB_ERROR,
     KERNEL_LOG,
     KUBELET,
+    PREFLIGHT_FAILED,
     Condition,
     read_conditions,
     write_conditions,
@@ -47,9 +49,11 @@ from nhc_adapters.kubernetes.nodes.known_types import bad_statuses, strangers
 from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
 from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate
+from nhc_adapters.kubernetes.preflight.server import Certificates, ServedCertificate, Webhook, WebhookServer
 from nhc_adapters.kubernetes.sink.reporter import Reporter
 
-__all__ = ["Cluster", "DrainRules", "drain", "make", "read", "release_device", "uncordon"]
+__all__ = ["Cluster", "DrainRules", "drain", "make", "preflight_fault", "read", "release_device", "uncordon"]
 
 DONE, FAILED, USAGE, UNUSABLE = 0, 1, 2, 3
 
@@ -113,6 +117,8 @@ def _fleet(
         watch = DeviceWatch(client)
         watch.load()
         fleet.attend_devices(watch, client)
+    if "nvsentinel" in settings.maintenance:
+        fleet.attend_requests(client).look()
     for name in objects:
         fleet.changed(name)
     return fleet
@@ -181,6 +187,50 @@ def _until_changed(running: Controller, watched: WatchedSettings, stop: threadin
     return ""
 
 
+def preflight(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str, certificate: str = "") -> int:
+    """Serve the preflight webhook until SIGTERM or SIGINT, under settings that are read again as they change.
+
+    `certificate` is a directory with tls.crt and tls.key; without, it is self-made.
+    """
+    log = ServiceLog("serve preflight", dated=True)
+    watched = WatchedSettings(read, log)
+    chosen = watched.settings
+    if not chosen.preflight.on:
+        raise SettingsError("[preflight] image is not set: no pod can get a preflight")
+    name = chosen.object_name("preflight")
+    certificates: Certificates
+    if certificate:
+        certificates = FileCertificate(certificate)
+    else:
+        certificates = OwnCertificate(
+            cluster.client(), chosen.namespace, f"{name}-certificate", webhook=name, service=name
+        )
+    stop = threading.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda *_: stop.set())
+    signal.signal(signal.SIGHUP, lambda *_: watched.asked.set())
+    webhook = Webhook(lambda: (watched.settings.preflight, watched.settings.apply), log)
+    shown = ServedCertificate(certificates, webhook)
+    server = WebhookServer(listen, webhook, shown.context)
+    log(f"starting, {'acting' if chosen.apply else 'dry run'}, suite {chosen.preflight.suite}")
+    threads = (
+        threading.Thread(target=server.serve_forever, name="nhc-preflight-https", daemon=True),
+        threading.Thread(target=shown.keep, args=(stop,), name="nhc-preflight-certificate", daemon=True),
+    )
+    try:
+        for thread in threads:
+            thread.start()
+        while not stop.wait(1.0):
+            watched.changed()
+            if not all(thread.is_alive() for thread in threads):
+                log.error("a thread has ended")
+                return FAILED
+    finally:
+        server.shutdown()
+        server.server_close()
+    return DONE
+
+
 def publish(cluster: Cluster, reports: Sequence[Report], vocabularies: Sequence[str], node: str = "") -> int:
     """Write reports as conditions of their nodes, without an agent."""
     spoken = [load(name) for name in vocabularies]
@@ -224,7 +274,7 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
         if kind in KUBELET or kind == ALLOCATABLE or (kind, FALSE) in bad_statuses(()):
             raise SettingsError(f"{kind} cannot be acknowledged: it says how the node is at this moment")
     client = cluster.client()
-    wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG)
+    wanted = tuple(types) or (JOB_ERROR, KERNEL_LOG, PREFLIGHT_FAILED)
     adapter = Kubernetes(client)
     known, failed = known_nodes(cluster, adapter, names)
     for node in adapter.objects(known):

@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import re
 import time
-from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import DeviceId, Verdict, printable
 from nhc.marks.ports.adapter import (
     OWNER,
     OWNER_SETTING,
+    REMEDY_OWNER,
     AdapterError,
     Applied,
     ConditionReport,
@@ -20,11 +21,12 @@ from nhc.marks.ports.adapter import (
     NodeState,
     NodeStep,
 )
-from nhc.marks.ports.marks import cause_of
+from nhc.marks.ports.marks import cause_of, may_clear
 from nhc.marks.ports.repair import Claim, Machine, Request, Right
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
+from nhc_adapters.kubernetes.controller.detections import acknowledge_on
 from nhc_adapters.kubernetes.controller.judge import (
     ALL_OFFERED,
     NEVER,
@@ -37,11 +39,20 @@ from nhc_adapters.kubernetes.devices.marker import DeviceMarker
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin, expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
 from nhc_adapters.kubernetes.nodes.boots import BootsSeen
+from nhc_adapters.kubernetes.nodes.conditions import (
+    FALSE,
+    PREFLIGHT_FAILED,
+    TRUE,
+    Condition,
+    read_conditions,
+    write_conditions,
+)
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 from nhc_adapters.kubernetes.nodes.following import FollowedNodes
 from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
+from nhc_adapters.kubernetes.nodes.maintenance import lifecycle_changes
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_own_mark, released
@@ -85,6 +96,7 @@ class Adapter(Kubernetes):
     NHC_KUBE_EVICT_NOT: patterns of namespaces whose pods a drain waits for;
     NHC_KUBE_GROUPS: labels that name a node's blast radius (rack=example.com/rack,pool=example.com/team);
     NHC_KUBE_KARPENTER_REPAIRS=1: Karpenter's gate NodeRepair is on; NHC_KUBE_KURED: NAMESPACE/NAME of its DaemonSet;
+    NHC_KUBE_LIFECYCLE=1: what the loop does is said in DrainInProgress, Drained and MaintenanceInProgress;
     NHC_KUBE_OWN_POD: the uid of the pod that asks, which does not make its node busy.
     """
 
@@ -106,6 +118,7 @@ class Adapter(Kubernetes):
         self.owner = given.get(OWNER_SETTING, OWNER)
         self.places = {**PLACES, **_places(given.get("NHC_KUBE_GROUPS", ""))}
         self.own_pod = given.get("NHC_KUBE_OWN_POD", "")
+        self.lifecycle = given.get("NHC_KUBE_LIFECYCLE", "") == "1"
         self.bad = bad_statuses((), spoken)
         """Condition types, each with a status that is bad, in the spoken vocabularies."""
         self._followed = FollowedNodes(self.client, self.selector)
@@ -196,8 +209,26 @@ class Adapter(Kubernetes):
             return self._apply(name, lambda node: plan_step(node, None if over[name] else last[name]))
 
         done = self.each([name for name in last if name in self._kept], show)
-        return problems + [f"{step.node}: the step is not shown: {step.message}" for step in done
-                           if step.effect is Effect.FAILED]  # fmt: skip
+        problems += [f"{step.node}: the step is not shown: {step.message}" for step in done
+                     if step.effect is Effect.FAILED]  # fmt: skip
+        return problems + self._show_lifecycle([name for name in last if name in self._kept])
+
+    def _show_lifecycle(self, names: Sequence[str]) -> List[str]:
+        """What the loop does to these nodes, in their lifecycle's conditions; a line for each that is not taken."""
+        if not self.lifecycle:
+            return []
+
+        def show(name: str) -> str:
+            try:
+                node = self.changed.get(name) or self.client.find(node_path(name)) or {}
+                changes = lifecycle_changes(node, time.time())
+                if changes:
+                    self.changed[name] = write_conditions(self.client, name, changes)
+            except AdapterError as error:
+                return f"{name}: its lifecycle conditions are not shown: {error}"
+            return ""
+
+        return [line for line in self.each(names, show) if line]
 
     def tidy(self) -> List[Applied]:
         """Take the rest of our mark off nodes that a person uncordoned, and overrule what is bad on them until it has
@@ -212,6 +243,35 @@ class Adapter(Kubernetes):
         for name, line in self._devices.tidy(self._kept, self._healthy) if self._devices is not None else ():
             self._events.say(NORMAL, name, "NhcRemedyDeviceRule", line, self._kept[name].uid)
         return done
+
+    def clear(
+        self,
+        names: Sequence[str],
+        seen: Optional[Iterable[NodeState]] = None,
+        *,
+        judged: Optional[Mapping[str, Mapping[str, Any]]] = None,
+    ) -> List[Applied]:
+        """As the base's. What a preflight found of a node has ended once the loop has proved that node."""
+        if self.owner == REMEDY_OWNER:
+            self.each(list(names), self._end_preflight)
+        return super().clear(names, seen, judged=judged)
+
+    def _end_preflight(self, name: str) -> None:
+        """Where that cannot be written, the mark stays: the base says why."""
+        try:
+            node = self.client.find(node_path(name)) or {}
+            standing = read_conditions(node).get(PREFLIGHT_FAILED)
+            if (
+                standing is not None
+                and standing.status == TRUE
+                and may_clear(self.state(node), self.owner)[0] is Effect.CHANGED
+            ):
+                now = time.time()
+                acknowledge_on(self.client, name, (PREFLIGHT_FAILED,), now)
+                proved = Condition(PREFLIGHT_FAILED, FALSE, "Proved", "repaired, and proved healthy", now, now)
+                write_conditions(self.client, name, [proved])
+        except AdapterError:
+            return
 
     # Single devices (nhc.marks.ports.adapter: MarksDevices).
 

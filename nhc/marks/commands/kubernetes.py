@@ -102,6 +102,33 @@ def controller_command(**given: Any) -> None:
     _run(given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"]))
 
 
+@click.command("preflight", cls=GroupedCommand)
+@service_log
+@CLUSTER
+@POLICY
+@APPLY
+@_acting(
+    "--listen",
+    default="127.0.0.1:9443",
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Serve /preflight there, over HTTPS, and /healthz, /readyz and /metrics.",
+)
+@_acting(
+    "--certificate",
+    default="",
+    metavar="DIR",
+    help="Where tls.crt and tls.key are, which another program renews. Default: self-made, in a Secret.",
+)
+def preflight_command(**given: Any) -> None:
+    """Serve the webhook that adds a preflight to pods with accelerators: a suite in an init container.
+
+    The API server asks about pods of namespaces with the label nhc/preflight=enabled, and of pods with the annotation
+    nhc/preflight. A pod whose suite finds its node at fault does not start there. Several may run. Ends on SIGTERM.
+    """
+    _run(given, lambda kit, cluster, read: kit.preflight(cluster, read, given["listen"], given["certificate"]))
+
+
 @click.command("status", cls=GroupedCommand)
 @CLUSTER
 @POLICY

@@ -42,8 +42,8 @@ from tests.support.waiting import until
 MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
-COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege")
-WITHOUT_AGENTS = ("devices", "gate", "remedy-devices")
+COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege", "preflight-cert-manager")
+WITHOUT_AGENTS = ("devices", "gate", "maintenance", "preflight", "remedy-devices")
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -76,7 +76,8 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
         rendered.startswith("kind: ")
     )
     role = "clusterrole.rbac.authorization.k8s.io/nhc-"
-    what = {"gate": "daemonset.apps/nhc-gate ", **{one: f"{role}{one} " for one in ("devices", "remedy-devices")}}
+    what = {"gate": "daemonset.apps/nhc-gate ",
+            **{one: f"{role}{one} " for one in ("devices", "maintenance", "preflight", "remedy-devices")}}  # fmt: skip
     assert what.get(overlay, "daemonset.apps/nhc-agent-") in said.stdout
 
 
@@ -372,7 +373,11 @@ def helm(plane: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
         tuple(EVERYTHING),
         ("--set=controller.enabled=false",),
         ("--set=controller.podLogNamespaces={default}",),
-        ("--set=controller.devices.keep=device",),
+        (
+            "--set=controller.devices.keep=device",
+            "--set=preflight.enabled=true,preflight.settings.timeout=20s",
+            "--set=controller.maintenance={nhc,nvsentinel}",
+        ),
         ("--set=agent.metrics=true,agent.port=9100,agent.labels.site=x", "--set=scripts.site\\.nhc=x=1"),
     ],
     ids=["defaults", "every accelerator", "agents alone", "pod logs", "devices", "agents' own"],
@@ -407,6 +412,10 @@ def test_the_chart_lints(plane: Any) -> None:
         ("controller.rates.mark=5 per 1.2.3h", "/controller/rates/mark"),
         ("controller.devices.keep=fewer", "/controller/devices/keep"),
         ("controller.devices.effect=None", "/controller/devices/effect"),
+        ("controller.maintenance={kured}", "/controller/maintenance/0"),
+        ("preflight.suite=a b", "/preflight/suite"),
+        ("preflight.settings.timeout=2m", "/preflight/settings/timeout"),
+        ("preflight.enabled=true,controller.enabled=false", "controller.enabled"),
         ("networkPolicy.egressPorts={0}", "/networkPolicy/egressPorts/0"),
         ("agents.nvidia.runtimeClassName=No Good", "/agents/nvidia/runtimeClassName"),
         ("agent.settings.retry=soon", "/agent/settings/retry"),

@@ -65,6 +65,17 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "patch devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.patch(self.api.rule_path("),
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
     },
+    "nhc-maintenance": {
+        "list maintenancerequests.nvsentinel.dgxc.nvidia.com": (
+            "controller/maintenance_requests.py", "self.client.items(PATH)"),
+    },
+    "nhc-preflight": {
+        "create secrets": ("preflight/certificate.py", "self.client.post(path, body, retry=False)"),
+        "get secrets": ("preflight/certificate.py", 'self.client.find(namespaced(self.namespace, "secrets", self'),
+        "patch secrets": ("preflight/certificate.py", 'self.client.patch(f"{path}/{self.name}"'),
+        **{f"{verb} mutatingwebhookconfigurations.admissionregistration.k8s.io": (
+            "preflight/certificate.py", "self.client.change(path, plan)") for verb in ("get", "patch")},
+    },
     "nhc-deep": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": LIST_PODS,
         **{f"get {kind}": GET_JOB for kind in JOBS}, "list jobs.batch": LIST_CHILDREN, **KUEUE,
@@ -95,7 +106,8 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     },
     "nhc-remedy": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "watch nodes": ("api/reflector.py", "self.client.watch("),
-        "patch nodes": PATCH_NODE, "list pods": LIST_PODS, "create pods/eviction": EVICT, **LEASE,
+        "patch nodes": PATCH_NODE, "patch nodes/status": PATCH_CONDITIONS, "list pods": LIST_PODS,
+        "create pods/eviction": EVICT, **LEASE,
         **{f"list {kind}": ACTORS for kind in (
             "machines.cluster.x-k8s.io", "baremetalhosts.metal3.io",
             "selfnoderemediations.self-node-remediation.medik8s.io",

@@ -25,6 +25,7 @@ from nhc_adapters.kubernetes.controller.device_rounds import node_of
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import Cursor, LokiWatch
+from nhc_adapters.kubernetes.controller.maintenance_requests import MaintenanceRequests
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
 from nhc_adapters.kubernetes.controller.rounds import Fleet, Log
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
@@ -34,6 +35,8 @@ from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KERNEL_LOG
 from nhc_adapters.kubernetes.nodes.drain import DrainProgress
 from nhc_adapters.kubernetes.nodes.drains import Drains
 from nhc_adapters.kubernetes.nodes.known_types import StrangeTypes, strangers
+from nhc_adapters.kubernetes.nodes.maintenance import LIFECYCLE
+from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.view import trim
 
 EVENT_REASONS = {
@@ -49,7 +52,9 @@ EVENTS_PAUSE = 0.2
 
 def kept_types(settings: ControllerSettings) -> frozenset[str]:
     """The condition types that decide anything."""
-    return frozenset({"Ready", *CLUSTER_SIDE, settings.verdict, *(fault.type for fault in settings.faults)} - {""})
+    return frozenset(
+        {"Ready", *CLUSTER_SIDE, *LIFECYCLE, settings.verdict, *(fault.type for fault in settings.faults)} - {""}
+    )
 
 
 class Controller:
@@ -91,6 +96,8 @@ class Controller:
         if settings.devices.on:
             self.devices = DeviceWatch(watch_client or client, self.fleet.changed, self.outages.report)
             self.fleet.attend_devices(self.devices, client)
+        if "nvsentinel" in settings.maintenance:
+            self.fleet.attend_requests(client)
         self.recorder = EventRecorder(client, "nhc-controller", queue=8192)
         self.drains = Drains(
             client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
@@ -123,12 +130,17 @@ class Controller:
         if self.devices is not None:
             devices = self.devices
             self._thread("devices", lambda: devices.run(self.stop))
+        if self.fleet.requests is not None:
+            requests = self.fleet.requests
+            self._thread("maintenance", lambda: self._read_requests(requests))
         self._thread("rights", lambda: self.rights.run(self.stop))
         self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._report_lease))
         self._thread("rounds", self._rounds)
         self._thread("events", self._send_events)
         if self.settings.podlogs.namespaces:
             self._thread("podlogs", lambda: self._read_logs(self.detections.read_pods))
+        if self.settings.preflight.on:
+            self._thread("preflights", lambda: self._read_logs(self.detections.read_preflights))
         if self.loki is not None:
             loki = self.loki
             self._thread("loki", lambda: self._read_logs(loki.run))
@@ -206,6 +218,8 @@ class Controller:
     def _rounds(self) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
             continue
+        while not self.stop.is_set() and self.fleet.requests is not None and not self.fleet.requests.known:
+            self.stop.wait(0.2)  # a maintenance would be taken for one that has ended
         while not self.stop.is_set() and self.devices is not None and not self.devices.settled.wait(0.5):
             continue  # a fault of a device would be taken for its node's
         if not self.stop.is_set():
@@ -282,10 +296,13 @@ class Controller:
     # Drains.
 
     def _start_drains(self) -> None:
-        if not (self.settings.treatment.drain and self.settings.apply):
+        if not (self.settings.apply and (self.settings.treatment.drain or self.settings.maintenance)):
             return
         for name in self.fleet.marked():
             node = self.nodes.objects.get(name)
+            manual = read_manual(node) if node is not None else None
+            if not self.settings.treatment.drain and not (manual is not None and manual.asked):
+                continue
             if node is not None and self.drains.wanted(name, node):
                 self.drains.start(name)
 
@@ -306,6 +323,10 @@ class Controller:
                 # A few at a time: a thousand marks must not wait for a thousand events.
                 self.recorder.flush_quietly(self.log, EVENTS_AT_ONCE)
                 self.stop.wait(EVENTS_PAUSE)
+
+    def _read_requests(self, requests: MaintenanceRequests) -> None:
+        while not self.stop.is_set():
+            self.stop.wait(requests.look())
 
     def _read_logs(self, read: Callable[[threading.Event], None]) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):

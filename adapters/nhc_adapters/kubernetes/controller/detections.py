@@ -5,6 +5,7 @@ A finding that stands is written once, however often it is read; one that was ac
 
 from __future__ import annotations
 
+import re
 import threading
 from dataclasses import replace
 from typing import Any, Callable, Dict, Iterable, List, Mapping
@@ -14,11 +15,13 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
 from nhc_adapters.kubernetes.controller.podlogs import Reader
+from nhc_adapters.kubernetes.controller.preflights import PreflightReader
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.kubernetes.nodes.conditions import (
     FALSE,
     JOB_ERROR,
+    PREFLIGHT_FAILED,
     TRUE,
     Condition,
     read_conditions,
@@ -26,6 +29,12 @@ from nhc_adapters.kubernetes.nodes.conditions import (
 )
 from nhc_adapters.kubernetes.nodes.marks import apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
+from nhc_adapters.kubernetes.nodes.view import node_state
+
+OF_A_BOOT = (JOB_ERROR, PREFLIGHT_FAILED)
+"""Conditions that end with the boot in which they were found; their message names it."""
+
+_TAGS = re.compile(r"(?: \[(?:device|action): [^\]]*\])*$")
 
 Node = Mapping[str, Any]
 
@@ -44,7 +53,8 @@ class Detections:
     ) -> None:
         self.client, self.settings, self.objects = client, settings, objects
         self.held, self.clock, self.log = held, clock, log
-        self._unwritten: Dict[str, Condition] = {}
+        self._unwritten: Dict[str, Dict[str, Condition]] = {kind: {} for kind in OF_A_BOOT}
+        """What could not be written of each condition yet, by node."""
 
     def read_pods(self, stop: threading.Event) -> None:
         """Look at pod logs until `stop` is set. For a thread of its own."""
@@ -52,6 +62,20 @@ class Detections:
         while not stop.wait(self.settings.podlogs.every):
             if self.held():
                 self.say_of_pods(reader.look(), reader.excused)
+
+    def read_preflights(self, stop: threading.Event) -> None:
+        """Look at pods with a preflight until `stop` is set. For a thread of its own."""
+        settings = self.settings.preflight
+        reader = PreflightReader(
+            self.client, settings, self.log, self._is_out, self.acknowledged_of(PREFLIGHT_FAILED), self.settings.apply
+        )
+        while not stop.wait(settings.every):
+            if self.held():
+                self.say_of_pods(reader.look(self.clock()), {}, PREFLIGHT_FAILED)
+
+    def _is_out(self, name: str) -> bool:
+        node = self.objects.get(name)
+        return node is not None and not node_state(node).available
 
     def acknowledged_of(self, kind: str) -> Callable[[str], Mapping[str, float]]:
         """What was acknowledged of one condition, by node."""
@@ -68,26 +92,27 @@ class Detections:
 
         return standing
 
-    def say_of_pods(self, blamed: Mapping[str, Condition], excused: Mapping[str, Iterable[str]]) -> None:
+    def say_of_pods(
+        self, blamed: Mapping[str, Condition], excused: Mapping[str, Iterable[str]], kind: str = JOB_ERROR
+    ) -> None:
         """Say what is new of the nodes that are blamed, and take it back where the job turned out to be at fault."""
-        unwritten = self._unwritten
+        unwritten = self._unwritten[kind]
         for name, condition in blamed.items():
             node = self.objects.get(name)
             if node is None:
                 continue
-            standing = read_findings(node, FINDINGS).get(JOB_ERROR, {})
+            standing = read_findings(node, FINDINGS).get(kind, {})
             if not set(condition.findings) <= set(standing.items()):
                 findings = tuple({**standing, **dict(condition.findings)}.items())
-                boot = boot_id(node)[:8]
-                message = f"{condition.message} (boot {boot})" if boot else condition.message
+                message = _in_boot(condition.message, boot_id(node)[:8])
                 unwritten[name] = replace(condition, message=message, findings=findings)
         for name, places in excused.items():
-            standing = read_findings(self.objects.get(name) or {}, FINDINGS).get(JOB_ERROR, {})
+            standing = read_findings(self.objects.get(name) or {}, FINDINGS).get(kind, {})
             if standing and name not in unwritten and set(standing) <= set(places):
                 text = "the same job failed so on other nodes at the same time: the job is at fault"
-                unwritten[name] = Condition(JOB_ERROR, FALSE, "JobAtFault", text)
+                unwritten[name] = Condition(kind, FALSE, "JobAtFault", text)
         failed = self.say(unwritten)
-        self._unwritten = {name: condition for name, condition in unwritten.items() if name in failed}
+        self._unwritten[kind] = {name: condition for name, condition in unwritten.items() if name in failed}
 
     def say(self, conditions: Mapping[str, Condition]) -> List[str]:
         """Write conditions of nodes that there are. Returns the nodes whose could not be written."""
@@ -123,22 +148,33 @@ class Detections:
         apply(self.client, name, lambda node: plan_annotations(node, record(node, condition.type, places)))
 
     def clear_after_restart(self, crit: Iterable[str]) -> None:
-        """A job's device error ends with the boot it was met in: the restart was the repair, and covers it for good."""
-        if not (self.settings.podlogs.namespaces and self.settings.apply):
+        """What was found in a boot ends with it: the restart was the repair, and covers it for good."""
+        if not ((self.settings.podlogs.namespaces or self.settings.preflight.on) and self.settings.apply):
             return
         reporting = [name for name, node in list(self.objects.items()) if FINDINGS in annotations_of(node)]
         for name in {*crit, *reporting}:
             node = self.objects.get(name) or {}
-            standing, boot = read_conditions(node).get(JOB_ERROR), boot_id(node)[:8]
-            if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:
-                continue
-            if f"(boot {boot})" not in standing.message and self.held():
-                try:
-                    acknowledge_on(self.client, name, (JOB_ERROR,), self.clock())
-                except AdapterError as error:
-                    self.log(problem(f"{name}: {JOB_ERROR} could not be acknowledged: {error}"))
+            conditions, boot = read_conditions(node), boot_id(node)[:8]
+            for kind in OF_A_BOOT:
+                standing = conditions.get(kind)
+                if standing is None or standing.status != TRUE or not boot or "(boot " not in standing.message:
                     continue
-                self.say({name: Condition(JOB_ERROR, FALSE, "NodeRestarted", "the node was restarted")})
+                if f"(boot {boot})" not in standing.message and self.held():
+                    try:
+                        acknowledge_on(self.client, name, (kind,), self.clock())
+                    except AdapterError as error:
+                        self.log(problem(f"{name}: {kind} could not be acknowledged: {error}"))
+                        continue
+                    self.say({name: Condition(kind, FALSE, "NodeRestarted", "the node was restarted")})
+
+
+def _in_boot(message: str, boot: str) -> str:
+    """A message with the boot that it speaks of, before its tags, which are last."""
+    if not boot:
+        return message
+    tags = _TAGS.search(message)
+    at = tags.start() if tags else len(message)
+    return f"{message[:at]} (boot {boot}){message[at:]}"
 
 
 def acknowledge_on(client: Client, name: str, kinds: Iterable[str], now: float) -> None:

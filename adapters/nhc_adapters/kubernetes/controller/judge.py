@@ -22,12 +22,14 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
     CLUSTER_SIDE,
     FALSE,
+    KUBELET,
     TRUE,
     UNKNOWN,
     Condition,
 )
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags, without_count
 from nhc_adapters.kubernetes.nodes.evidence import (
+    ASKED,
     NEVER_STALE,
     SILENT_AFTER,
     fresh,
@@ -40,6 +42,7 @@ from nhc_adapters.kubernetes.nodes.evidence import (
     unsettled,
 )
 from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode, wrong_clock
+from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, maintained
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
@@ -50,6 +53,12 @@ NEVER = "NeverReported"
 
 NOT_TAKEN_BACK = "NotTakenBack"
 """The reason of a marked node whose mark's source has not said that its fault is gone."""
+
+ON_REQUEST = "MaintenanceRequested"
+"""The reason of a node that others want out."""
+
+NOT_PROVED = "NotProved"
+"""The reason of a node whose maintenance has ended, and of which nobody has said anything since."""
 
 ALL_OFFERED = "kubernetes_allocatable"
 """The check of a node that offers all that is expected of it."""
@@ -112,6 +121,8 @@ class _Judging:
     now: float
     silent_after: float
     overruled: Optional[Overruled]
+    maintained: str = ""
+    """What others are doing to the node."""
     failures: List[_Failure] = field(default_factory=list)
     others: List[CheckResult] = field(default_factory=list)
     times: List[float] = field(default_factory=list)
@@ -125,6 +136,8 @@ class _Judging:
         due = min(since, self.now) + fault.lasting
         if self.overruled is not None and self.overruled.covers(condition):
             self.add(fault.type, warn(condition.reason or fault.type, f"{why} ({self.overruled.line()})"))
+        elif self.maintained and fault.type in KUBELET:
+            self.add(fault.type, warn(condition.reason or fault.type, f"{why} (under maintenance: {self.maintained})"))
         elif self.now < due:
             self.times.append(due)
             waits = f"{why} (counts after {fault.lasting:.0f} s)"
@@ -143,6 +156,14 @@ class _Judging:
                 outcome = crit(tag.reason, f"{tag.device}: {tag.reason}", action=tag.action)
                 result = _result(fault.type, outcome._replace(scope=Scope.DEVICE, device=tag.device))
                 self.failures.append(_Failure(result, tag.reason, fault.type, source_of(fault)))
+
+    def asked(self, maintenance: Maintenance) -> None:
+        """Others want the node out, now or later."""
+        self.times += [at for at in (maintenance.start, maintenance.until) if at is not None and at > self.now]
+        if maintenance.stands(self.now):
+            who = f" (by {maintenance.by})" if maintenance.by else ""
+            result = _result(ASKED, crit(ON_REQUEST, maintenance.why + who))
+            self.failures.append(_Failure(result, ON_REQUEST, ASKED, ASKED))
 
     def other(self, condition: Condition, fault: Fault) -> None:
         """Judge a condition that is not bad, or that nobody renews any more."""
@@ -170,16 +191,17 @@ def judge(
     silent_after: float = SILENT_AFTER,
     accelerators_of: Optional[Accelerators] = None,
     heard: Optional[HeardNode] = None,
+    maintenance: Optional[Maintenance] = None,
 ) -> Judgement:
     """Judge one node object.
 
     `verdict` names the condition whose heartbeat says that the agent lives. `accelerators_of` says what must be
     allocatable, None where that is not watched. `heard` are its conditions by our clock; their own stamps count where
-    nobody has followed the node.
+    nobody has followed the node. `maintenance` is what others ask for.
     """
     heard = heard or ConditionsSeen().of(node, now)
     conditions = heard.conditions
-    run = _Judging(now, silent_after, read_overruled(node, heard.before_boot))
+    run = _Judging(now, silent_after, read_overruled(node, heard.before_boot), maintained(node))
     for fault in faults:
         condition = conditions.get(fault.type)
         if condition is None:
@@ -206,6 +228,8 @@ def judge(
     ready = conditions.get("Ready")
     if ready is not None and ready.status == UNKNOWN and not run.failures:
         run.add("Ready", unknown("NodeStatusUnknown", ready.message or "the kubelet stopped reporting"))
+    if maintenance is not None:
+        run.asked(maintenance)
     sources = _standing_mark(run, node, conditions)
     results = (*(failure.result for failure in run.failures), *run.others)
     report = Report(str(node.get("metadata", {}).get("name", "")), boot_id(node), now, 0.0, results)
@@ -293,7 +317,10 @@ def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mappin
     if manual is not None:
         if manual.until is not None:
             run.times.append(manual.until)
-        if not manual.stands(run.now) and not source_types(before) and not run.failures:
+        if manual.asked:
+            if not manual.stands(run.now) and not run.failures:
+                _prove_since(run, manual.until or 0.0, conditions)
+        elif not manual.stands(run.now) and not source_types(before) and not run.failures:
             # A person took it out and said until when: nothing else is needed to put it back.
             run.others = [_result("drain", ok(f"{manual.line()}, which is over"))]
     held = False
@@ -307,6 +334,15 @@ def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mappin
         run.others = [result for result in run.others if result.outcome.reason != NEVER]
         run.others += [_result(kind, ok(f"{kind} is taken back")) for kind in sorted(source_types(before))]
     return tuple(sources_now(bad, before, conditions, run.now, run.silent_after))
+
+
+def _prove_since(run: _Judging, ended: float, conditions: Mapping[str, Condition]) -> None:
+    """Hold a node whose maintenance has ended until something that it is judged by was said of it since."""
+    known = {result.check for result in run.others} & conditions.keys()
+    if not any(conditions[kind].seen > ended for kind in known if conditions[kind].renewed):
+        run.others.append(
+            _result(ASKED, unknown(NOT_PROVED, "its maintenance has ended, and nobody has judged it since"))
+        )
 
 
 def _result(check: str, outcome: Any) -> CheckResult:

@@ -7,7 +7,7 @@ has ended since is overruled no more.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from nhc.core.model import Verdict
@@ -19,7 +19,8 @@ from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, FALSE, TRUE, U
 from nhc_adapters.kubernetes.nodes.evidence import SOURCE, is_ahead, read_sources
 from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
-from nhc_adapters.kubernetes.nodes.manual import read_manual
+from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, lifecycle_changes
+from nhc_adapters.kubernetes.nodes.manual import MANUAL, read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Bad, ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import CORDON, TAINT, read_own, read_own_mark, released, undone
 
@@ -42,6 +43,8 @@ class NodeUpdates:
     retry: Callable[[str, float], None]
     log: Callable[[str], None]
     followed_for: Callable[[], float]
+    maintenance_of: Callable[[str, Node], Optional[Maintenance]] = lambda name, node: None
+    """What others ask for on a node."""
     _silenced: Set[str] = field(default_factory=set)
     _undone: Dict[str, str] = field(default_factory=dict)
     """What was said to be undone of the mark of each node."""
@@ -64,15 +67,15 @@ class NodeUpdates:
             judgement, node = judged.get(name), objects.get(name)
             if judgement is None or node is None:
                 continue
-            parts = [self._silence(name, node, judgement, heard[name], now), _offered(node, judgement, now)]
-            if any(parts):
-                conditions[name] = [part for part in parts if part is not None]
+            parts = self._conditions(name, node, judgement, heard[name], now)
+            if parts:
+                conditions[name] = parts
             if read_own_mark(node) is not None and released(node):
                 back.append(name)
                 continue
             self._note_undone(name, node)
             ended = ended_since(node, self._bad_now(), now, heard[name], self.settings.silent_after)
-            changed = {**ended, **self._sources(node, judgement)}
+            changed = {**ended, **self._sources(node, judgement), **self._maintenance_ended(name, node, now)}
             if changed:
                 texts[name] = changed
         self._set_conditions(conditions, objects, now)
@@ -91,6 +94,24 @@ class NodeUpdates:
             if applied.effect is Effect.FAILED:
                 self.retry(applied.node, now + AFTER_FAILURE)
         return [name for name in names if name not in back]
+
+    def _conditions(self, name: str, node: Node, judgement: Judgement, heard: HeardNode, now: float) -> List[Condition]:
+        """The conditions that a node is to get."""
+        parts = (self._silence(name, node, judgement, heard, now), _offered(node, judgement, now))
+        ours = lifecycle_changes(node, now) if self.settings.lifecycle else []
+        return [part for part in parts if part is not None] + ours
+
+    def _maintenance_ended(self, name: str, node: Node, now: float) -> Dict[str, Optional[str]]:
+        """The end of a maintenance that nobody asks for any more: from now on the node is held by its health alone."""
+        manual = read_manual(node)
+        if manual is None or not manual.asked or not manual.stands(now) or not self.settings.maintenance:
+            return {}
+        wanted = self.maintenance_of(name, node)
+        if wanted is not None and wanted.stands(now):
+            asked = replace(manual, by=wanted.by, until=wanted.until)
+            return {} if asked == manual else {MANUAL: asked.text()}
+        self.log(f"{name}: its maintenance has ended; it is put back once it is judged healthy")
+        return {MANUAL: replace(manual, until=now).text()}
 
     def _note_undone(self, name: str, node: Node) -> None:
         """Say once that a part of our mark is gone, and that this puts no node back."""

@@ -10,6 +10,8 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.rights import ClusterRight, denied, of_lease
+from nhc_adapters.kubernetes.controller.maintenance_requests import GROUP as GROUP_OF_REQUESTS
+from nhc_adapters.kubernetes.controller.maintenance_requests import RESOURCE as RESOURCE_OF_REQUESTS
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 
 RESOURCE = "resource.k8s.io"
@@ -31,6 +33,9 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
         ClusterRight("create", "events", "", EVENTS, purpose="to tell what was done", acting=True),
         ClusterRight("patch", "events", "", EVENTS, purpose="to count what was done again", acting=True),
     ]
+    if "nvsentinel" in settings.maintenance:
+        purpose = "to read who asks for maintenance (maintenance)"
+        rights.append(ClusterRight("list", RESOURCE_OF_REQUESTS, GROUP_OF_REQUESTS, purpose=purpose))
     if settings.devices.on:
         rights += _devices()
     policy = settings.policy
@@ -41,10 +46,12 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
         rights.append(ClusterRight("create", "configmaps", "", own, purpose=", ".join(kept.values()), acting=True))
     for name, purpose in kept.items():
         rights += [ClusterRight(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
-    if settings.treatment.drain or policy.repairs or settings.podlogs.namespaces:
+    drains = settings.treatment.drain or settings.maintenance
+    if drains or policy.repairs or settings.podlogs.namespaces or settings.preflight.on:
         rights.append(ClusterRight("list", "pods", purpose="to see what runs on a node"))
-    if settings.treatment.drain:
-        rights.append(ClusterRight("create", "pods/eviction", purpose="to drain nodes", acting=True))
+    if drains or settings.preflight.on:
+        purpose = "to drain nodes" if drains else "to move on pods whose preflight failed"
+        rights.append(ClusterRight("create", "pods/eviction", purpose=purpose, acting=True))
     for namespace in settings.podlogs.namespaces:
         rights.append(ClusterRight("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
     return rights

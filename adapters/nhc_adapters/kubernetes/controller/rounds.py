@@ -21,12 +21,15 @@ from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
 from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.maintenance_requests import MaintenanceRequests
 from nhc_adapters.kubernetes.controller.node_updates import NodeUpdates
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode
+from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, read_maintenance
+from nhc_adapters.kubernetes.nodes.manual import Manual
 from nhc_adapters.kubernetes.nodes.marks import Facts
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.view import node_state
@@ -68,6 +71,8 @@ class Fleet:
     """The bounds that hold nothing, as they were said last."""
     devices: Optional[DeviceRounds] = None
     """What is done about single devices, None where each fault is its node's."""
+    requests: Optional[MaintenanceRequests] = None
+    """What others ask for by objects of their own, None where that is not read."""
     _seen: Dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The nodes as they were judged."""
     _dirty: Set[str] = field(default_factory=set)
@@ -91,7 +96,7 @@ class Fleet:
     def __post_init__(self) -> None:
         self._unjudged = Outages(self.log)
         self._updates = NodeUpdates(
-            self.settings, self.adapter, self.allowed_now, self.retry, self.log, self.followed_for
+            self.settings, self.adapter, self.allowed_now, self.retry, self.log, self.followed_for, self.maintenance_of
         )
 
     def attend_devices(self, watch: DeviceWatch, client: Client) -> None:
@@ -102,6 +107,11 @@ class Fleet:
             settings.devices, view, client, self.ledger, self.objects, settings.policy, self.allowed_now, self.retry,
             self.clock, self.log, self.adapter.each, settings.apply, self.again,
         )  # fmt: skip
+
+    def attend_requests(self, client: Client) -> MaintenanceRequests:
+        """Read what others ask for by objects of their own; it is to be looked at again and again."""
+        self.requests = MaintenanceRequests(client, self.changed, self.log)
+        return self.requests
 
     def allowed_now(self) -> bool:
         return self.allowed()
@@ -177,6 +187,7 @@ class Fleet:
             silent_after=settings.silent_after,
             accelerators_of=self._accelerators(name, node),
             heard=heard,
+            maintenance=self.maintenance_of(name, node),
         )
         if self.devices is not None:
             judgement = self.devices.view.judged(name, node, judgement, now)
@@ -198,6 +209,11 @@ class Fleet:
             since = state.mark.since
             if since is not None and settings.policy.healthy_for and name not in self._again:
                 self.retry(name, max(since + settings.policy.healthy_for, now + 1.0))
+
+    def maintenance_of(self, name: str, node: Mapping[str, Any]) -> Optional[Maintenance]:
+        """The maintenance that others ask for on a node, by whom we are to listen to."""
+        by_annotation = read_maintenance(node) if "nhc" in self.settings.maintenance else None
+        return by_annotation or (self.requests.of(name) if self.requests is not None else None)
 
     def _accelerators(self, name: str, node: Mapping[str, object]) -> Optional[Accelerators]:
         settings = self.settings
@@ -310,9 +326,19 @@ class Fleet:
         if operation is Operation.MARK:
             marks: Dict[str, Mark] = {planned.node: planned.mark for planned in operations if planned.mark is not None}
             judged = {name: self.judged[name] for name in marks}
-            facts = {name: Facts(known.reasons, known.types, known.sources) for name, known in judged.items()}
+            facts = {
+                name: Facts(known.reasons, known.types, known.sources, self._asked(name))
+                for name, known in judged.items()
+            }
             return self.adapter.mark(marks, objects=self._seen, facts=facts)
         return repair(self.adapter, operation, operations)
+
+    def _asked(self, name: str) -> Optional[Manual]:
+        """Who asked for a node's maintenance, for its mark: that holds it until the maintenance has ended."""
+        now, wanted = self.clock(), self.maintenance_of(name, self._seen[name])
+        if wanted is None or not wanted.stands(now):
+            return None
+        return Manual(wanted.by, now, wanted.until, asked=True)
 
     def retry(self, name: str, when: float) -> None:
         """Look at a node again at that time."""

@@ -25,13 +25,15 @@ from nhc_adapters.kubernetes.controller.loki import LOOKBACK
 from nhc_adapters.kubernetes.controller.podlogs import PodLogs
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE
-from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG
+from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG, PREFLIGHT_FAILED
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER
+from nhc_adapters.kubernetes.nodes.maintenance import LIFECYCLE
 from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
+from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
 
 PATH = "/etc/nhc/kubernetes.toml"
 HEAD = """
@@ -110,6 +112,18 @@ class ControllerSettings(NamedTuple):
         "podlogs", PodLogs, "Pods that failed with a device error in their log speak against their node."
     )
     loki: LokiSettings = declared.part("loki", LokiSettings, "Kernel logs that are collected in Loki.")
+    preflight: PreflightSettings = declared.part(
+        "preflight", PreflightSettings, "A suite in an init container, before a pod's own containers start."
+    )
+    lifecycle: bool = declared.flag(
+        "lifecycle-conditions", False,
+        "say of drains and repairs on the node: DrainInProgress, Drained, MaintenanceInProgress (Kubernetes 1.37)",
+    )  # fmt: skip
+    maintenance: Tuple[str, ...] = declared.choices(
+        "maintenance", {"nhc": "nhc", "nvsentinel": "nvsentinel"}, (),
+        "whose requests take a node out: the annotation nhc/maintenance, NVSentinel's MaintenanceRequest",
+        shown='["nhc", "nvsentinel"]',
+    )  # fmt: skip
     namespace: str = declared.text("namespace", "nhc-system", "where the Lease and the ledger are")
     name: str = declared.converted(
         "name", _name, "nhc",
@@ -150,6 +164,9 @@ def make(
     except (BadVocabulary, ValueError) as error:
         raise SettingsError(str(error)) from None
     # Named faults stand alone, as draino's arguments do; without any, the vocabularies say what is one.
+    for fault in named:
+        if fault.type in LIFECYCLE:
+            raise SettingsError(f"faults: {fault.type} says what somebody does or plans on purpose, and is no fault")
     known = named or tuple(dict.fromkeys(fault for vocabulary in spoken for fault in vocabulary.faults))
     settings = ControllerSettings(
         vocabularies=spoken, treatment=Treatment(spoken, cordon, taint, label, drain), faults=known, **details
@@ -159,6 +176,8 @@ def make(
         known += (Fault(JOB_ERROR),)
     if settings.loki.url:
         known += (Fault(KERNEL_LOG),)
+    if settings.preflight.on:
+        known += (Fault(PREFLIGHT_FAILED),)
     return settings._replace(faults=known)
 
 

@@ -16,6 +16,7 @@ from nhc_adapters.kubernetes.controller.judge import Judgement
 from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN
 from nhc_adapters.kubernetes.nodes.drains import read_drain
+from nhc_adapters.kubernetes.nodes.maintenance import planned
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import read_overruled
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
@@ -143,6 +144,7 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "withheld": withheld,
         "due": due,
         "drain": read_drain(node),
+        "lifecycle": planned(node),
         "groups": list(state.groups),
     }
 
@@ -206,7 +208,7 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
 
 def _worth_a_line(row: Row) -> bool:
     return row["verdict"] not in ("OK", "WARN") or any(
-        row.get(key) for key in ("mark", "withheld", "drain", "overruled", "devices", "clock")
+        row.get(key) for key in ("mark", "withheld", "drain", "overruled", "devices", "clock", "lifecycle")
     )
 
 
@@ -216,7 +218,7 @@ def _cells(row: Row, now: float) -> List[str]:
     if row["mark"] and row["mark"] not in details:
         details.append(f"mark: {row['mark']}" if details else row["mark"])
     details += [row["clock"]] if row["clock"] and not any(row["clock"] in text for text in details) else []
-    keys = ("overruled", "withheld", "hold", "due", "drain")
+    keys = ("overruled", "withheld", "hold", "due", "drain", "lifecycle")
     details += [f"{'faults' if key == 'overruled' else key}: {row[key]}" for key in keys if row[key]]
     return [
         row["node"],

@@ -11,7 +11,13 @@ from nhc.marks.ports.marks import in_place_of, left_alone, may_clear, may_mark
 from nhc.marks.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, Condition, read_conditions, write_conditions
+from nhc_adapters.kubernetes.nodes.conditions import (
+    CLUSTER_SIDE,
+    FALSE,
+    Condition,
+    read_conditions,
+    write_conditions,
+)
 from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import (
@@ -180,7 +186,9 @@ class Kubernetes:
         def plan(node: Mapping[str, Any]) -> List[Op]:
             _compare((judged or {}).get(str(node["metadata"]["name"])), node)
             effect, why = may_clear(self.state(node), self.owner)
-            theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE))
+            conditions = read_conditions(node)
+            ended = {kind for kind in CLUSTER_SIDE if kind in conditions and conditions[kind].status == FALSE}
+            theirs = sorted(source_types(read_sources(node)) & set(CLUSTER_SIDE) - ended)
             if theirs and judged is None and effect is Effect.CHANGED:
                 effect, why = Effect.REFUSED, f"marked for {theirs[0]}, of which no report speaks"
             if effect is not Effect.CHANGED:

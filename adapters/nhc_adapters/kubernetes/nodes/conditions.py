@@ -35,10 +35,13 @@ KERNEL_LOG = "NhcKernelLogFault"
 ALLOCATABLE = "NhcAllocatableProblem"
 """Fewer accelerators can be given out than should be: the controller writes it, from the node's status."""
 
+PREFLIGHT_FAILED = "NhcPreflightFailed"
+"""The suite before a pod found the node at fault: the controller writes it, from the pod's init container."""
+
 KUBELET = ("Ready", "MemoryPressure", "DiskPressure", "PIDPressure", "NetworkUnavailable")
 """The conditions that Kubernetes itself writes."""
 
-CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, ALLOCATABLE)
+CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, PREFLIGHT_FAILED, ALLOCATABLE)
 """The conditions that the controller itself sets. It writes each once, when it changes."""
 
 

@@ -211,17 +211,10 @@ class Drain:
         now = time.monotonic()
         if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now) or not self.allowed():
             return
-        body: Dict[str, Any] = {
-            "apiVersion": "policy/v1",
-            "kind": "Eviction",
-            "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
-            # Not another pod that took its name in between.
-            "deleteOptions": {"preconditions": {"uid": uid}},
-        }
+        path, body = eviction_of(pod)
         if self.rules.grace is not None:
             asked = pod.get("spec", {}).get("terminationGracePeriodSeconds", self.rules.grace)
             body["deleteOptions"]["gracePeriodSeconds"] = min(self.rules.grace, int(asked))
-        path = f"{namespaced(metadata['namespace'], 'pods', metadata['name'])}/eviction"
         try:
             self.client.post(path, body, retry=False)
         except ApiError as error:
@@ -239,6 +232,19 @@ class Drain:
         else:
             self._evicted[uid] = pod_name(pod)
             self._waits[uid] = "is ending"
+
+
+def eviction_of(pod: Mapping[str, Any]) -> Tuple[str, Dict[str, Any]]:
+    """Where the eviction of a pod is posted to, and its body."""
+    metadata = pod["metadata"]
+    body: Dict[str, Any] = {
+        "apiVersion": "policy/v1",
+        "kind": "Eviction",
+        "metadata": {"name": metadata["name"], "namespace": metadata["namespace"]},
+        # Not another pod that took its name in between.
+        "deleteOptions": {"preconditions": {"uid": _uid(pod)}},
+    }
+    return f"{namespaced(metadata['namespace'], 'pods', metadata['name'])}/eviction", body
 
 
 def _uid(pod: Mapping[str, Any]) -> str:

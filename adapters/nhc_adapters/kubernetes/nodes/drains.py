@@ -64,6 +64,12 @@ def _drains_here(node: Mapping[str, object]) -> bool:
     return mark is not None and may_change(mark) and not released(node)
 
 
+def _held(node: Mapping[str, object]) -> bool:
+    """Whether a person holds the node. That it is out for a maintenance that was asked for is why it is drained."""
+    manual, why = read_manual(node), hold(node)
+    return bool(why) and not (manual is not None and manual.asked and why == manual.line())
+
+
 class Drains:
     """Runs drains in threads of its own. `node` gives the newest object of a node, None when it is gone."""
 
@@ -87,9 +93,10 @@ class Drains:
 
     def wanted(self, name: str, node: Mapping[str, object]) -> bool:
         """Whether a node that carries our mark still has to be drained."""
-        if not _drains_here(node) or hold(node) or name in self._running:
+        if not _drains_here(node) or _held(node) or name in self._running:
             return False
-        if read_manual(node) is not None:
+        manual = read_manual(node)
+        if manual is not None and not manual.asked:
             return False  # whoever drained it by hand did so by rules of their own
         return read_drain(node) in ("", DRAINING)
 
@@ -128,14 +135,14 @@ class Drains:
         def may_evict() -> bool:
             # Its turn may come, and a stopped process may go on, long after somebody has put the node back.
             node = self._node(name) or {}
-            return self._allowed() and _drains_here(node) and not hold(node)
+            return self._allowed() and _drains_here(node) and not _held(node)
 
         drain = Drain(self.client, name, self.rules, elapsed=now - since, allowed=may_evict)
         for progress in drain.run(cancelled, self._poll):
             if self._stop.is_set() or not self._allowed():
                 return
             node = self._node(name)
-            if node is None or hold(node):
+            if node is None or _held(node):
                 return  # once nobody holds it, a later look resumes
             state = DRAINING
             if not _drains_here(node):

@@ -23,6 +23,9 @@ REPORT = "report"
 OPERATOR = "operator"
 """The source of a mark that a person set (`nhc kubernetes drain`)."""
 
+ASKED = "maintenance"
+"""The source of a mark that others asked for (`nhc/maintenance`, a MaintenanceRequest)."""
+
 SILENT_AFTER = 900.0
 """Seconds without a heartbeat after which a condition no longer counts: three heartbeats."""
 
@@ -71,7 +74,7 @@ def unsettled(
     kind, _, bad = source.partition("=")
     if source == REPORT:
         return "it was marked from a report: a good report clears it, or an uncordon"
-    if source == OPERATOR:
+    if source in (OPERATOR, ASKED):
         return None  # only its removal shows that a person's mark has ended
     condition = conditions.get(kind)
     if condition is None:

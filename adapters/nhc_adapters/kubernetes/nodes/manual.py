@@ -22,18 +22,23 @@ class Manual:
     by: str
     since: float
     until: Optional[float] = None
+    asked: bool = False
+    """Whether others asked for it (`nodes.maintenance`): then it is returned when a later report is healthy."""
 
     def stands(self, now: float) -> bool:
         return self.until is None or now < self.until
 
     def line(self) -> str:
-        return f"drained by {self.by or 'an operator'}" + ("" if self.until is None else f" until {utc(self.until)}")
+        what = "out for maintenance, asked for" if self.asked else "drained"
+        return f"{what} by {self.by or 'an operator'}" + ("" if self.until is None else f" until {utc(self.until)}")
 
     def text(self) -> str:
         """The annotation's text."""
         value: Dict[str, Any] = {"by": printable(self.by, 120), "since": utc(self.since)}
         if self.until is not None:
             value["until"] = utc(self.until)
+        if self.asked:
+            value["asked"] = True
         return json.dumps(value, separators=(",", ":"))
 
 
@@ -43,4 +48,5 @@ def read_manual(node: Mapping[str, Any]) -> Optional[Manual]:
     if text is None:
         return None
     raw = object_from(text)
-    return Manual(text_of(raw.get("by")), from_utc(raw.get("since")), from_utc(raw.get("until")) or None)
+    until = from_utc(raw.get("until")) or None
+    return Manual(text_of(raw.get("by")), from_utc(raw.get("since")), until, raw.get("asked") is True)

@@ -12,6 +12,7 @@ from nhc.core.json_values import objects_in, parse_object, text_of
 from nhc.core.model import printable
 from nhc.marks.ports.repair import Claim
 from nhc_adapters.kubernetes.api.objects import notes_of, texts
+from nhc_adapters.kubernetes.nodes.maintenance import DRAIN_IN_PROGRESS, IN_PROGRESS, SHUTS_DOWN, of_others
 from nhc_adapters.kubernetes.repair import gke
 
 
@@ -90,6 +91,10 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
     ]
     if meta.get("deletionTimestamp"):
         claims.append(Claim("cluster", "deletes the node", "metadata.deletionTimestamp"))
+    claims += [
+        Claim("administrator", printable(f"{one.message or one.reason or 'works on it'}", 120), f"condition {one.type}")
+        for one in of_others(node, DRAIN_IN_PROGRESS, IN_PROGRESS, SHUTS_DOWN)
+    ]
     claims += gke.claims(labels, auto_repair=False)
     claims += _eks(node, labels, karpenter_repairs)
     wanted, current = (annotations.get(f"machineconfiguration.openshift.io/{which}Config") for which in

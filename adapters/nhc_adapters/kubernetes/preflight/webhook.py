@@ -1,0 +1,209 @@
+"""What the API server is answered when a pod is created: the patch that adds the init container. Pure.
+
+The webhook is asked about pods of namespaces with the label `nhc/preflight=enabled`, and of pods with the annotation
+`nhc/preflight`, which names another suite or is `off`. A pod without accelerators gets nothing, and neither does one
+of a DaemonSet, which would never go elsewhere. Whatever is wrong, the pod is let in as it is: the answer says why.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+
+from nhc.core.json_values import object_from, object_of, objects_of, text_of
+from nhc.core.model import printable
+from nhc_adapters.kubernetes.api.objects import controller_of, get, texts
+from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.preflight.settings import SUITE, PreflightSettings
+
+PREFLIGHT = "nhc/preflight"
+"""The namespace's label (ENABLED), the pod's annotation (a suite, or OFF), and the label of a pod that has a preflight:
+the name of its suite."""
+
+ENABLED, OFF = "enabled", "off"
+CONTAINER = "nhc-preflight"
+"""The init container, and its volume."""
+
+PLACE = "/run/nhc-preflight"
+"""Where its volume is: all that it writes."""
+
+USER = 65532
+"""The user of our image, who needs no right: the devices that a runtime hands over may be opened by everybody."""
+
+
+class BadReview(ValueError):
+    """The request is no AdmissionReview of a pod."""
+
+
+class Review(NamedTuple):
+    """What the API server asks: may this pod be created so?"""
+
+    version: str
+    uid: str
+    namespace: str
+    pod: Mapping[str, Any]
+
+
+class Preflight(NamedTuple):
+    """What is done to a pod: the operations of a JSON patch, or why there are none. `note` is for the pod's owner."""
+
+    suite: str = ""
+    ops: Sequence[Mapping[str, Any]] = ()
+    why: str = ""
+    note: str = ""
+
+
+def read_review(body: bytes) -> Review:
+    """The review in a request. Raises BadReview."""
+    review = object_from(body)
+    request = object_of(review.get("request"))
+    uid, version = text_of(request.get("uid")), text_of(review.get("apiVersion"))
+    if review.get("kind") != "AdmissionReview" or not uid:
+        raise BadReview("expected an AdmissionReview with a request")
+    pod = object_of(request.get("object"))
+    if object_of(request.get("kind")).get("kind") != "Pod" or not isinstance(pod.get("spec"), dict):
+        raise BadReview("expected the review of a Pod")
+    return Review(version, uid, text_of(request.get("namespace")), pod)
+
+
+def answer(review: Review, done: Preflight, apply: bool) -> Dict[str, Any]:
+    """The AdmissionReview that answers: the pod is let in, patched where `apply` says so."""
+    response: Dict[str, Any] = {"uid": review.uid, "allowed": True}
+    if done.ops and apply:
+        response["patchType"] = "JSONPatch"
+        response["patch"] = base64.b64encode(json.dumps(done.ops).encode()).decode()
+    if done.note:
+        response["warnings"] = [printable(f"nhc: {done.note}", 256)]
+    return {"apiVersion": review.version, "kind": "AdmissionReview", "response": response}
+
+
+def preflight_of(pod: Mapping[str, Any], settings: PreflightSettings) -> Preflight:
+    """What a pod gets."""
+    if not settings.on:
+        return Preflight(why="no image is set")
+    suite = texts(get(pod, "metadata", "annotations")).get(PREFLIGHT, ENABLED) or OFF
+    if suite == OFF:
+        return Preflight(why="its annotation says off")
+    suite = settings.suite if suite == ENABLED else suite
+    if not SUITE.fullmatch(suite):
+        return Preflight(
+            why="no suite's name", note=f"the annotation {PREFLIGHT}={suite!r} names no suite: no preflight"
+        )
+    containers = objects_of(get(pod, "spec", "containers"))
+    if any(one.get("name") == CONTAINER for one in objects_of(get(pod, "spec", "initContainers"))):
+        return Preflight(why="it has one already")
+    if controller_of(pod).get("kind") == "DaemonSet":
+        return Preflight(why="a DaemonSet's pod goes nowhere else")
+    resources = resources_for(containers)
+    if not resources:
+        return Preflight(why="it asks for no accelerator")
+    return Preflight(suite, _ops(pod, containers, resources, suite, settings), f"suite {suite}")
+
+
+def resources_for(containers: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
+    """What the init container asks for, {} where no container has an accelerator.
+
+    It gets all accelerators and claims of the pod, which costs nothing: an init container's resources are given to the
+    others when it has ended. Processor and memory are those of the container with the most accelerators, so that a
+    namespace with a quota takes the pod as it would have without.
+    """
+    devices: Dict[str, int] = {}
+    claims: List[Mapping[str, Any]] = []
+    largest, most = {}, -1
+    for container in containers:
+        resources = object_of(container.get("resources"))
+        own = {
+            name: _count(value) for name, value in object_of(resources.get("limits")).items() if is_accelerator(name)
+        }
+        for name, count in own.items():
+            devices[name] = devices.get(name, 0) + count
+        claims += [claim for claim in objects_of(resources.get("claims")) if claim not in claims]
+        if (own or resources.get("claims")) and sum(own.values()) > most:
+            largest, most = resources, sum(own.values())
+    if not any(devices.values()) and not claims:
+        return {}
+    wanted: Dict[str, Any] = {}
+    for part in ("limits", "requests"):
+        plain = {name: value for name, value in object_of(largest.get(part)).items() if not is_accelerator(name)}
+        if part == "limits" or plain:
+            wanted[part] = {
+                **plain,
+                **({name: str(count) for name, count in devices.items()} if part == "limits" else {}),
+            }
+    if claims:
+        wanted["claims"] = claims
+    return wanted
+
+
+def _count(value: object) -> int:
+    text = str(value)
+    return int(text) if text.isdecimal() else 0
+
+
+def init_container(
+    containers: Sequence[Mapping[str, Any]], resources: Mapping[str, Any], suite: str, settings: PreflightSettings
+) -> Dict[str, Any]:
+    """The init container itself. It needs no right, and runs under Pod Security's `restricted`."""
+    env: List[Dict[str, Any]] = [
+        {"name": "NHC_PROLOG_SUITE", "value": suite},
+        {"name": "NHC_PROLOG_SUITE_TIME", "value": f"{settings.timeout:g}s"},
+        {"name": "NHC_PROLOG_SUITE_UNKNOWN", "value": settings.on_unknown},
+        {"name": "NHC_NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}},
+        {"name": "NHC_STATE_DIR", "value": f"{PLACE}/state"},
+        {"name": "NHC_DEEP_DIR", "value": f"{PLACE}/deep"},
+        {"name": "TMPDIR", "value": PLACE},
+    ]
+    env += _visible(containers)
+    return {
+        "name": CONTAINER,
+        "image": settings.image,
+        "command": ["nhc", "kubernetes", "preflight"],
+        "env": env,
+        "resources": resources,
+        "terminationMessagePolicy": "File",
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "runAsNonRoot": True,
+            "runAsUser": USER,
+            "capabilities": {"drop": ["ALL"]},
+            "seccompProfile": {"type": "RuntimeDefault"},
+        },
+        "volumeMounts": [{"name": CONTAINER, "mountPath": PLACE}],
+    }
+
+
+def _visible(containers: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
+    """What tells a vendor's runtime how much of its driver to hand over, as the pod's own containers say it."""
+    names = ("NVIDIA_DRIVER_CAPABILITIES",)
+    found = [
+        {"name": name, "value": text_of(one.get("value"))}
+        for container in containers
+        for one in objects_of(container.get("env"))
+        for name in names
+        if one.get("name") == name and one.get("value")
+    ]
+    return found[:1] or [{"name": names[0], "value": "compute,utility"}]
+
+
+def _ops(
+    pod: Mapping[str, Any],
+    containers: Sequence[Mapping[str, Any]],
+    resources: Mapping[str, Any],
+    suite: str,
+    settings: PreflightSettings,
+) -> List[Dict[str, Any]]:
+    """The patch. Behind the init containers that there are: what a provider puts there sets devices up."""
+    volume = {"name": CONTAINER, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
+    made = init_container(containers, resources, suite, settings)
+    ops: List[Dict[str, Any]] = []
+    for path, value in (("/spec/volumes", volume), ("/spec/initContainers", made)):
+        standing = get(pod, *path.strip("/").split("/"))
+        ops.append({"op": "add", "path": f"{path}/-", "value": value} if standing else
+                   {"op": "add", "path": path, "value": [value]})  # fmt: skip
+    if get(pod, "metadata", "labels"):
+        ops.append({"op": "add", "path": f"/metadata/labels/{PREFLIGHT.replace('/', '~1')}", "value": suite})
+    else:
+        ops.append({"op": "add", "path": "/metadata/labels", "value": {PREFLIGHT: suite}})
+    return ops

@@ -1,0 +1,64 @@
+"""`nhc kubernetes preflight`: what the init container of a pod runs, which the preflight webhook put there.
+
+What it finds of the node it leaves as the container's termination message, where the controller reads it. The pod needs
+no right for that, and no way to the API server.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import Any
+
+import click
+
+from nhc.core.model import Report, Verdict, describe
+from nhc.core.plugins import NoAdapter
+from nhc.core.state.store import State
+from nhc.hooks import prejob
+
+TERMINATION_LOG = "/dev/termination-log"
+START, BAD, UNTOLD = 0, 1, 3
+
+
+@click.command("preflight")
+@click.option(
+    "-n", "--node", default="", metavar="NAME", help="The node's name. Default: NHC_NODE_NAME, or the host's."
+)
+@click.option(
+    "--message", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where what is wrong is written."
+)
+def command(node: str, message: str) -> None:
+    """Run a suite in a pod's init container, before the pod's own containers start.
+
+    The webhook of `nhc serve preflight` adds it. NHC_PROLOG_SUITE, NHC_PROLOG_SUITE_TIME and NHC_PROLOG_SUITE_UNKNOWN
+    say which suite, how long, and whether a pod starts whose suite could not tell, as for Slurm's prolog.
+
+    Exit status: 0 the pod starts, 1 the node is at fault, 3 the suite could not tell and the settings refuse.
+    """
+    name = node or os.environ.get("NHC_NODE_NAME") or os.uname().nodename
+    suite = os.environ.get(prejob.SUITE, "") or "prejob"
+    results = prejob.suite_results(suite, name, os.environ, os.environ, State())
+    for result in results:
+        if result.verdict not in (Verdict.OK, Verdict.SKIP):
+            print(f"{result.verdict.name}: {describe(result)}", flush=True)
+    bad = [one for one in results if one.verdict is Verdict.CRIT and one.check != prejob.ITSELF]
+    refused = any(one.verdict is Verdict.CRIT for one in results)
+    if bad:
+        _leave(message, Report(name, "", time.time(), 0.0, tuple(bad)))
+    print(f"{name}: suite {suite}: {'the node is at fault' if bad else 'refused' if refused else 'the pod starts'}")
+    raise SystemExit(BAD if bad else UNTOLD if refused else START)
+
+
+def _leave(path: str, report: Report) -> None:
+    """Write the fault where the kubelet reads it. Without it the exit status alone speaks."""
+    from nhc.marks.plugins import adapter
+
+    try:
+        made: Any = adapter("kubernetes")
+        text: str = made.commands().preflight_fault(report)
+        with open(path, "w", encoding="utf-8") as file:  # the kubelet has mounted the file itself: it is not replaced
+            file.write(text)
+    except (NoAdapter, OSError) as error:
+        print(f"nhc kubernetes preflight: the fault cannot be written to {path}: {error}", file=sys.stderr)
