@@ -11,6 +11,7 @@ import time
 import uuid
 from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.state.reports import suite_name
 from nhc.core.units import seconds as seconds_of
 from nhc.deep.due import LastVerdicts, newest_of, oldest_first
 from nhc.deep.findings import SweepJudgement
@@ -24,6 +25,8 @@ from nhc.store.rounds.leader import Leader
 
 LEAST = 4
 """Nodes of a pass: a suspect needs two others that prove each other."""
+AGAIN = 3600.0
+"""Seconds after which a node is tried again whose test came to no result: work took it, or it was not idle."""
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)-([01]?\d|2[0-3]):([0-5]\d)")
 
 
@@ -65,21 +68,25 @@ def window(text: str, now: float) -> SweepWindow:
 
 def chosen(
     nodes: Sequence[str], idle: Collection[str], last: LastVerdicts, tried: Mapping[str, float], *,
-    fresh: float, most: int, now: float,
+    fresh: float, most: int, now: float, least: int = LEAST,
 ) -> Tuple[str, ...]:  # fmt: skip
     """The nodes of the next pass, () where none is due or too few are idle.
 
-    A node is due that has no verdict younger than `fresh` seconds and was not `tried` in that time. Where fewer than
-    LEAST are due, other idle nodes are tested with them as partners.
+    A node is due that has no verdict younger than `fresh` seconds and was not `tried` within AGAIN. Where fewer than
+    `least` are due, other idle nodes are tested with them as partners; of a suite (1) each is tested alone.
     """
     newest = newest_of(last)
     order = oldest_first([node for node in nodes if node in idle], last, tried)
-    waiting = [node for node in order if max(newest.get(node, 0.0), tried.get(node, 0.0)) <= now - fresh]
+    waiting = [
+        node
+        for node in order
+        if newest.get(node, 0.0) <= now - fresh and tried.get(node, 0.0) <= now - min(fresh, AGAIN)
+    ]
     if not waiting:
         return ()
-    picked = waiting[: max(LEAST, most)]
-    picked += [node for node in order if node not in set(picked)][: max(0, LEAST - len(picked))]
-    return tuple(sorted(picked)) if len(picked) >= 2 else ()
+    picked = waiting[: max(least, most)]
+    picked += [node for node in order if node not in set(picked)][: max(0, least - len(picked))]
+    return tuple(sorted(picked)) if len(picked) >= min(least, 2) else ()
 
 
 class Endless(NamedTuple):
@@ -148,8 +155,9 @@ def _next(
         around.say(f"the launcher does not answer: {error}")
         return None
     with store.read() as connection:
-        last = deep.last_conclusive(connection, plan.nodes, [SUITE])
-    picked = chosen(plan.nodes, idle, last, tried, fresh=wanted.fresh, most=plan.at_once, now=now)
+        last = deep.last_conclusive(connection, plan.nodes, [suite_name(plan.suite) if plan.suite else SUITE])
+    least = 1 if plan.suite else LEAST
+    picked = chosen(plan.nodes, idle, last, tried, fresh=wanted.fresh, most=plan.at_once, now=now, least=least)
     if not picked:
         return None
     part = plan._replace(

@@ -17,6 +17,8 @@ class Layer(str, Enum):
     ACROSS = "across"
     RAILS = "rails"
     SCALE = "scale"
+    NODE = "node"
+    """No other node: a suite of the node's own."""
 
 
 class GroupOutcome(str, Enum):

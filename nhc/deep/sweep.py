@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Callable, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tuple
 
-from nhc.deep.findings import NodeStanding, SweepJudgement
-from nhc.deep.group_output import held, judged
+from nhc.core.model import Report, Verdict, describe, printable
+from nhc.core.render.json import parse
+from nhc.core.state.reports import suite_name
+from nhc.deep.findings import Blame, Culprit, NodeStanding, SweepJudgement
+from nhc.deep.group_output import KILLED, MeasuredGroup, held, judged
 from nhc.deep.group_output import read as read_output
-from nhc.deep.group_test import GroupOutcome, GroupTest
+from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer
 from nhc.deep.judge import judge
-from nhc.deep.planner import next_round
+from nhc.deep.planner import Round, next_round
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupJob, GroupOrder, Launcher, SaysWhyBusy
+from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput, Launcher, SaysWhyBusy
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, STOPPING, DeepResult, SweepTest
@@ -30,6 +33,8 @@ LAUNCHES = 3
 """Failed launches of a test after which it is UNKNOWN."""
 ENDINGS = 5
 """Times that a launcher that does not answer is asked to end what runs."""
+THE_NODE = "{node}"
+"""What stands for the node's name in the command that runs a suite."""
 SUITE = "sweep"
 """What verdicts of sweeps are filed under."""
 SLACK = 60.0
@@ -62,6 +67,46 @@ class _ToStop(Exception):
     """Why the sweep is to be stopped now."""
 
 
+def next_step(plan: SweepPlan, seen: Sequence[GroupResult]) -> Optional[Round]:
+    """The next round of a sweep, None at its end. Of a suite there is one: who could not be tested is due again."""
+    if not plan.suite:
+        return next_round(plan.nodes, plan.topology, seen, plan.rules, plan.suspects)
+    if seen:
+        return None
+    return Round(tuple(GroupTest(Layer.NODE, (node,)) for node in plan.nodes), f"{plan.suite}, each node alone")
+
+
+def judged_sweep(plan: SweepPlan, seen: Sequence[GroupResult]) -> SweepJudgement:
+    """What a sweep's results come to: of a suite each is of its own node."""
+    if not plan.suite:
+        return judge(plan.nodes, plan.topology, seen, plan.rules)
+    standing = {GroupOutcome.GOOD: NodeStanding.PASSED, GroupOutcome.BAD: NodeStanding.FAILED}
+    nodes = dict.fromkeys(plan.nodes, NodeStanding.NOT_TESTED)
+    nodes.update({result.test.nodes[0]: standing.get(result.seen, NodeStanding.NOT_TESTED) for result in seen})
+    bad = [result for result in seen if result.seen is GroupOutcome.BAD]
+    blames = (Blame(Culprit.NODE, result.test.nodes, f"{result.test.nodes[0]}: {result.why}", (result.test.name,))
+              for result in bad)  # fmt: skip
+    return SweepJudgement(tuple(blames), nodes)
+
+
+def report_of(done: GroupOutput, node: str, suite: str) -> Tuple[Optional[Report], str]:
+    """The report that a suite's run printed, the last line that is one; else None and why there is none."""
+    if done.status >= KILLED:
+        return None, f"the suite was ended (status {done.status})"
+    for line in reversed(done.output.splitlines()):
+        if line.startswith("{"):
+            try:
+                report = parse(line)
+            except ValueError:
+                continue
+            about = report.labels.get("suite", "no suite")
+            if report.host != node or about != suite:
+                return None, printable(f"a report of {about} of {report.host}, not of {suite} of {node}", 400)
+            return report, ""
+    last = done.output.strip().rpartition("\n")[2]
+    return None, printable(f"it printed no report (status {done.status}): {last}", 400)
+
+
 class Sweeper:
     """One sweep, from where the store has it to its end."""
 
@@ -92,8 +137,7 @@ class Sweeper:
             if any(row.state in (PLANNED, RUNNING, MEASURED) for row in rows):
                 self._round(rows)
                 continue
-            step = next_round(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules,
-                              self._plan.suspects)  # fmt: skip
+            step = next_step(self._plan, results(rows))
             if step is None:
                 return self._close(DONE, rows, "")
             turn = max((row.turn for row in rows), default=0) + 1
@@ -174,7 +218,9 @@ class Sweeper:
         now, test = self._around.clock(), planned_test(row)
         done = self._launcher.finished(self._plan.token, key(test))
         if done is not None:
-            measured = read_output(done, test.nodes, self._plan.asked, test.rail)
+            measured = self._of_suite(done, row) if self._plan.suite else (
+                read_output(done, test.nodes, self._plan.asked, test.rail)
+            )  # fmt: skip
             state = MEASURED if measured.value is not None else measured.seen.value
             self._save(row._replace(
                 state=state, value=measured.value, why=measured.why, missing=" ".join(measured.missing), ended=now
@@ -196,6 +242,19 @@ class Sweeper:
             why = self._launcher.failure(self._plan.token, key(test)) or "preempted or cancelled"
             return self._unknown(row, f"{why}: it left no completion marker")
         return False
+
+    def _of_suite(self, done: GroupOutput, row: SweepTest) -> MeasuredGroup:
+        """What a suite says of its node; its results are kept as those of every run of it."""
+        report, why = report_of(done, row.nodes, self._plan.suite)
+        if report is None:
+            return MeasuredGroup(None, why=why)
+        with self._store.write(self._leader.sure()) as connection:
+            deep.add_report(connection, report, suite_name(self._plan.suite))
+        if report.verdict is Verdict.CRIT:
+            return MeasuredGroup(None, GroupOutcome.BAD, describe(report.failures()[0]))
+        told = report.verdict in (Verdict.OK, Verdict.WARN)
+        unsure = [describe(result) for result in report.results if result.verdict is Verdict.UNKNOWN]
+        return MeasuredGroup(None, GroupOutcome.GOOD if told else GroupOutcome.UNKNOWN, "; ".join(unsure[:1]))
 
     def _waited(self, what: str) -> float:
         """Seconds since this was asked first."""
@@ -247,6 +306,8 @@ class Sweeper:
 
     def _launch_test(self, row: SweepTest, test: GroupTest) -> None:
         argv = held(self._plan.argv, test.rail, self._plan.rail_by)
+        if self._plan.suite:
+            argv = tuple(argument.replace(THE_NODE, test.nodes[0]) for argument in argv)
         order = GroupOrder(key(test), test.nodes, argv, self._plan.asked.tasks, self._plan.seconds)
         try:
             handle = self._launcher.launch(self._plan.token, order)
@@ -281,11 +342,12 @@ class Sweeper:
 
     def _close(self, state: str, rows: List[SweepTest], why: str) -> SweepJudgement:
         """Judge, and keep the findings and each tested node's verdict."""
-        judgement = judge(self._plan.nodes, self._plan.topology, results(rows), self._plan.rules)
+        judgement = judged_sweep(self._plan, results(rows))
         now = self._around.clock()
         with self._store.write(self._leader.sure()) as connection:
             deep.end_sweep(connection, self._number, state, findings(judgement), why, now)
-            deep.add(connection, _verdicts(self._number, judgement, now, whole=state == DONE))
+            if not self._plan.suite:  # whose reports are kept as they came
+                deep.add(connection, _verdicts(self._number, judgement, now, whole=state == DONE))
         try:
             self._launcher.finish(self._plan.token)
         except AdapterError as error:

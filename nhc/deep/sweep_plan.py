@@ -24,7 +24,8 @@ class SweepPlan(NamedTuple):
     once. `rail_by` is a way of `nhc.deep.group_output`, `rail_floor` in GB/s for one rail, 0 for its part of what
     pairs have.
     `watts` are what nodes draw under test; with `power` above 0 no more than that is drawn at once.
-    `continuous`: it is one pass of many. `suspects` are nodes in the order in which to test them.
+    `continuous`: it is one pass of many. `suspects` are nodes in the order in which to test them. With a `suite` each
+    node is tested alone: `argv` runs that on the node `{node}` and prints its report.
     """
 
     token: str
@@ -45,11 +46,12 @@ class SweepPlan(NamedTuple):
     power: float = 0.0
     continuous: bool = False
     suspects: Tuple[str, ...] = ()
+    suite: str = ""
 
     @property
     def at_once(self) -> int:
-        """So many nodes at most are under test at once: two at least."""
-        return max(2, int(self.most * len(self.nodes)))
+        """So many nodes at most are under test at once: as many as one test has at least."""
+        return max(1 if self.suite else 2, int(self.most * len(self.nodes)))
 
 
 def write(plan: SweepPlan) -> str:

@@ -398,3 +398,45 @@ def test_a_run_asks_for_the_node_by_the_name_that_slurm_has_for_it(site, known_a
     assert (done.returncode, done.stderr) == (3, "")
     assert "DeepNodeBusy" in done.stdout
     assert told in done.stdout
+
+
+def test_a_suite_of_idle_nodes_gives_way_at_once_and_each_node_is_proved_once_a_week(site):
+    """Each node alone, the oldest proof first; a real job takes the node from it, and the node stays due."""
+    suite = site.place / "weekly.conf"
+    suite.write_text(f"* |context deep|| check_cmd_status -t 60 -r 0 {site.place}/load\n")
+    load = site.place / "load"
+    load.write_text(f"#!/bin/sh\nwhile [ -e {site.place}/hold ]; do sleep 0.1; done\n")
+    load.chmod(0o755)
+    (site.place / "hold").touch()
+    words = ("deep", "sweep", "--every", "0.3s", "-w", "n[1-3]", "--suite", str(suite), "--window", "3m",
+             "--set", f"directory={site.place}/shared", "--set", "partition=hc")  # fmt: skip
+    tool = (sys.executable, "-m", "nhc", "deep", "run", str(suite), "-n", "{node}", "-f", "jsonl", "-q",
+            "--adapter", "none")  # fmt: skip
+    env = f"env PYTHONPATH={ROOT}:{ROOT / 'adapters'} NHC_DEEP_DIR={site.place}/deep-$$"
+    command = ("sh", "-c", f"exec {env} {' '.join(tool)}")
+
+    def begin():
+        made = subprocess.Popen([*site.argv(*words), "--", *command], env=site.env, text=True, cwd=site.place,
+                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)  # fmt: skip
+        site.children.append(made)
+        return made
+
+    def proved():
+        store = open_store(site.url, create=False)
+        with store.read() as connection:
+            found = {node: one.verdict for (node, _suite), one in deep.last_conclusive(connection).items()}
+        store.close()
+        return found
+
+    child = begin()
+    until(lambda: len(site.running()) == 3, 60, what="three suites to run")
+    job = site.cluster.submit("sleep 1", "-p", "real", "-w", "n2", "--exclusive")
+    until(lambda: site.cluster.job(job)["JobState"] in ("RUNNING", "COMPLETED"), WITHIN, 0.02, what="real work first")
+    (site.place / "hold").unlink()
+    status, out, err = site.ended(child)
+    assert status == 0, (out, err)
+    assert proved() == {"n1": "OK", "n3": "OK"}
+    until(lambda: site.cluster.jobs() == [], what="the real job to be done")
+    status, out, err = site.ended(begin())
+    assert proved() == {"n1": "OK", "n2": "OK", "n3": "OK"}, err
+    assert sorted(row.nodes for row in site.tests() if row.state == "good") == ["n1", "n2", "n3"], "nobody twice"

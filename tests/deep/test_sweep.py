@@ -7,7 +7,9 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from nhc.deep.findings import NodeStanding
+from nhc.core.model import CheckResult, Report, crit, ok
+from nhc.core.render.json import render
+from nhc.deep.findings import Culprit, NodeStanding
 from nhc.deep.group_output import AskedMeasurement, held, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules
 from nhc.deep.simulate import cluster
@@ -143,15 +145,18 @@ class World:
             if self.chance.random() < 0.7:
                 del self.standing[name]
                 if self.chance.random() >= self.preempt:
-                    rail = next((word[13:] for word in order.argv if word.startswith("NCCL_IB_HCA==")), "")
-                    slow = self.slow.intersection(order.nodes) or any(
-                        node in order.nodes and rail in ("", adapter) for node, adapter in self.slow_rails
-                    )
-                    speed = "20.00" if slow else "128.00" if rail else "380.00"
-                    self.markers[name] = GroupOutput(0, output(order.nodes, speed, rail=rail or "mlx5_0"))
+                    self.markers[name] = self.prints(order)
         if self.dies_after == 0:
             raise KeyboardInterrupt
         self.dies_after -= 1
+
+    def prints(self, order):
+        rail = next((word[13:] for word in order.argv if word.startswith("NCCL_IB_HCA==")), "")
+        slow = self.slow.intersection(order.nodes) or any(
+            node in order.nodes and rail in ("", adapter) for node, adapter in self.slow_rails
+        )
+        speed = "20.00" if slow else "128.00" if rail else "380.00"
+        return GroupOutput(0, output(order.nodes, speed, rail=rail or "mlx5_0"))
 
 
 class Case:
@@ -492,3 +497,42 @@ def test_a_clock_that_is_set_gives_no_running_test_up(case):
     world.finished = finished
     assert failed(case.run(world)) == {"n03"}
     assert [row for row in case.rows() if row.state == "unknown"] == []
+
+
+# A suite, each node alone.
+
+
+class Suites(World):
+    """What `nhc deep run SUITE -f jsonl` prints on each node: of `slow` a failure."""
+
+    def prints(self, order):
+        (node,) = order.nodes
+        assert order.argv == ("nhc", "deep", "run", "quick", "-n", node)
+        if node == "n05":
+            return GroupOutput(3, "nhc deep run: began\nno GPU can be asked")
+        seen = crit("GpuSlow", "half as fast") if node in self.slow else ok("fast")
+        host = "n99" if node == "n04" else node
+        results = (CheckResult("check_gpu_proof", seen),)
+        report = Report(host, "b", self.now, 1.0, results, labels={"suite": "quick"})
+        return GroupOutput(int(node in self.slow), f"progress\n{render(report, 0)}")
+
+
+def test_a_suite_judges_each_idle_node_by_its_own_report(tmp_path):
+    case = Case(tmp_path, suite="quick", most=0.25)
+    case.plan = case.plan._replace(argv=("nhc", "deep", "run", "quick", "-n", "{node}"))
+    with case.store.write() as connection:
+        case.number = deep.begin_sweep(connection, write(case.plan), launcher="t", by="me", now=1000.0).id
+    world = Suites(slow=["n03"])
+    world.taken = {"n07"}  # work runs there
+    found = case.run(world)
+    assert world.most == 4, "a quarter of sixteen nodes"
+    assert {node for node, one in found.nodes.items() if one is NodeStanding.NOT_TESTED} == {"n04", "n05", "n07"}
+    assert [(blame.culprit, blame.names) for blame in found.blames] == [(Culprit.NODE, ("n03",))]
+    why = {row.nodes: row.why for row in case.rows()}
+    assert "GpuSlow" in why["n03"] or "half as fast" in why["n03"]
+    assert "not of quick of n04" in why["n04"]
+    assert "printed no report" in why["n05"]
+    with case.store.read() as connection:
+        last = {node: one.verdict for (node, _suite), one in deep.last_conclusive(connection, None, ["quick"]).items()}
+    assert last == {**dict.fromkeys(set(case.nodes) - {"n03", "n04", "n05", "n07"}, "OK"), "n03": "CRIT"}
+    case.store.close()

@@ -27,8 +27,7 @@ from nhc.deep.continuous import run as run_endless
 from nhc.deep.continuous import window as read_window
 from nhc.deep.group_output import NAME, WAYS, AskedMeasurement
 from nhc.deep.group_test import Rules, Topology
-from nhc.deep.planner import next_round
-from nhc.deep.sweep import Surroundings, Sweeper, SweepStopped
+from nhc.deep.sweep import THE_NODE, Surroundings, Sweeper, SweepStopped, next_step
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
 from nhc.deep.topology_sources import BadTopology, guess_and_read, not_placed
 from nhc.jobs.settings import PATH, JobControllerSettings, load
@@ -68,8 +67,10 @@ def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[s
     strange = next((node for node in suspects if node not in nodes), "")
     if strange:
         raise RefusedSweep(f"--suspects {options['suspect_set']}: {strange} is none of the nodes")
-    if len(nodes) < 2:
-        raise RefusedSweep("a sweep takes two nodes at least: --nodes gpu[001-064]")
+    if len(nodes) < (1 if options["suite"] else 2):
+        raise RefusedSweep("a sweep takes two nodes at least, one with --suite: --nodes gpu[001-064]")
+    if options["suite"] and (options["rail_set"] or options["scale"] or suspects):
+        raise RefusedSweep("--suite tests each node alone: not with --rails, --scale, --suspects, --job")
     topology = Topology()
     if options["topology_path"]:
         path = options["topology_path"]
@@ -81,8 +82,11 @@ def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[s
         "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
         "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
     )  # fmt: skip
+    if options["suite"]:
+        argv = options["tool"] or ("nhc", "deep", "run", options["suite"], "-n", THE_NODE, "-f", "jsonl", "-q")
     rails = _rails(options["rail_set"])
-    asked = AskedMeasurement(options["collective"], size, options["tasks"], not options["any_transport"])
+    tasks = 1 if options["suite"] else options["tasks"]
+    asked = AskedMeasurement(options["collective"], size, tasks, not options["any_transport"])
     return SweepPlan(
         uuid.uuid4().hex[:16], nodes, topology,
         Rules(failures=options["failures"], scale=options["scale"], rails=rails), argv, asked,
@@ -90,7 +94,7 @@ def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[s
         settings=tuple(sorted(settings_of(options).items())), rail_by=options["rail_by"],
         rail_floor=options["rail_floor"],
         watts=_watts(options["watts"], nodes, options["power"]), power=_power(options["power"]),
-        suspects=suspects,
+        suspects=suspects, suite=options["suite"],
     )  # fmt: skip
 
 
@@ -283,6 +287,8 @@ _when = under("When it runs")
 @_nodes("--topology", "topology_path", metavar="FILE", default="",
         help="Slurm's topology.conf, ibnetdiscover's output, or lines 'n[1-32] spine1/leaf3'.")  # fmt: skip
 @_nodes("--go-on", "number", type=int, default=0, metavar="ID", help="Go on with this sweep.")
+@_how("--suite", default="", metavar="NAME",
+      help="Each node alone, by this suite (quick): nhc deep run, or what TOOL is.")  # fmt: skip
 @_how("--collective", default="all_reduce", show_default=True, help="Which collective the tool runs.")
 @_how("--size", default="8G", show_default=True, help="The size whose figure is judged.")
 @_how("--tasks", type=click.IntRange(1), default=8, show_default=True, help="Ranks on each node: its GPUs.")
@@ -324,8 +330,8 @@ def command(**options: Any) -> int:
     """Test nodes in pairs, round by round, until the bad node, link or leaf is named.
 
     TOOL is a test of nccl-tests or rccl-tests built with MPI, or one that prints as they do; all_reduce_perf with the
-    size unless it is given. Tests run on idle nodes alone, as exclusive jobs that a partition or QOS can preempt. A
-    sweep that is killed goes on with --go-on; nhc abort sweep ends one.
+    size unless it is given. With --suite each node is tested alone. Tests run on idle nodes alone, as exclusive jobs
+    that a partition or QOS can preempt. A sweep that is killed goes on with --go-on; nhc abort sweep ends one.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 wrong usage, 3 could not tell.
     """
@@ -368,7 +374,7 @@ def _new_plan(options: Dict[str, Any]) -> SweepPlan:
 
 def _dry_run(options: Dict[str, Any]) -> int:
     plan = _new_plan(options)
-    step = next_round(plan.nodes, plan.topology, [], plan.rules, plan.suspects)
+    step = next_step(plan, [])
     if step is None:
         return EXIT_HEALTHY
     loose = not_placed(plan.nodes, plan.topology)
