@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Dict, List, NamedTuple, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
 
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import Verdict
@@ -14,7 +14,6 @@ from nhc.fleet.fold import Problem
 from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
 from nhc.fleet.summary import sweep_line
-from nhc.fleet.sweep_options import DiffOptions
 
 
 class NodeChange(NamedTuple):
@@ -111,11 +110,11 @@ def to_json(diff: Diff) -> Dict[str, Any]:
     }
 
 
-def run(options: DiffOptions) -> int:
+def run(old: str, new: str, history: Optional[str], form: str) -> int:
     """Carry out `nhc fleet diff`. Raises HistoryError."""
-    history = SweepHistory(options["history"] or default_path(), create=False)
-    diff = compare(history, history.find(options["old"]), history.find(options["new"]))
-    if options["form"] == "json":
+    kept = SweepHistory(history or default_path(), create=False)
+    diff = compare(kept, kept.find(old), kept.find(new))
+    if form == "json":
         sys.stdout.write(json.dumps(to_json(diff), indent=1, ensure_ascii=False) + "\n")
     else:
         sys.stdout.write(show(diff))

@@ -13,7 +13,7 @@ from nhc.core.render.json import from_dict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import was_reached
-from nhc.fleet.sweep_options import SweepOptions
+from nhc.fleet.sweep_request import SweepRequest
 from nhc.marks.plugins import open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
 from nhc.marks.policy.policy_file import policy_of
@@ -21,7 +21,7 @@ from nhc.marks.policy.reconcile import SyncResult, sync
 from nhc.marks.policy.sync_text import show_text
 from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
-MarkReports = Callable[[SweepHistory, int, SweepOptions], int]
+MarkReports = Callable[[SweepHistory, int], int]
 """Hands the reports of a sweep, by its number, to an adapter. Returns the exit status."""
 
 
@@ -29,26 +29,26 @@ class BadMark(ValueError):
     """The adapter or the policy cannot be used. One line."""
 
 
-def prepare(options: SweepOptions) -> MarkReports:
+def prepare(request: SweepRequest) -> MarkReports:
     """A function that marks once the sweep is over; everything that can be wrong is found now. Raises BadMark."""
     try:
-        settings = policy_of(options["policy_path"], options["max_drained"])
-        marker = open_adapter(options["mark"] or "")
+        settings = policy_of(request.site.policy_path, request.site.max_drained)
+        marker = open_adapter(request.mark or "")
     except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None
     if not isinstance(marker, Marker):
-        raise BadMark(f"--mark {options['mark']}: this adapter knows nodes but cannot mark them")
+        raise BadMark(f"--mark {request.mark}: this adapter knows nodes but cannot mark them")
 
-    def mark(history: SweepHistory, number: int, given: SweepOptions) -> int:
+    def mark(history: SweepHistory, number: int) -> int:
         reports = list(filter(was_reached, map(from_dict, history.records(number))))
-        ledger = Ledger(given["ledger_path"] or None, "nhc fleet check")
+        ledger = Ledger(request.site.ledger_path or None, "nhc fleet check")
         try:
-            done = sync(marker, reports, settings.policy, ledger, apply=bool(given["apply"]) or settings.apply)
+            done = sync(marker, reports, settings.policy, ledger, apply=request.apply or settings.apply)
         except (AdapterError, LedgerError) as error:
-            print(f"nhc fleet check: --mark {given['mark']}: {error}", file=sys.stderr)
+            print(f"nhc fleet check: --mark {request.mark}: {error}", file=sys.stderr)
             return 3
-        stream = sys.stdout if given["form"] == "text" else sys.stderr
-        stream.write("".join(f"{line}\n" for line in lines_of(done, str(given["mark"]))))
+        stream = sys.stdout if request.form == "text" else sys.stderr
+        stream.write("".join(f"{line}\n" for line in lines_of(done, str(request.mark))))
         return 1 if done.failed else 0
 
     return mark

@@ -185,7 +185,7 @@ class SourceUnavailable(NodesError):
     """The scheduler or the cluster that should name them cannot be asked now. One line."""
 
 
-class Wanted(NamedTuple):
+class WantedNodes(NamedTuple):
     """What the user named."""
 
     sets: Tuple[str, ...] = ()
@@ -201,7 +201,7 @@ class Wanted(NamedTuple):
     """All nodes that ClusterShell knows."""
 
 
-def nodes(wanted: Wanted) -> List[Node]:
+def nodes(wanted: WantedNodes) -> List[Node]:
     """The nodes, each once, in order of first mention. Raises NodesError.
 
     A node set beside inventories (or --from) picks among their hosts: `-i hosts -w gpu[01-04]` is those four with

@@ -1,4 +1,4 @@
-"""What can be wrong on this side, found once and before any node is asked: what is sent to them, and what is asked.
+"""What can be wrong on this side, found once and before any node is wanted: what is sent to them, and what is asked.
 
 A configuration that no node could read, a check that nothing defines or a context that does not exist would come back
 as one UNKNOWN a node. What only a node can know (its own configuration and scripts, files that are included by an
@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from difflib import get_close_matches
-from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
 from nhc.core.language.line_options import CONTEXTS
 from nhc.core.language.lines import RawLine, parse_text
@@ -29,7 +29,7 @@ class Wrong(ValueError):
     """What was given cannot be used. One line for each thing that is wrong."""
 
 
-class Asked(NamedTuple):
+class WantedChecks(NamedTuple):
     """What of a site's files is sent, and which checks are asked for."""
 
     config: Sequence[str] = ()
@@ -40,21 +40,21 @@ class Asked(NamedTuple):
     context: str = ""
 
 
-def look(asked: Asked) -> None:
+def refuse_wrong(wanted: WantedChecks) -> None:
     """See that nodes can use this. Raises Wrong."""
-    if asked.context and asked.context not in CONTEXTS:
-        raise Wrong(f"--context {asked.context}: there is no such context (there are {', '.join(CONTEXTS)})")
-    _profile(asked.profile)
-    lines, problems = _lines(asked.config)
-    complaints, items = validate_lines(lines, asked.scripts)
-    problems += [p for p in map(_explained, complaints) if asked.scripts or not _may_be_a_nodes(p)]
+    if wanted.context and wanted.context not in CONTEXTS:
+        raise Wrong(f"--context {wanted.context}: there is no such context (there are {', '.join(CONTEXTS)})")
+    _profile(wanted.profile)
+    lines, problems = _lines(wanted.config)
+    complaints, items = validate_lines(lines, wanted.scripts)
+    problems += [p for p in map(_explained, complaints) if wanted.scripts or not _may_be_a_nodes(p)]
     if problems:
         more = [f"and {len(problems) - SHOWN} more problems"] if len(problems) > SHOWN else []
         raise Wrong("\n".join([*(problem.show() for problem in problems[:SHOWN]), *more]))
-    if asked.checks or asked.tags:
-        functions = scan(asked.scripts).functions if asked.scripts else frozenset()
-        _known_checks(asked, {item.name for item in items} | set(functions))
-        _known_tags(asked, {tag for item in items for tag in item.tags})
+    if wanted.checks or wanted.tags:
+        functions = scan(wanted.scripts).functions if wanted.scripts else frozenset()
+        _known_checks(wanted, {item.name for item in items} | set(functions))
+        _known_tags(wanted, {tag for item in items for tag in item.tags})
 
 
 def _profile(name: str) -> None:
@@ -122,24 +122,24 @@ def _built_in() -> List[str]:
     return [check.name for check in find_all()]
 
 
-def _known_checks(asked: Asked, configured: Set[str]) -> None:
+def _known_checks(wanted: WantedChecks, configured: Set[str]) -> None:
     from fnmatch import fnmatchcase
 
     known = configured | set(_built_in())
-    for name in asked.checks:
+    for name in wanted.checks:
         pattern = any(char in name for char in "*?[")
-        if any(fnmatchcase(check, name) for check in known) or (pattern and not asked.config):
+        if any(fnmatchcase(check, name) for check in known) or (pattern and not wanted.config):
             continue  # what the nodes' own configuration has is not known here
-        hint = "" if asked.config else OWN_SCRIPTS
+        hint = "" if wanted.config else OWN_SCRIPTS
         raise Wrong(f"--check {name}: no check has this name{_near(name, known)}{hint}")
 
 
-def _known_tags(asked: Asked, configured: Set[str]) -> None:
+def _known_tags(wanted: WantedChecks, configured: Set[str]) -> None:
     from nhc.core.check import find_all
 
     known = configured | {tag for check in find_all() for tag in check.tags}
-    for tag in asked.tags:
-        if tag not in known and asked.config:
+    for tag in wanted.tags:
+        if tag not in known and wanted.config:
             raise Wrong(f"--tag {tag}: no check has this tag (there are {', '.join(sorted(known))})")
 
 
@@ -148,14 +148,3 @@ def _near(name: str, known: Iterable[str]) -> str:
         return meant_elsewhere(name)
     near = get_close_matches(name, list(known), 1, NEAR)
     return f" (did you mean {near[0]}?)" if near else ""
-
-
-def asked_of(options: Mapping[str, object]) -> Asked:
-    """What `nhc fleet check` was asked, from its options."""
-
-    def texts(name: str) -> List[str]:
-        value = options[name]
-        return [str(item) for item in value] if isinstance(value, (list, tuple)) else []
-
-    return Asked(texts("config"), texts("scripts"), str(options["profile"]), texts("check"), texts("tag"),
-                 str(options["context"]))  # fmt: skip

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.fleet import node_sources
-from nhc.fleet.node_sources import NodesError, Wanted, group_of
+from nhc.fleet.node_sources import NodesError, WantedNodes, group_of
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import KnownHosts
 from nhc.fleet.transport import Node, Trouble
@@ -24,7 +24,7 @@ from tests.support.require import need
 
 
 def names(**wanted):
-    return [node.name for node in node_sources.nodes(Wanted(**wanted))]
+    return [node.name for node in node_sources.nodes(WantedNodes(**wanted))]
 
 
 def test_node_sets_add_up_less_what_is_excluded():
@@ -72,7 +72,7 @@ def test_nodes_from_a_scheduler_bring_its_partitions(monkeypatch):
             return [NodeState("gpu01", "idle", True, groups=("batch", "debug"))]
 
     monkeypatch.setattr(node_sources, "open_adapter", lambda name: Scheduler())
-    (found,) = node_sources.nodes(Wanted(sources=("slurm",)))
+    (found,) = node_sources.nodes(WantedNodes(sources=("slurm",)))
     assert (found.name, found.groups, group_of(found)) == ("gpu01", ("batch", "debug"), "batch")
     assert plugins.open_adapter  # the real one is left alone
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Dict, Optional, Tuple, cast
+from typing import Any, Dict, Optional, Tuple
 
 import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT, SOME_TIME, Converted, GroupedCommand, under
 from nhc.core.exit_status import EXIT_USAGE
-
-if TYPE_CHECKING:
-    from nhc.fleet.sweep_options import SweepOptions
 
 _which = under("Which nodes")
 _what = under("What is checked there")
@@ -80,10 +77,9 @@ def check(path: str, given: Tuple[str, ...], **options: Any) -> int:
     """
     from nhc.fleet.commands.fleet_check import run
     from nhc.fleet.settings import FILE
+    from nhc.fleet.sweep_request import request
 
-    said = {name: value for name, value in options.items() if value is not None}
-    settings = {**dict.fromkeys(options), **FILE.load(path, given)._asdict(), **said}
-    return run(cast("SweepOptions", settings))
+    return run(request(FILE.load(path, given), options))
 
 
 @click.command("diff")
@@ -126,7 +122,7 @@ def _of_history(run: Any, options: Dict[str, Any]) -> int:
     from nhc.fleet.history import HistoryError
 
     try:
-        return int(run(options))
+        return int(run(**options))
     except HistoryError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except BrokenPipeError:

@@ -20,36 +20,36 @@ from nhc.fleet.history import SweepHistory, default_path
 from nhc.fleet.node_result import was_reached
 from nhc.fleet.progress import ProgressLine
 from nhc.fleet.summary import Picture
-from nhc.fleet.sweep_options import ReportOptions, SweepOptions
+from nhc.fleet.sweep_request import SweepRequest
 
 
-def run(options: SweepOptions) -> int:
+def run(request: SweepRequest) -> int:
     """Carry out `nhc fleet check`; the exit status. Raises Usage."""
     from nhc.fleet.sweep import sweep
 
     secrets = fleet_options.take_secrets()
-    fleet_options.usable(options)
-    for path in filter(None, (options["html"], options["json_path"])):
+    fleet_options.usable(request)
+    for path in filter(None, (request.site.html, request.site.json_path)):
         fleet_options.writable(path)
-    marking = fleet_options.marking(options) if options["mark"] else None
-    nodes = fleet_options.nodes(options, secrets)
-    settings = fleet_options.settings(options, nodes)
-    history = SweepHistory(options["history"] or default_path() if options["keep_history"] else "")
+    marking = fleet_options.marking(request) if request.mark else None
+    nodes = fleet_options.nodes(request, secrets)
+    settings = fleet_options.settings(request, nodes)
+    history = SweepHistory(request.site.history or default_path() if request.site.keep_history else "")
     started = time.time()
     number = history.begin(_command_line(), __version__, started, len(nodes))
-    picture = Picture(nodes, started, options["group_by"])
+    picture = Picture(nodes, started, request.site.group_by)
     waiting = dict.fromkeys(range(len(nodes)))
     notes: List[str] = []
     arrivals = sweep(nodes, settings, notes.append)
     interrupted = failed = False
     try:
-        with ProgressLine(picture.names, options["form"] == "text" and sys.stderr.isatty()) as progress:
+        with ProgressLine(picture.names, request.form == "text" and sys.stderr.isatty()) as progress:
             progress.show(0, picture.folder.counts, waiting)
             for arrived in arrivals:
                 waiting.pop(arrived.place, None)
                 picture.add(arrived.place, arrived.verdict, arrived.findings, arrived.metrics, arrived.labels)
                 history.add(number, nodes[arrived.place].name, arrived.verdict, arrived.seconds, arrived.line)
-                if options["form"] == "jsonl":
+                if request.form == "jsonl":
                     _print(arrived.text() + "\n")
                 progress.show(picture.folder.total, picture.folder.counts, waiting)
     except KeyboardInterrupt:
@@ -59,24 +59,24 @@ def run(options: SweepOptions) -> int:
     picture.end(time.time(), [nodes[place].name for place in waiting])
     history.end(number, interrupted=interrupted)
     try:
-        _show(options, picture, history, number)
+        _show(request, picture, history, number)
     except BrokenPipeError:
         raise
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}")
         failed = True
-    if options["suite"] and options["store"]:
-        notes.append(store_results(history, number, options["suite"], options["store"]))
+    if request.suite and request.site.store:
+        notes.append(store_results(history, number, request.suite, request.site.store))
     for line in filter(None, (*notes, history.warning)):
         _say(line)
-    status = exit_status(picture, options["max_unhealthy"])
+    status = exit_status(picture, request.max_unhealthy)
     if interrupted and waiting:
         _say(f"interrupted: {show_number(len(waiting), 'node')} not judged: {fold(picture.not_judged)}")
         status = 130
     elif failed:
         status = EXIT_UNKNOWN
     elif marking is not None and not interrupted:
-        status = _worse(status, marking(history, number, options))
+        status = _worse(status, marking(history, number))
     history.close()
     return status
 
@@ -122,50 +122,51 @@ def exit_status(picture: Picture, limit: Optional[Tuple[Optional[int], float]]) 
     return EXIT_HEALTHY if folder.unhealthy() <= allowed else status
 
 
-def _show(options: SweepOptions, picture: Picture, history: SweepHistory, number: int) -> None:
-    far = picture.outliers() if options["outliers"] else []
-    form = options["form"]
-    if options["json_path"]:
-        replace_output(options["json_path"], lambda file: summary.write_json(file, picture, history, number, far))
-    if options["html"]:
+def _show(request: SweepRequest, picture: Picture, history: SweepHistory, number: int) -> None:
+    far = picture.outliers() if request.site.outliers else []
+    form = request.form
+    if request.site.json_path:
+        replace_output(request.site.json_path, lambda file: summary.write_json(file, picture, history, number, far))
+    if request.site.html:
         from nhc.fleet.html import write_html
 
-        replace_output(options["html"], lambda file: write_html(file, picture, history, number, far))
+        replace_output(request.site.html, lambda file: write_html(file, picture, history, number, far))
     if form == "json":
         summary.write_json(sys.stdout, picture, history, number, far)
     elif form == "text":
-        colour = wants_colour(options["color"], sys.stdout)
-        _print(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
+        colour = wants_colour(request.site.color, sys.stdout)
+        _print(summary.text(picture, far, request.site.by, colour, request.quiet, request.site.skipped))
     sys.stdout.flush()
 
 
-def again(options: ReportOptions) -> int:
+def again(
+    *, sweep: str, listed: bool, history: Optional[str], form: str, by: str, group_by: str, output: Optional[str],
+    skipped: bool, quiet: bool, outliers: bool, color: str,
+) -> int:  # fmt: skip
     """Carry out `nhc fleet report`. Raises HistoryError, OSError."""
-    history = SweepHistory(options["history"] or default_path(), create=False)
-    if options["listed"]:
-        for sweep in history.sweeps():
-            _print(summary.sweep_line(sweep) + "\n")
+    kept = SweepHistory(history or default_path(), create=False)
+    if listed:
+        for each in kept.sweeps():
+            _print(summary.sweep_line(each) + "\n")
         return EXIT_HEALTHY
-    sweep = history.find(options["sweep"])
-    picture = summary.picture_of(history, sweep, options["group_by"])
-    far = picture.outliers() if options["outliers"] else []
-    form = options["form"]
+    found = kept.find(sweep)
+    picture = summary.picture_of(kept, found, group_by)
+    far = picture.outliers() if outliers else []
 
     def write(file: TextIO) -> None:
         if form == "json":
-            summary.write_json(file, picture, history, sweep.id, far)
+            summary.write_json(file, picture, kept, found.id, far)
         elif form == "jsonl":
-            for _node, line in history.lines(sweep.id):
+            for _node, line in kept.lines(found.id):
                 file.write(line + "\n")
         elif form == "html":
             from nhc.fleet.html import write_html
 
-            write_html(file, picture, history, sweep.id, far)
+            write_html(file, picture, kept, found.id, far)
         else:
-            colour = wants_colour(options["color"], file)
-            file.write(summary.text(picture, far, options["by"], colour, options["quiet"], options["skipped"]))
+            colour = wants_colour(color, file)
+            file.write(summary.text(picture, far, by, colour, quiet, skipped))
 
-    output = options["output"]
     if output and output != "-":
         replace_output(output, write)
     else:

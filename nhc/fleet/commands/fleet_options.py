@@ -6,12 +6,12 @@ import contextlib
 import getpass
 import os
 import re
-from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Set, Tuple, Union
+from typing import TYPE_CHECKING, Dict, Iterator, List, Mapping, Set, Union
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.fleet import node_sources
-from nhc.fleet.sweep_options import SweepOptions
+from nhc.fleet.sweep_request import SweepRequest
 from nhc.fleet.transport import Node, Transport
 
 if TYPE_CHECKING:
@@ -39,26 +39,26 @@ def writable(path: str) -> None:
         raise UsageProblem(f"{path}: you cannot write to {directory}")
 
 
-def usable(options: SweepOptions) -> None:
+def usable(request: SweepRequest) -> None:
     """See that what is sent can be read and what is asked for exists, before it is asked for. Raises UsageProblem."""
     from nhc.fleet.bundles import BadSite
-    from nhc.fleet.preflight import Wrong, asked_of, look
+    from nhc.fleet.preflight import Wrong, refuse_wrong
 
-    if options["apply"] and not options["mark"]:
+    if request.apply and not request.mark:
         raise UsageProblem("--apply goes with --mark")
-    if options["limit"] and not options["inventories"]:
+    if request.nodes.limit and not request.nodes.inventories:
         raise UsageProblem(
-            f"--limit {options['limit']} goes with -i: it is a pattern of the inventory's hosts and groups"
+            f"--limit {request.nodes.limit} goes with -i: it is a pattern of the inventory's hosts and groups"
         )
-    if options["ask_sudo_pass"] and not (options["sudo"] or options["inventories"]):
+    if request.ask_sudo_pass and not (request.site.sudo or request.nodes.inventories):
         raise UsageProblem("--ask-sudo-pass goes with --sudo, or with an inventory that says ansible_become")
-    for name in options["vault_files"]:
+    for name in request.site.vault_files:
         _readable(name.rpartition("@")[2], "vault-password-file")
-    for path, flag in ((options["identity"], "identity"), (options["ssh_config"], "ssh-config")):
+    for path, flag in ((request.site.identity, "identity"), (request.site.ssh_config, "ssh-config")):
         if path:
             _readable(path, flag)
     try:
-        look(asked_of(options))
+        refuse_wrong(request.checks)
     except (Wrong, BadSite) as error:
         raise UsageProblem(str(error)) from None
 
@@ -69,16 +69,6 @@ def _readable(path: str, flag: str) -> None:
             file.read(1)
     except OSError as error:
         raise UsageProblem(f"{flag} {path}: {error.strerror}") from None
-
-
-def vault(options: SweepOptions) -> Tuple[str, ...]:
-    """Ansible's own options for the inventory's vault."""
-    arguments: List[str] = []
-    for name in options["vault_files"]:
-        label, at, path = name.rpartition("@")
-        full = os.path.abspath(os.path.expanduser(path))
-        arguments += ["--vault-id", f"{label}@{full}"] if at else ["--vault-password-file", full]
-    return tuple([*arguments, "--ask-vault-pass"] if options["ask_vault_pass"] else arguments)
 
 
 SECRETS = ("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD")
@@ -92,26 +82,22 @@ def take_secrets() -> Dict[str, str]:
     return {name: os.environ.pop(name, "") for name in SECRETS}
 
 
-def nodes(options: SweepOptions, secrets: Mapping[str, str]) -> List[Node]:
+def nodes(request: SweepRequest, secrets: Mapping[str, str]) -> List[Node]:
     """The nodes to judge, with what the command line says of all of them. Raises UsageProblem."""
-    facts = tuple(fact for fact in (*options["facts"], options["group_by"]) if fact)
     try:
-        chosen = node_sources.nodes(node_sources.Wanted(
-            options["sets"], options["exclude"], options["inventories"], options["limit"], options["sources"],
-            options["files"], facts, vault(options), options["all_nodes"],
-        ))  # fmt: skip
+        chosen = node_sources.nodes(request.nodes)
     except node_sources.SourceUnavailable as error:
         raise CommandError(str(error)) from None  # nothing is wrong with the command line
     except node_sources.NodesError as error:
         raise UsageProblem(str(error)) from None
-    password = _secret(secrets, "NHC_SSH_PASSWORD", "SSH password: ") if options["ask_pass"] else ""
-    sudo_password = _secret(secrets, "NHC_SUDO_PASSWORD", "sudo password: ") if options["ask_sudo_pass"] else ""
+    password = _secret(secrets, "NHC_SSH_PASSWORD", "SSH password: ") if request.ask_pass else ""
+    sudo_password = _secret(secrets, "NHC_SUDO_PASSWORD", "sudo password: ") if request.ask_sudo_pass else ""
     return [
         node._replace(
-            user=node.user or options["user"],
-            port=node.port or options["port"],
-            identity=node.identity or options["identity"],
-            python=node.python or options["python"],
+            user=node.user or request.site.user,
+            port=node.port or request.site.port,
+            identity=node.identity or request.site.identity,
+            python=node.python or request.site.python,
             password=node.password or password,
             sudo_password=node.sudo_password or sudo_password,
         )
@@ -134,40 +120,44 @@ def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
     return secret
 
 
-def settings(options: SweepOptions, nodes: List[Node]) -> SweepSettings:
+def settings(request: SweepRequest, nodes: List[Node]) -> SweepSettings:
     """How to go about the sweep. Raises UsageProblem."""
     from nhc.fleet import bundles, node_session, worker
     from nhc.fleet.sweep import names_of
 
+    checks = request.checks
     try:
-        site = bundles.site(options["config"], () if options["suite"] else options["scripts"], options["profile"])
-        engine = None if options["use"] == "installed" else bundles.engine(options["pyz"] or None)
+        site = bundles.site(checks.config, () if request.suite else checks.scripts, checks.profile)
+        engine = None if request.site.use == "installed" else bundles.engine(request.site.pyz or None)
     except bundles.BadSite as error:
         raise UsageProblem(str(error)) from None
-    suite = _suite(options)
+    suite = _suite(request)
     # A second on free devices needs no drain; what loads a node for longer runs where the scheduler keeps work away.
     more: List[str] = (["--adapter", "none"] if suite == "prejob" else []) if suite else ["--all"]
-    for name, values in (("check", options["check"]), ("tag", options["tag"])):
+    for name, values in (("check", checks.checks), ("tag", checks.tags)):
         for value in values:
             more += [f"--{name}", value]
-    if options["context"]:
-        more += ["--context", options["context"]]
+    if checks.context:
+        more += ["--context", checks.context]
     task = node_session.SweepTask(
-        engine, site, tuple(more), suite, options["timeout"], options["connect_timeout"], options["use"],
-        directory=options["node_dir"], sudo=options["sudo"], nonce=os.urandom(8).hex(),
+        engine, site, tuple(more), suite, request.site.timeout, request.site.connect_timeout, request.site.use,
+        directory=request.site.node_dir, sudo=request.site.sudo, nonce=os.urandom(8).hex(),
     )  # fmt: skip
     return worker.SweepSettings(
-        task, _transports(options, nodes), options["transport"], options["fanout"], options["shards"],
-        options["connect_timeout"], options["retries"], names_of(nodes),
+        task, _transports(request, nodes), request.site.transport, request.site.fanout, request.site.shards,
+        request.site.connect_timeout, request.site.retries, names_of(nodes),
     )  # fmt: skip
 
 
-def _suite(options: SweepOptions) -> str:
+def _suite(request: SweepRequest) -> str:
     """The suite that nodes are to run, "" for their configuration. Raises UsageProblem where both are asked for."""
-    suite = options["suite"]
+    suite = request.suite
     if not suite:
         return ""
-    beside = [f"--{name}" for name in ("config", "profile", "check", "tag", "context") if options[name]]  # type: ignore[literal-required]
+    wanted = request.checks
+    lines = {"config": wanted.config, "profile": wanted.profile, "check": wanted.checks, "tag": wanted.tags,
+             "context": wanted.context}  # fmt: skip
+    beside = [f"--{option}" for option, value in lines.items() if value]
     if beside:
         raise UsageProblem(f"--suite {suite} runs the lines of that suite: it takes no {', '.join(beside)}")
     if not re.fullmatch(r"[A-Za-z0-9][\w.-]{0,62}", suite):
@@ -175,9 +165,9 @@ def _suite(options: SweepOptions) -> str:
     return suite
 
 
-def _transports(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport]:
+def _transports(request: SweepRequest, nodes: List[Node]) -> Dict[str, Transport]:
     """The transports that these nodes use; each is loaded only where one does."""
-    wanted = {node.connection or options["transport"] for node in nodes}
+    wanted = {node.connection or request.site.transport for node in nodes}
     transports: Dict[str, Transport] = {}
     if "local" in wanted:
         from nhc.fleet.transport_local import Local
@@ -186,24 +176,24 @@ def _transports(options: SweepOptions, nodes: List[Node]) -> Dict[str, Transport
     if "openssh" in wanted:
         from nhc.fleet.ssh.transport_openssh import OpenSSH
 
-        arguments = ["-F", options["ssh_config"]] if options["ssh_config"] else []
-        transports["openssh"] = OpenSSH(arguments, options["accept_new"])
+        arguments = ["-F", request.site.ssh_config] if request.site.ssh_config else []
+        transports["openssh"] = OpenSSH(arguments, request.site.accept_new)
     if wanted & {"ssh", "paramiko"}:
-        transports.update(_in_process(options, nodes, wanted))
+        transports.update(_in_process(request, nodes, wanted))
     return transports
 
 
-def _in_process(options: SweepOptions, nodes: List[Node], wanted: Set[str]) -> Dict[str, Transport]:
+def _in_process(request: SweepRequest, nodes: List[Node], wanted: Set[str]) -> Dict[str, Transport]:
     """The transports that need no other program: one ssh_config, one known_hosts, two names."""
     try:
         from nhc.fleet.ssh.config import SshConfig
         from nhc.fleet.ssh.known_hosts import HostKeys
 
-        config, host_keys = SshConfig(options["ssh_config"]), HostKeys(options["accept_new"])
+        config, host_keys = SshConfig(request.site.ssh_config), HostKeys(request.site.accept_new)
         made = {name: _ssh(name, config, host_keys) for name in sorted(wanted & {"ssh", "paramiko"})}
         "".encode("idna")  # a codec that socket loads with the first host
         for name, transport in made.items():
-            some = [node for node in nodes if (node.connection or options["transport"]) == name][:64]
+            some = [node for node in nodes if (node.connection or request.site.transport) == name][:64]
             routes = list(_routes(config, some))
             for route in routes:
                 host_keys.files(route)
@@ -241,11 +231,11 @@ def _ssh(name: str, config: SshConfig, host_keys: HostKeys) -> Union[Paramiko, S
     return Paramiko(config, host_keys)
 
 
-def marking(options: SweepOptions) -> MarkReports:
-    """What hands the reports to an adapter, checked before any node is asked. Raises UsageProblem."""
+def marking(request: SweepRequest) -> MarkReports:
+    """What hands the reports to an adapter, checked before any node is request. Raises UsageProblem."""
     from nhc.fleet.mark import BadMark, prepare
 
     try:
-        return prepare(options)
+        return prepare(request)
     except BadMark as error:
         raise UsageProblem(str(error)) from None

@@ -1,0 +1,51 @@
+"""What `nhc fleet check`, `report` and `diff` are asked for, and fleet.toml."""
+
+import inspect
+
+import pytest
+
+from nhc.core.settings.settings_file import SettingsError
+from nhc.fleet.commands import fleet, fleet_check
+from nhc.fleet.diff import run as run_diff
+from nhc.fleet.settings import FILE
+from nhc.fleet.sweep_request import request
+
+
+def given(command, *words):
+    return command.make_context("nhc", list(words)).params
+
+
+@pytest.mark.parametrize(("command", "run"), [(fleet.report, fleet_check.again), (fleet.diff, run_diff)])
+def test_every_option_reaches_what_carries_the_command_out(command, run):
+    assert set(given(command)) == set(inspect.signature(run).parameters)
+
+
+def test_a_sweep_has_what_the_command_line_says_and_the_files_keys_under_it(tmp_path):
+    file = tmp_path / "fleet.toml"
+    file.write_text(
+        'user = "ops"\ntimeout = "90s"\nvault-password-file = "prod@/v"\ngroup-by = "row"\nlabel = "rack"\n'
+    )
+    asked = request(FILE.load(str(file)), given(fleet.check, "-w", "n[1-4]", "-u", "root", "--tag", "gpu", "-q"))
+    assert (asked.site.user, asked.site.timeout, asked.site.sudo) == ("root", 90.0, False)
+    assert (asked.nodes.sets, asked.nodes.facts) == (("n[1-4]",), ("rack", "row"))
+    assert asked.nodes.vault == ("--vault-id", "prod@/v")
+    assert (asked.checks.tags, asked.quiet, asked.form, asked.mark) == (("gpu",), True, "text", None)
+
+
+def test_the_command_line_stands_for_the_file_and_the_last_of_a_key_counts(tmp_path):
+    file = tmp_path / "fleet.toml"
+    file.write_text('user = "ops"\nfanout = 7\nlabel = ["rack"]\n')
+    found = FILE.load(str(file), ["fanout=8", "fanout=9", "label=a", "label=b", "accept-new=true", "python=3"])
+    assert (found.user, found.fanout, found.facts, found.accept_new, found.python) == ("ops", 9, ("a", "b"), True, "3")
+    assert FILE.load(str(file)).facts == ("rack",)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [("fanout=many", "--set.fanout: 'many' is not a whole number"), ("fanout", "--set fanout: expected KEY=VALUE"),
+     ("fanuot=1", "--set.fanuot: there is no such key: did you mean 'fanout'?"), ("retries=11", "--set.retries: 11")],
+)  # fmt: skip
+def test_a_wrong_key_or_value_is_one_line(text, said):
+    with pytest.raises(SettingsError) as raised:
+        FILE.load("", [text])
+    assert str(raised.value).startswith(said)
