@@ -141,7 +141,7 @@ class Store:
         try:
             with self.engine.connect() as connection, connection.begin(), _patient(connection, patience):
                 yield connection
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, *_NOT_TAKEN) as error:
             raise StoreError(f"{self.name}: {problem_of(error)}") from None
 
     @contextlib.contextmanager
@@ -169,10 +169,10 @@ class Store:
                         self.anchor.ready()
                     committing = True
                     transaction.commit()
-        except sa.exc.SQLAlchemyError as error:
+        except (sa.exc.SQLAlchemyError, *_NOT_TAKEN) as error:
             lost = committing and getattr(error, "connection_invalidated", False)
             unknown = " (whether it was written is not known)" if lost else ""
-            refused = isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError))
+            refused = isinstance(error, (sa.exc.DataError, sa.exc.IntegrityError, *_NOT_TAKEN))
             held = getattr(getattr(error, "orig", None), "sqlstate", None) in _HELD
             raise StoreError(
                 f"{self.name}: {problem_of(error)}{unknown}", ambiguous=lost, refused=refused, held=held
@@ -261,8 +261,14 @@ def revision(connection: Connection, name: str) -> str:
     return value
 
 
+_NOT_TAKEN = (UnicodeEncodeError, OverflowError)
+"""What sqlite3 raises by itself, before the database, of a text that is no UTF-8 and of an integer above 64 bits."""
+
+
 def problem_of(error: Exception) -> str:
     """What a database complains of, in one line and without the statement."""
+    if isinstance(error, UnicodeEncodeError):
+        return f"{ascii(error.object)[:60]} is not UTF-8"
     cause: object = getattr(error, "orig", None) or error
     if isinstance(cause, OSError) and cause.strerror:
         return f"{cause.filename}: {cause.strerror}" if cause.filename else cause.strerror
@@ -315,6 +321,8 @@ def _patient(connection: Connection, patience: float) -> Iterator[None]:
 
 
 def _parsed(url: str) -> URL:
+    if not url.isprintable():  # a byte of a command line that is no UTF-8 is none either, and no driver takes it
+        raise StoreError("the store's URL has a control character, or is not UTF-8")
     try:
         parsed = make_url(url) if "://" in url else URL.create("sqlite", database=os.path.abspath(url))
     except (sa.exc.ArgumentError, ValueError):

@@ -116,6 +116,8 @@ def test_an_empty_database_is_not_filled_unless_asked(url):
         ("postgresql://nhc:sekrit@127.0.0.1:1/x", "Connection refused"),
         ("sqlite:////proc/none/x.db", "No such file"),
         ("://", "neither sqlite"),
+        ("/tmp/\udcff", "not UTF-8"),
+        ("sqlite:////tmp/a\n", "control character"),
     ],
 )
 def test_what_cannot_be_opened_is_one_line_without_a_password(url, said):
@@ -139,6 +141,17 @@ def test_the_file_is_its_owners_alone(tmp_path):
     open_store(str(tmp_path / "deep" / "store.db")).close()
     assert (tmp_path / "deep" / "store.db").stat().st_mode & 0o777 == 0o600
     assert (tmp_path / "deep").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_value_that_no_database_takes_is_refused_in_one_line(store):
+    """A byte of a command line that is no UTF-8; a number that somebody typed."""
+    with pytest.raises(StoreError) as raised, store.write() as connection:
+        connection.execute(sa.insert(schema.breaker).values(name="\udcff", state="open", since=1.0))
+    assert raised.value.refused
+    for column, value in ((schema.breaker.c.name, "\udcff"), (schema.evidence.c.id, 2**70)):
+        with pytest.raises(StoreError) as raised, store.read() as connection:
+            connection.execute(sa.select(column).where(column == value)).all()
+        assert "\n" not in str(raised.value)
 
 
 def test_a_body_that_raises_leaves_nothing_behind(store):
