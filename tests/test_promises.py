@@ -1,4 +1,4 @@
-"""docs/security.md and docs/agent.md promise what a test holds, and name it: every test that they name is there."""
+"""docs/security.md and CONTRIBUTING.md promise what a test holds, and name it: every test that they name is there."""
 
 import ast
 import re
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[1]
 CITED = re.compile(r"`(tests/[\w/.-]+\.py)(?:::(\w+))?`")
-PAGES = ("docs/security.md", "docs/agent.md")
+PAGES = ("docs/security.md", "CONTRIBUTING.md")
 NO_PROMISE = "a limit, no promise"
 """What stands in place of a test where the page says what nhc does not do."""
 
