@@ -60,9 +60,15 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
     # Figures of others change at each look: they make no new line.
     why = "" if mark is None else f"{mark.cause}: {_FIGURES.sub('', done.message)}"
     if done.effect is not Effect.REFUSED or mark is None or _is_new(report, why, state):
-        log_marking(report, done.effect, done.message)
+        log_marking(
+            report, done.effect, f"{done.message}{_logged_elsewhere(adapter, report, mark, done, settings, state)}"
+        )
     if done.effect is Effect.CHANGED and state.load(SAID).get(report.host):
         state.update(SAID, lambda memory: memory.pop(report.host, None))
+    if done.effect is Effect.CHANGED or mark is None:
+        from nhc.hooks.no_room import take_back
+
+        take_back(adapter, report.host, state)
     if not after_boot and any(node_state.rebooting for node_state in states if mark or node_state.out_by_us):
         from nhc.hooks.after_boot import look_again
 
@@ -76,6 +82,20 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
     elif done.effect in (Effect.CHANGED, Effect.UNCHANGED):
         remember_mark(state, report, True, mark if done.effect is Effect.CHANGED else None)
     return 1 if done.effect is Effect.FAILED else 0
+
+
+def _logged_elsewhere(
+    adapter: Marker, report: Report, mark: Optional[Mark], done: Applied, settings: Mapping[str, str], state: State
+) -> str:
+    """That another node logs a fault for which there is no room, "" where this one does, or where that is not so."""
+    from nhc.hooks.marking import LOGGED, NO_ROOM
+
+    if mark is None or done.effect is not Effect.REFUSED or NO_ROOM not in done.message or watch_only(settings):
+        return ""
+    from nhc.hooks.no_room import logs_for_all
+
+    state.update(MEMORY, lambda memory: memory.pop(report.host, None))  # the next healthy run takes the comment off
+    return "" if logs_for_all(adapter, report.host, mark, state) else f" ({LOGGED})"
 
 
 def _log_untold(report: Report, state: State) -> None:

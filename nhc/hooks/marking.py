@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 MAX_DRAINED = "50%"
 LOGGED = "one of them has logged it for all"
 """Why there is no room, where several of the nodes that are out have what this one has."""
+NO_ROOM = "NHC_MAX_DRAINED is"
+"""What is in the answer for a node for which there is no room."""
 WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
 TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
@@ -134,7 +136,7 @@ def _of(full: FullRadius) -> str:
 
 
 def _setting(full: FullRadius) -> str:
-    return f"NHC_MAX_DRAINED is {full.limit.show()}"
+    return f"{NO_ROOM} {full.limit.show()}"
 
 
 def _within(adapter: Marker, node: str, mark: Mark, bounds: Bounds) -> Optional[Applied]:

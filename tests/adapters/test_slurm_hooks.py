@@ -308,6 +308,14 @@ def test_the_bound_on_drained_nodes_holds_at_the_nodes_themselves(cluster, hooks
     job = cluster.submit("true", "--nodelist=n2")
     ended(cluster, job)
     assert in_service(cluster, "n2")
+    assert cluster.show("n2")["Comment"].startswith("NHC: not marked, there is no room: check_file_test: ")
+    hooks.sick("n3")
+    until(lambda: "n3 is unhealthy" in hooks.said("healthcheck"), what="n3 to be refused")
+    (line,) = [line for line in hooks.said("healthcheck").splitlines() if "n3 is unhealthy" in line]
+    assert "logged it for all" in line, "n2 has said it of all"
+    hooks.well("n2")
+    until(lambda: not cluster.show("n2").get("Comment"), what="the comment to go")
+    assert cluster.show("n3")["Comment"]
 
 
 def test_a_users_comment_skips_no_check_unless_the_administrator_allows_it(cluster, hooks):

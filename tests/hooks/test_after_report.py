@@ -30,7 +30,7 @@ class Scheduler:
 
     def __init__(self):
         self.states = {name: NodeState(name, "idle", True) for name in ("n1", "n2", "n3")}
-        self.calls, self.told, self.comments, self.fails = [], [], {}, False
+        self.calls, self.told, self.remarks, self.fails = [], [], {}, False
 
     def nodes(self, names=None):
         self.calls.append(f"read {fold(names) if names else 'all'}")
@@ -56,8 +56,11 @@ class Scheduler:
     def comment(self, name, text):
         if self.fails:
             raise AdapterError("the controller does not answer")
-        self.comments[name] = text
+        self.remarks[name] = text
         return True
+
+    def comments(self):
+        return {name: text for name, text in self.remarks.items() if text}
 
 
 @pytest.fixture
@@ -190,6 +193,31 @@ def test_a_node_that_the_bound_keeps_in_service_says_so_once_an_hour_and_how_man
     assert "worse; not marked" in capsys.readouterr().err
 
 
+def test_of_nodes_with_the_same_fault_and_no_room_one_logs_it(scheduler, tmp_path, capsys):
+    """Other faults have filled the bound; each has its own memory, and they meet in the scheduler's comments alone."""
+    scheduler.states["n9"] = NodeState("n9", "drain", False, mark=Mark("check_y: another fault"))
+    states = {name: State(str(tmp_path / name)) for name in ("n1", "n2", "n3")}
+
+    def check(outcome, *names):
+        for name in names:
+            after_report("healthcheck", report(outcome, host=name), {"SLURMD_NODENAME": name}, {"NHC_MAX_DRAINED": "1"},
+                         states[name])  # fmt: skip
+        said = [line for line in capsys.readouterr().err.splitlines() if " is unhealthy" in line]
+        return [line.split()[1] for line in said if marking.LOGGED not in line]
+
+    assert check(BAD, "n2", "n1", "n3") == ["n2"]
+    assert set(scheduler.remarks) == {"n1", "n2", "n3"}
+    assert check(BAD, "n2", "n1", "n3") == [], "once an hour"
+    for memory in states.values():
+        memory.update("said", lambda memory: memory.clear())
+    assert check(BAD, "n2", "n1", "n3") == ["n1"], "an hour later it is the first by name"
+    check(ok(), "n1")
+    assert scheduler.remarks["n1"] == ""
+    scheduler.states["n9"] = NodeState("n9", "idle", True)
+    assert check(BAD, "n2") == ["n2"]
+    assert (scheduler.states["n2"].available, scheduler.remarks["n2"]) == (False, "")
+
+
 def test_a_check_that_could_not_tell_is_named_once_an_hour(scheduler, state, capsys):
     for reason in ("U", "U", "V"):
         assert run("healthcheck", report(unknown(reason, "no answer")), state) == 0
@@ -246,38 +274,38 @@ def test_our_own_bug_starts_the_job_and_is_left_on_the_node_once(scheduler, stat
 
     monkeypatch.setattr("nhc.hooks.prolog.unhealthy", bug)
     assert run("prolog", report(BAD), state) == 0
-    assert scheduler.comments == {"n1": "NHC: internal error in the prolog: RuntimeError: oops"}
-    scheduler.comments.clear()
+    assert scheduler.remarks == {"n1": "NHC: internal error in the prolog: RuntimeError: oops"}
+    scheduler.remarks.clear()
     assert run("prolog", report(BAD), state) == 0
-    assert scheduler.comments == {}
+    assert scheduler.remarks == {}
     scheduler.fails = True
     run("healthcheck", report(ok()), state)
     scheduler.fails = False
-    assert scheduler.comments == {}  # a controller that is away is no internal error
+    assert scheduler.remarks == {}  # a controller that is away is no internal error
     assert run("healthcheck", report(ok()), state) == 0
-    assert scheduler.comments == {"n1": ""}  # taken away: nhc works again
+    assert scheduler.remarks == {"n1": ""}  # taken away: nhc works again
 
 
 def test_a_prolog_that_works_again_takes_its_own_comment_away_and_nobody_elses(scheduler, state, monkeypatch):
     broken("prolog", RuntimeError("torn"), JOB, {}, state)
     broken("epilog", RuntimeError("torn"), JOB, {}, state)
     run("prolog", report(ok()), state)
-    assert "torn" in scheduler.comments["n1"], "the epilog may still fail: a health check would end it"
+    assert "torn" in scheduler.remarks["n1"], "the epilog may still fail: a health check would end it"
     run("healthcheck", report(ok()), state)
-    assert scheduler.comments.pop("n1") == ""
+    assert scheduler.remarks.pop("n1") == ""
     broken("prolog", RuntimeError("torn"), JOB, {}, state)
     run("prolog", report(BAD), state)
     run("prolog", report(), state)
-    assert "torn" in scheduler.comments["n1"]
+    assert "torn" in scheduler.remarks["n1"]
     scheduler.fails = True
     assert run("prolog", report(ok()), state) == 0
     scheduler.fails = False
     run("prolog", report(ok()), state)
-    assert "torn" in scheduler.comments["n1"], "a controller that did not answer is not asked at each job"
+    assert "torn" in scheduler.remarks["n1"], "a controller that did not answer is not asked at each job"
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + 61)
     run("prolog", report(ok()), state)
-    assert scheduler.comments["n1"] == ""
+    assert scheduler.remarks["n1"] == ""
     assert not os.path.exists(f"{state.directory}/{NOTES}/n1")
 
 
@@ -285,9 +313,9 @@ def test_the_last_hook_that_works_again_takes_the_comment_away(scheduler, state)
     broken("prolog", RuntimeError("torn"), JOB, {}, state)
     broken("epilog", RuntimeError("torn"), JOB, {}, state)
     run("prolog", report(ok()), state)
-    assert "torn" in scheduler.comments["n1"]
+    assert "torn" in scheduler.remarks["n1"]
     run("epilog", report(ok()), state)
-    assert scheduler.comments["n1"] == "", "there may be no health check"
+    assert scheduler.remarks["n1"] == "", "there may be no health check"
 
 
 def test_the_comment_of_a_hook_that_runs_no_more_ends_with_another_that_works(scheduler, state, monkeypatch):
@@ -295,25 +323,25 @@ def test_the_comment_of_a_hook_that_runs_no_more_ends_with_another_that_works(sc
     now = time.time()
     monkeypatch.setattr(time, "time", lambda: now + QUIET - 1)
     run("prolog", report(ok()), state)
-    assert "torn" in scheduler.comments["n1"]
+    assert "torn" in scheduler.remarks["n1"]
     monkeypatch.setattr(time, "time", lambda: now + QUIET + 1)
     run("prolog", report(ok()), state)
-    assert scheduler.comments["n1"] == ""
+    assert scheduler.remarks["n1"] == ""
 
 
 def test_the_controllers_hooks_leave_no_comment_on_its_own_machine(scheduler, state):
     environ = {"SLURM_JOB_ID": "7", "SLURM_SCRIPT_CONTEXT": "prolog_slurmctld"}
     assert broken("prolog", RuntimeError("torn"), environ, {}, state) == 0
-    assert scheduler.comments == {}
+    assert scheduler.remarks == {}
 
 
 def test_nodes_of_one_host_have_notes_of_their_own(scheduler, state):
     broken("prolog", RuntimeError("torn"), {**JOB, "SLURMD_NODENAME": "n2"}, {}, state)
     broken("prolog", RuntimeError("torn"), JOB, {}, state)
     run("healthcheck", report(ok()), state)
-    assert (scheduler.comments["n1"], "torn" in scheduler.comments["n2"]) == ("", True)
+    assert (scheduler.remarks["n1"], "torn" in scheduler.remarks["n2"]) == ("", True)
     run("healthcheck", report(ok(), host="n2"), state)
-    assert scheduler.comments["n2"] == ""
+    assert scheduler.remarks["n2"] == ""
 
 
 def test_nothing_is_marked_where_marking_is_off(monkeypatch, state, tmp_path):
@@ -386,7 +414,7 @@ def test_watch_only_says_what_it_would_do_and_does_nothing(scheduler, state, cap
     assert run("healthcheck", report(ok()), state, **WATCH) == 0
     assert "n1 is healthy; stays out: watch only" in capsys.readouterr().err
     assert {call.split()[0] for call in scheduler.calls} == {"read"}
-    assert (scheduler.told, scheduler.comments) == ([], {})
+    assert (scheduler.told, scheduler.remarks) == ([], {})
     run("healthcheck", report(ok()), state)  # the week is over
     assert scheduler.calls[-1] == "clear n1"
 
@@ -399,9 +427,9 @@ def test_watch_only_starts_the_job_though_the_controller_does_not_answer(schedul
 
 def test_watch_only_leaves_no_comment_of_an_internal_error(scheduler, state):
     broken("prolog", RuntimeError("torn"), JOB, WATCH, state)
-    assert scheduler.comments == {}
+    assert scheduler.remarks == {}
     broken("epilog", RuntimeError("torn"), JOB, {}, state)
-    assert "torn" in scheduler.comments["n1"]
+    assert "torn" in scheduler.remarks["n1"]
 
 
 @pytest.mark.parametrize(("text", "on"), [("1", True), ("yes", True), ("0", False), ("no", False), ("", False)])

@@ -52,6 +52,8 @@ src/scontrol/info_node.c), and prints these alone: the text of thousands is not 
 JSON_SINCE = (23, 2)
 """The release whose scontrol has --json."""
 
+COMMENTS = ("sinfo", "-a", "-h", "-N", "-O", "NodeList:|,Comment:|")
+
 TOPOLOGY_EVERY = 600.0
 """Seconds for which the topology is remembered."""
 
@@ -166,6 +168,12 @@ class Slurm(SlurmMarker):
         if text or standing:
             self.command.ask("scontrol", "update", f"NodeName={name}", f"Comment={text}")
         return True
+
+    def comments(self) -> Dict[str, str]:
+        """The comments of all nodes that have one. Raises AdapterError."""
+        rows = (line.partition("|") for line in self.command.ask(*COMMENTS).splitlines())
+        said = {name.strip(): text.strip().rstrip("|").strip() for name, _bar, text in rows}
+        return {name: text for name, text in said.items() if text not in ("", "(null)")}
 
     def comment_of(self, name: str) -> str:
         """The comment of a node, "" for none. Raises AdapterError."""

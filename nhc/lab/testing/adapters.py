@@ -111,6 +111,7 @@ class AdapterContract:
     def test_what_more_it_can_is_called_as_nhc_calls_it(self, world: AdapterWorld) -> None:
         for port, method, arguments in (
             (Comments, "comment", ("n1", "text")),
+            (Comments, "comments", ()),
             (JobMessages, "tell_job", ("7", "text")),
             (OtherJobs, "other_jobs", ("n1", "user", "7")),
             (ListsWork, "work_on", ("n1",)),

@@ -363,7 +363,10 @@ class Comments(Protocol):
     """Something that keeps a remark on a node which changes nothing about its state."""
 
     def comment(self, name: str, text: str) -> bool:
-        """Set the remark, "" to take ours away. Whether it is so now; a failure is not raised."""
+        """Set the remark, "" to take ours away. False where somebody else's is there and stays. Raises AdapterError."""
+
+    def comments(self) -> Mapping[str, str]:
+        """The remarks of all nodes that have one, by whomever. Raises AdapterError."""
 
 
 @port
