@@ -67,12 +67,23 @@ POD = 'msg="StartContainer failed" error="failed to create containerd task: OCI 
         (FULL * 3, Verdict.WARN, "RuntimeCannotCreate"),
         (GPU * 3, Verdict.WARN, "RuntimeCannotCreate"),
         (POD * 9, Verdict.OK, ""),
+        ('level=error msg="PullImage failed" error="context deadline exceeded"\n' * 9, Verdict.OK, ""),
     ],
 )
 def test_a_runtime_that_answers_and_cannot_create(journal, verdict, reason):
     host = FakeHost({}, {"journalctl": Completed(0, journal)})
     found = judge(host, "check_runtime_log")
     assert (found.verdict, found.reason) == (verdict, reason)
+
+
+def test_what_the_journal_is_asked_and_what_its_silence_is():
+    host = FakeHost({}, {"journalctl": Completed(0, FULL * 2)})
+    assert judge(host, "check_runtime_log -c -n 2 -w 1h site.service").verdict is Verdict.CRIT
+    asked = " ".join(host.system.ran[-1])
+    assert "--unit=site.service" in asked and "containerd" not in asked
+    assert f"@{host.time() - 3600:.0f}" in asked
+    silent = judge(FakeHost({}, {"journalctl": Completed(1, "", "No journal files were found.")}), "check_runtime_log")
+    assert (silent.verdict, silent.reason) == (Verdict.UNKNOWN, "JournalUnreadable")
 
 
 def test_a_node_without_a_journal():
