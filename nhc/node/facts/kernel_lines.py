@@ -109,6 +109,7 @@ def message(line: str) -> Optional[str]:
 
     `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`.
     """
+    line = _uncoloured(line)
     if line[:1] == "{":
         entry = parse_journal(line)
         if entry:
@@ -123,6 +124,7 @@ def message(line: str) -> Optional[str]:
 
 def parse_line(line: str, now: float) -> Record:
     """A line of a syslog file or a saved dmesg. `now` tells the year where a stamp has none."""
+    line = _uncoloured(line)
     if line.startswith("{"):
         entry = parse_journal(line)
         if entry:
@@ -149,6 +151,11 @@ def parse_line(line: str, now: float) -> Record:
     )
 
 
+def _uncoloured(line: str) -> str:
+    """A line without the colours that dmesg and journalctl give it on a terminal (ECMA-48: SGR), as it was copied."""
+    return re.sub(r"\x1b\[[0-9;]{0,40}m", "", line) if "\x1b" in line else line
+
+
 class _Stamp(NamedTuple):
     """What stands before a message, and where the message begins. `program` is who wrote it, "" for the kernel."""
 
@@ -166,13 +173,16 @@ class _Stamp(NamedTuple):
 _FOUND = r"(?=\S)(?:[\w./@+-]{1,120}?[:-])?(?:\d{1,9}[:\t -])? ?(?=[^\W\d_]{3}|\[|\d{4}-\d\d-|<\d)"
 """What grep writes before a line that it found (`messages:`, `kern.log-123-`), or `cat -n` and pagers (`  123 `)."""
 
+_QUOTED = r" {0,8}(?:[>|`] {0,3}){0,4}"
+"""What a mail or a page on the web writes before a line that it quotes."""
+
 
 def _take_off(line: str) -> _Stamp:
     """The stamps of a line, what a search for it wrote before them too."""
     stamp = _stamps(line, 0)
     if stamp.end:
         return stamp
-    found = re.match(r" {0,8}" + _FOUND, line)
+    found = re.match(_QUOTED + _FOUND, line)
     behind = _stamps(line, found.end()) if found is not None and found.end() else stamp
     return behind if behind.bsd or behind.ctime or behind.mono or behind.iso else stamp
 

@@ -75,7 +75,10 @@ def test_a_stamp_in_the_form_of_go_is_a_stamp():
     assert (finding["severity"], finding["last"]) == ("fatal", 1772382413.0)
 
 
-@pytest.mark.parametrize("search", ["", "messages:", "kern.log-3-", "/var/log/kern.log:", "12:", " 32789 ", "a.log:7:"])
+@pytest.mark.parametrize(
+    "search",
+    ["", "messages:", "kern.log-3-", "/var/log/kern.log:", "12:", " 32789 ", "a.log:7:", "> ", ">> ", "`", "\x1b[32m"],
+)
 @pytest.mark.parametrize(
     "stamp", ["[ 5.25] ", "Mar  3 15:04:11 n1 kernel: ", "[wo jul 28 05:19:43 2021] ", "[三 5月 14 11:51:24 2025] ",
               "Mar  3 15:04:11   kernel: ", "2026-03-01T16:26:53+00:00 n1 kernel: "]
