@@ -29,12 +29,12 @@ def check_imex_ready(host: Host) -> Outcome:
         return unknown("CommandMissing", "systemctl: not installed")
     enabled = host.run(["systemctl", "is-enabled", SERVICE], timeout=5)
     state = host.run(["systemctl", "is-active", SERVICE], timeout=5).stdout.strip()
+    if state != "active" and (enabled.timed_out or not (state or enabled.stdout.strip())):
+        return unknown("ImexUnreadable", f"systemd does not tell whether {SERVICE} runs")
     if state != "active" and (enabled.stdout.strip() or "not-found") in _OFF:
         return skip("NoImex", f"{SERVICE} is switched off on this node")
     if state == "activating":
         return crit("ImexStarts", f"{SERVICE} is being started", action=Action.RESTART_APP)
-    if not state:
-        return unknown("ImexUnreadable", f"systemd does not tell whether {SERVICE} runs")
     if state != "active":
         return crit("ImexDown", f"{SERVICE} does not run ({state})", action=Action.RESTART_APP)
     if not host.which("nvidia-imex-ctl"):

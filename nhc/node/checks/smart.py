@@ -49,6 +49,13 @@ def check_smart_health(host: Host, reallocated: int = 10, media: int = 1) -> Jud
             return skip("NoDisk", "no ATA or SCSI disk on this node")
         return unknown("SmartUnreadable", f"smartctl --scan finds none of {', '.join(disks)}")
     outcomes = [_judge(host, device, reallocated, media) for device in scanned]
+    if not any("," in device.type for device in scanned):  # a controller's volumes are no disks of its own
+        listed_names = {device.name.rsplit("/", 1)[-1] for device in scanned}
+        outcomes += [
+            unknown("SmartUnreadable", f"smartctl --scan does not find {name}", target=name)
+            for name in disks
+            if name not in listed_names
+        ]
     bad = [outcome for outcome in outcomes if outcome.reason and outcome.reason != "NoSmart"]
     if bad:
         return bad

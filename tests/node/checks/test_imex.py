@@ -10,7 +10,7 @@ CONFIGURED = {"/etc/nvidia-imex/nodes_config.cfg": "10.0.0.1\n10.0.0.2\n"}
 
 
 def node(active="active", enabled="enabled", answer="READY\n", files=CONFIGURED):
-    return FakeHost(files, {"systemctl is-enabled nvidia-imex": f"{enabled}\n",
+    return FakeHost(files, {"systemctl is-enabled nvidia-imex": enabled,
                             "systemctl is-active nvidia-imex": Completed(active != "active", f"{active}\n"),
                             "nvidia-imex-ctl -q": answer})  # fmt: skip
 
@@ -21,7 +21,12 @@ def node(active="active", enabled="enabled", answer="READY\n", files=CONFIGURED)
         (node(), Verdict.OK, ""),
         (node(active="failed"), Verdict.CRIT, "ImexDown"),
         (node(active="inactive"), Verdict.CRIT, "ImexDown"),
-        (node(active=""), Verdict.UNKNOWN, "ImexUnreadable"),  # no bus, or systemd is stuck: nobody can tell
+        (
+            node(active="", enabled=""),
+            Verdict.UNKNOWN,
+            "ImexUnreadable",
+        ),  # no bus, or systemd is stuck: nobody can tell
+        (node(active="inactive", enabled=Completed(0, "", "", True)), Verdict.UNKNOWN, "ImexUnreadable"),
         (node(active="activating"), Verdict.CRIT, "ImexStarts"),
         (node(answer="INITIALIZING\n"), Verdict.CRIT, "ImexNotReady"),
         (node(answer="NOT_READY\n"), Verdict.CRIT, "ImexNotReady"),

@@ -55,6 +55,14 @@ def test_healthy_disks():
     assert judge(node(ata(reallocated=2, pending=0)), "check_smart_health").message == "2 disks healthy"
 
 
+def test_a_disk_that_the_scan_leaves_out_is_not_healthy():
+    host = node(ata(reallocated=2, pending=0))
+    host.system.commands[("smartctl", "--json", "--scan")] = json.dumps({"devices": SCAN["devices"][:1]})
+    assert [(found.verdict, found.target) for found in judge_all(host, "check_smart_health")] == [
+        (Verdict.UNKNOWN, "sdb")
+    ]
+
+
 @pytest.mark.parametrize(
     ("disk", "verdict", "reason"),
     [
