@@ -25,7 +25,7 @@ def node(active="active", enabled="enabled", answer="READY\n", files=CONFIGURED)
             node(active="", enabled=""),
             Verdict.UNKNOWN,
             "ImexUnreadable",
-        ),  # no bus, or systemd is stuck: nobody can tell
+        ),  # no bus: nobody can tell
         (node(active="inactive", enabled=Completed(0, "", "", True)), Verdict.UNKNOWN, "ImexUnreadable"),
         (node(active="activating"), Verdict.CRIT, "ImexStarts"),
         (node(answer="INITIALIZING\n"), Verdict.CRIT, "ImexNotReady"),
