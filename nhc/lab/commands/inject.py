@@ -25,10 +25,11 @@ from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.ledger import default_directory
 from nhc.node.facts.meminfo import memory
 from nhc.node.facts.mounts import at, mounts
+from nhc.node.facts.pci import normal_address
 from nhc.node.kernlog.match import DRILL
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence
+    from typing import Any, Callable, Dict, List, Optional, Sequence
 
 
 # `nhc inject full-disk`: fill a small file system of this node with one file, as a drill; `nhc inject end` removes it.
@@ -47,8 +48,8 @@ MOST = 99.0
 _RECORD = 64 << 10
 
 
-class NotFilled(Exception):
-    """Why a file system cannot be filled, or a file not be removed: one line for a person."""
+class NotDone(Exception):
+    """Why a drill cannot be done, or not be undone: one line for a person."""
 
 
 def record_path() -> str:
@@ -56,57 +57,83 @@ def record_path() -> str:
     return f"{default_directory()}/drill.json"
 
 
-def filled() -> List[str]:
-    """The files that drills have made and not removed. Raises NotFilled."""
+class TakenOut(NamedTuple):
+    """A GPU that a drill has taken out: its PCI address, and whether its persistence mode was on."""
+
+    pci: str
+    persistence: bool
+
+
+class Record(NamedTuple):
+    """What drills have done to this node and not undone."""
+
+    files: List[str]
+    gpus: List[TakenOut]
+
+
+def recorded() -> Record:
+    """What drills have done to this node and not undone. Raises NotDone."""
     path = record_path()
     try:
         kept = json.loads(read_text(path, _RECORD))
     except FileNotFoundError:
-        return []
+        return Record([], [])
     except (OSError, ValueError) as error:
-        raise NotFilled(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-    files = kept.get("files") if isinstance(kept, dict) else None
+        raise NotDone(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+    files, gpus = (kept.get("files", []), kept.get("gpus", [])) if isinstance(kept, dict) else (None, None)
     if not isinstance(files, list) or not all(isinstance(file, str) and _ours(file) for file in files):
-        raise NotFilled(f"{path}: not a record of nhc's: expected the files that drills have made")
-    return files
+        raise NotDone(f"{path}: not a record of nhc's: expected the files that drills have made")
+    if not isinstance(gpus, list) or not all(_is_gpu(gpu) for gpu in gpus):
+        raise NotDone(f"{path}: not a record of nhc's: expected the GPUs that drills have taken out")
+    return Record(files, [TakenOut(pci, persistence) for pci, persistence in gpus])
+
+
+def _is_gpu(value: Any) -> bool:
+    told = isinstance(value, list) and len(value) == 2 and isinstance(value[0], str) and isinstance(value[1], bool)
+    return told and _ADDRESS.fullmatch(value[0]) is not None
+
+
+def filled() -> List[str]:
+    """The files that drills have made and not removed. Raises NotDone."""
+    return recorded().files
 
 
 def needed(point: str, share: float) -> int:
-    """The bytes that fill the file system at `point` to `share` per cent, as df(1) counts them. Raises NotFilled."""
+    """The bytes that fill the file system at `point` to `share` per cent, as df(1) counts them. Raises NotDone."""
     if not 1 <= share <= MOST:
-        raise NotFilled(f"--to {share:g}%: expected 1% to {MOST:g}%")
+        raise NotDone(f"--to {share:g}%: expected 1% to {MOST:g}%")
     try:
         host = Host()
         mount = at(mounts(host), point)
         if mount is None or not point.startswith("/"):
-            raise NotFilled(f"{point}: no file system is mounted there")
+            raise NotDone(f"{point}: no file system is mounted there")
         if mount.point == "/" or mount.type not in KINDS:
             what = "the root file system" if mount.point == "/" else f"a {mount.type}"
-            raise NotFilled(f"{point} is {what}: expected a local one of its own ({', '.join(KINDS)})")
+            raise NotDone(f"{point} is {what}: expected a local one of its own ({', '.join(KINDS)})")
         space = os.statvfs(mount.point)
         free_memory = (memory(host).available or 0) * 1024 if mount.type == "tmpfs" else None
     except (OSError, ValueError) as error:
-        raise NotFilled(f"{point}: {getattr(error, 'strerror', None) or error}") from None
+        raise NotDone(f"{point}: {getattr(error, 'strerror', None) or error}") from None
     used = (space.f_blocks - space.f_bfree) * space.f_frsize
     whole = used + space.f_bavail * space.f_frsize
     size = int(whole * share / 100) + space.f_frsize - used
     if size <= 0:
-        raise NotFilled(f"{point} is {used / whole:.0%} full already")
+        raise NotDone(f"{point} is {used / whole:.0%} full already")
     if size > LARGEST:
-        raise NotFilled(f"{point} needs a file of {size >> 30} GiB: at most {LARGEST >> 30} GiB are written")
+        raise NotDone(f"{point} needs a file of {size >> 30} GiB: at most {LARGEST >> 30} GiB are written")
     if free_memory is not None and size > free_memory // 2:
-        raise NotFilled(f"{point} is in memory, and {size >> 20} MiB are more than half of what is free of it")
+        raise NotDone(f"{point} is in memory, and {size >> 20} MiB are more than half of what is free of it")
     return size
 
 
 def fill(point: str, share: float) -> str:
-    """Fill it; what was done. Raises NotFilled, and leaves nothing then."""
+    """Fill it; what was done. Raises NotDone, and leaves nothing then."""
     size = needed(point, share)
     path = f"{point.rstrip('/')}/{NAME}"
     files = filled()
     if path in files or os.path.lexists(path):
-        raise NotFilled(f"{path} is there already: nhc inject end")
-    _record([*files, path])  # before the file: a kill in between leaves a record of nothing, which is no harm
+        raise NotDone(f"{path} is there already: nhc inject end")
+    _record(recorded()._replace(files=[*files, path]))  # before it: a record of nothing, after a kill, is no harm
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
@@ -115,18 +142,18 @@ def fill(point: str, share: float) -> str:
             os.close(fd)
     except OSError as error:
         _remove([path], files)
-        raise NotFilled(f"{path}: {error.strerror}") from None
+        raise NotDone(f"{path}: {error.strerror}") from None
     return f"{path} takes {size >> 10} KiB: {point} is {share:g}% full"
 
 
 def empty() -> List[str]:
-    """Remove what drills have made; the files that were there. Raises NotFilled where one cannot be removed."""
+    """Remove what drills have made; the files that were there. Raises NotDone where one cannot be removed."""
     files = filled()
     return _remove(files, []) if files else []
 
 
 def _remove(files: Sequence[str], rest: List[str]) -> List[str]:
-    """Remove files, and keep the rest in the record; those that were there. Raises NotFilled, and records all then."""
+    """Remove files, and keep the rest in the record; those that were there. Raises NotDone, and records all then."""
     removed: List[str] = []
     for path in files:
         try:
@@ -136,8 +163,8 @@ def _remove(files: Sequence[str], rest: List[str]) -> List[str]:
         except FileNotFoundError:
             pass
         except OSError as error:
-            raise NotFilled(f"{path}: {error.strerror}") from None
-    _record(rest)
+            raise NotDone(f"{path}: {error.strerror}") from None
+    _record(recorded()._replace(files=rest))
     return removed
 
 
@@ -145,18 +172,89 @@ def _ours(path: str) -> bool:
     return path.startswith("/") and os.path.basename(path) == NAME and ".." not in path.split("/")
 
 
-def _record(files: List[str]) -> None:
+def _record(done: Record) -> None:
     path = record_path()
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        if files:
-            written_files.write_whole(path, json.dumps({"files": files}).encode() + b"\n", 0o600)
+        if done != Record([], []):
+            kept = {"files": done.files, "gpus": [list(gpu) for gpu in done.gpus]}
+            written_files.write_whole(path, json.dumps(kept).encode() + b"\n", 0o600)
         else:
             os.unlink(path)
     except FileNotFoundError:
         pass
     except OSError as error:
-        raise NotFilled(f"{path}: {error.strerror}: nothing is done without a record of it") from None
+        raise NotDone(f"{path}: {error.strerror}: nothing is done without a record of it") from None
+
+
+# `nhc inject gpu-gone`: take a GPU from the driver and from the PCI bus, as if it had died; `nhc inject end` has the
+# bus searched and the driver find it again. NVML refuses while a process holds the GPU.
+
+GPU_GONE = "gpu-gone"
+PCI = "/sys/bus/pci"
+_NVML_SECONDS = 60.0
+"""A GPU that is found again is initialised and its memory scrubbed, which takes seconds (nvml.h)."""
+
+
+def _nvml(act: Callable[[], Dict[str, Any]], what: str) -> Dict[str, Any]:
+    """NVML's answer, asked in a process of its own, as a driver can hang. Raises NotDone."""
+    from nhc.core.system.children import ask_child
+    from nhc.node.facts.nvml_codes import error_text
+
+    try:
+        answer = ask_child(act, _NVML_SECONDS)
+    except OSError as error:
+        raise NotDone(f"{what}: {error.strerror}") from None
+    if not isinstance(answer, dict):
+        raise NotDone(f"{what}: the driver gave no answer within {_NVML_SECONDS:.0f} s")
+    if "error" in answer:
+        step = f" ({answer['step']})" if "step" in answer else ""
+        raise NotDone(f"{what}: {error_text(answer['error'])}{step}")
+    return answer
+
+
+def take_out(pci: str) -> str:
+    """Take out the GPU at this address; what was done. Raises NotDone, and leaves all as it was then."""
+    from nhc.node.facts import nvml
+
+    done = recorded()
+    if any(gpu.pci == pci for gpu in done.gpus):
+        raise NotDone(f"{pci} is out already: nhc inject end")
+    _record(done._replace(gpus=[*done.gpus, TakenOut(pci, True)]))  # before: a kill in between must not forget it
+    try:
+        answer = _nvml(lambda: nvml.take_out(pci), f"GPU {pci} cannot be taken out")
+    except NotDone:
+        _record(done)
+        raise
+    _record(done._replace(gpus=[*done.gpus, TakenOut(pci, bool(answer["persistence"]))]))
+    _tell_bus(f"devices/{pci}/remove")
+    return f"GPU {pci} is gone from the driver and the PCI bus"
+
+
+def put_back() -> List[str]:
+    """Have the bus and the driver find again what drills took out; the addresses. Raises NotDone for the first."""
+    from nhc.node.facts import nvml
+
+    found: List[str] = []
+    for gpu in recorded().gpus:
+        _tell_bus("rescan")
+        pci, persistence = gpu
+        _nvml(lambda pci=pci, on=persistence: nvml.put_back(pci, on), f"GPU {pci} does not come back")  # type: ignore[misc]
+        done = recorded()
+        _record(done._replace(gpus=[other for other in done.gpus if other.pci != pci]))
+        found.append(pci)
+    return found
+
+
+def _tell_bus(name: str) -> None:
+    """Write 1 into a file of the PCI bus (Documentation/ABI/testing/sysfs-bus-pci), where there is one."""
+    try:
+        with open(f"{PCI}/{name}", "r+b", buffering=0) as file:
+            file.write(b"1\n")
+    except FileNotFoundError:
+        pass  # NVML's removal has taken the device from the bus already
+    except OSError as error:
+        raise NotDone(f"{PCI}/{name}: {error.strerror}") from None
 
 
 ENDED = f"{DRILL} ended"
@@ -165,7 +263,7 @@ GPU = "0000:00:00.0"
 """The device of a drill that names none: no real device has this address but the host bridge."""
 
 FULL_DISK = "full-disk"
-"""The one fault that is no line: `--device` names the file system."""
+"""A fault that is no line: `--device` names the file system."""
 
 _ADDRESS = re.compile(r"(?:[0-9a-fA-F]{4}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}(?:\.[0-7])?")
 
@@ -269,9 +367,12 @@ def inject_command(
         for name, given in FAULTS.items():
             print(f"{name + '-CODE' if name in ('xid', 'sxid') else name}\t{given.line.replace('{{1}}', '{1}')}")
         print(f"{FULL_DISK}\tfills the file system that --device names to --to per cent")
+        print(f"{GPU_GONE}\ttakes the idle NVIDIA GPU that --device names from the driver and the bus")
         return EXIT_HEALTHY
     if fault == FULL_DISK:
         return _full_disk(device or "", to, yes=yes, dry_run=dry_run)
+    if fault == GPU_GONE:
+        return _gpu_gone(device or "", yes=yes, dry_run=dry_run)
     try:
         line = line_of(fault, device)
     except ValueError as error:
@@ -292,7 +393,7 @@ def inject_command(
             return refused
     from nhc.core.system import kernel_ring
 
-    status = _emptied() if fault == "end" else EXIT_HEALTHY
+    status = _undone() if fault == "end" else EXIT_HEALTHY
 
     numbered = re.match(r"s?xid", fault.lower())
     level = FAULTS[numbered[0] if numbered else fault].level
@@ -318,30 +419,53 @@ def _full_disk(point: str, to: float, *, yes: bool, dry_run: bool) -> int:
 
     try:
         if not point:
-            raise NotFilled(f"{FULL_DISK} needs --device: the file system's mount point")
+            raise NotDone(f"{FULL_DISK} needs --device: the file system's mount point")
         size = needed(point, to)
         plan = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
         if dry_run:
             print(plan)
             return EXIT_HEALTHY
         if os.geteuid() != 0:
-            raise NotFilled("only root fills a file system")
+            raise NotDone("only root fills a file system")
         refused = None if yes else _asked(f"{plan}: that can take the node out of service", "Fill it?")
         if refused is not None:
             return refused
         print(fill(point, to))
-    except NotFilled as error:
+    except NotDone as error:
         print(f"nhc inject: {error}", file=sys.stderr)
         return EXIT_USAGE
     return EXIT_HEALTHY
 
 
-def _emptied() -> int:
-    """Remove the files of drills; the exit status."""
+def _gpu_gone(device: str, *, yes: bool, dry_run: bool) -> int:
+    try:
+        if not _ADDRESS.fullmatch(device):
+            raise NotDone(f"{GPU_GONE} needs --device: the GPU's PCI address (as 0000:3b:00.0)")
+        pci = normal_address(device)
+        plan = f"would drain GPU {pci}, and remove it from the driver and the PCI bus until nhc inject end"
+        if dry_run:
+            print(plan)
+            return EXIT_HEALTHY
+        if os.geteuid() != 0:
+            raise NotDone("only root takes a GPU out")
+        refused = None if yes else _asked(f"{plan}: that takes the node out of service", "Take it out?")
+        if refused is not None:
+            return refused
+        print(take_out(pci))
+    except NotDone as error:
+        print(f"nhc inject: {error}", file=sys.stderr)
+        return EXIT_USAGE
+    return EXIT_HEALTHY
+
+
+def _undone() -> int:
+    """Remove the files of drills, and put back the GPUs that they took out; the exit status."""
     try:
         for path in empty():
             print(f"removed: {path}")
-    except NotFilled as error:
+        for pci in put_back():
+            print(f"back: GPU {pci}")
+    except NotDone as error:
         print(f"nhc inject: {error}", file=sys.stderr)
         return EXIT_UNHEALTHY
     return EXIT_HEALTHY
@@ -358,8 +482,9 @@ def inject(**options: Any) -> int:
     """Write FAULT (xid-79, ...) into this node's kernel log, marked as a drill. Root only.
 
     Whatever watches the kernel log acts as if the fault were real: that is the point of a drill. The fault full-disk
-    fills the small local file system that --device names, up to --to, with one file. `nhc inject end` ends what was
-    written, and removes the file.
+    fills the small local file system that --device names, up to --to, with one file; gpu-gone takes the idle NVIDIA GPU
+    that --device names from the driver and the PCI bus. `nhc inject end` ends what was written, removes the file, and
+    puts the GPU back.
     """
     if not options["fault"] and not options["list_faults"]:
         raise click.UsageError("name a fault, or --list them")

@@ -400,3 +400,72 @@ def ask_inforoms(host: Host) -> Inforoms:
     """Each device's InfoROM checksums, or why NVML gave none."""
     answers: Inforoms = host.system.ask("nvml-inforom", inforom)
     return answers
+
+
+def _at(nvml: Binding, pci: str) -> Any:
+    """NVML's form of a PCI address; drain state, removal and discovery read its numbers alone."""
+    domain, bus, rest = pci.split(":")
+    info = nvml.nvmlPciInfo_t()
+    info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.partition(".")[0], 16)
+    info.busId = f"{int(domain, 16):08X}:{bus.upper()}:{rest.upper()}".encode()
+    return info
+
+
+def take_out(pci: str) -> Dict[str, Plain]:
+    """Take a GPU from the driver as if it were gone: persistence off, drained, removed. For a drill, as root.
+
+    Answers `persistence`, what is to be switched on again; `error` and the `step` that failed, all undone then. NVML
+    refuses where a process holds the GPU (IN_USE). Source: nvml.h, Drain states.
+    """
+
+    def act(nvml: Binding) -> Dict[str, Plain]:
+        reader = _Queries(nvml)
+        place = _at(nvml, pci)
+        try:
+            device = nvml.nvmlDeviceGetHandleByPciBusId(place.busId)
+        except nvml.NVMLError as error:
+            return {"error": int(error.value), "step": "find"}
+        persistence = reader.ask("nvmlDeviceGetPersistenceMode", device)
+        answer: Plain = None
+        done: List[str] = []
+        steps: List[Tuple[str, str, Tuple[object, ...]]] = []
+        steps += [("persistence", "nvmlDeviceSetPersistenceMode", (device, 0))] if persistence == 1 else []
+        steps += [("drain", "nvmlDeviceModifyDrainState", (place, 1)), ("remove", "nvmlDeviceRemoveGpu", (place,))]
+        for step, function, arguments in steps:
+            answer = reader.ask(function, *arguments)
+            if isinstance(answer, dict) and "error" in answer:
+                break
+            done.append(step)
+        else:
+            return {"persistence": persistence == 1}
+        if "drain" in done:
+            reader.ask("nvmlDeviceModifyDrainState", place, 0)
+        if "persistence" in done:
+            reader.ask("nvmlDeviceSetPersistenceMode", device, 1)
+        return {**answer, "step": step}
+
+    return _loaded(act)
+
+
+def put_back(pci: str, persistence: bool) -> Dict[str, Plain]:
+    """Have the driver find a GPU again that `take_out` took; `error` and the `step` that failed where it does not."""
+
+    def act(nvml: Binding) -> Dict[str, Plain]:
+        reader = _Queries(nvml)
+        place = _at(nvml, pci)
+        for step, function, arguments in (
+            ("discover", "nvmlDeviceDiscoverGpus", (place,)),
+            ("undrain", "nvmlDeviceModifyDrainState", (place, 0)),
+        ):
+            answer = reader.ask(function, *arguments)
+            if isinstance(answer, dict) and "error" in answer:
+                return {**answer, "step": step}
+        try:
+            device = nvml.nvmlDeviceGetHandleByPciBusId(place.busId)
+        except nvml.NVMLError as error:
+            return {"error": int(error.value), "step": "find"}
+        if persistence:
+            reader.ask("nvmlDeviceSetPersistenceMode", device, 1)
+        return {"found": True}
+
+    return _loaded(act)

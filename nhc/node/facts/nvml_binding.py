@@ -47,6 +47,8 @@ class Binding(Protocol):
     def nvmlShutdown(self) -> None: ...  # noqa: N802
     def nvmlDeviceGetCount(self) -> int: ...  # noqa: N802
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Handle: ...  # noqa: N802
+    def nvmlDeviceGetHandleByPciBusId(self, bus_id: bytes) -> Handle: ...  # noqa: N802
+    def nvmlPciInfo_t(self) -> Any: ...  # noqa: N802  (a structure of ctypes)
     def nvmlDeviceGetFieldValues(  # noqa: N802
         self, handle: Handle, wanted: List[Tuple[int, int]]
     ) -> Sequence[FieldValue]: ...

@@ -147,14 +147,35 @@ API nvmlInitWithFlags(unsigned flags) {
     for (int i = 0; i < 64; i++) devices[i].index = i;
     return said ? failure(said) : OK;
 }
+/* A GPU that was taken out, and put back: lines added to the scenario, so that the next process sees it too. */
+static void note(const device_t *device, const char *key, const char *value) {
+    FILE *file = fopen(getenv("NHC_FAKE_NVML"), "a");
+    if (!file) abort();
+    fprintf(file, "%d.%s %s\n", device->index, key, value);
+    fclose(file);
+    if (count == 8192) abort();
+    snprintf(lines[count].key, sizeof lines[count].key, "%d.%s", device->index, key);
+    snprintf(lines[count++].value, sizeof lines[count].value, "%s", value);
+}
+static int is(const device_t *device, const char *key) {
+    const char *said = find(device, key);
+    return said && atoi(said);
+}
 API nvmlShutdown(void) { return OK; }
 __attribute__((visibility("default"))) const char *nvmlErrorString(int code) { (void)code; return "fake"; }
 API nvmlSystemGetDriverVersion(char *out, unsigned size) { return text(NULL, "driver", out, size); }
 API nvmlSystemGetNVMLVersion(char *out, unsigned size) { return text(NULL, "nvml", out, size); }
-API nvmlDeviceGetCount_v2(unsigned *out) { return number(NULL, "devices", out); }
+API nvmlDeviceGetCount_v2(unsigned *out) {
+    unsigned all = 0;
+    int ret = number(NULL, "devices", &all);
+    *out = all;
+    for (unsigned i = 0; i < all && i < 64; i++) *out -= is(&devices[i], "removed");
+    return ret;
+}
 API nvmlDeviceGetHandleByIndex_v2(unsigned index, device_t **out) {
     unsigned all = 0;
     number(NULL, "devices", &all);
+    for (unsigned i = 0; i <= index && i < all && i < 64; i++) index += is(&devices[i], "removed");
     if (index >= all || index >= 64) return INVALID;
     const char *said = find(&devices[index], "handle");
     if (said && failure(said)) return failure(said);
@@ -172,6 +193,50 @@ static int pci(const char *value, pci_t *out) {
     if (sscanf(value, "%x:%x:%x.%x", &out->domain, &out->bus, &out->device, &function) != 4) abort();
     snprintf(out->bus_id, sizeof out->bus_id, "%08X:%02X:%02X.%X", out->domain, out->bus, out->device, function);
     snprintf(out->legacy, sizeof out->legacy, "%04X:%02X:%02X.%X", out->domain & 0xffff, out->bus & 0xff, out->device & 0xff, function & 7);
+    return OK;
+}
+static device_t *placed(const pci_t *at) {
+    unsigned all = 0;
+    number(NULL, "devices", &all);
+    for (unsigned i = 0; i < all && i < 64; i++) {
+        const char *value = find(&devices[i], "pci");
+        pci_t its;
+        if (value && !pci(value, &its) && its.domain == at->domain && its.bus == at->bus && its.device == at->device)
+            return &devices[i];
+    }
+    return NULL;
+}
+API nvmlDeviceGetHandleByPciBusId_v2(const char *bus_id, device_t **out) {
+    pci_t at;
+    pci(bus_id, &at);
+    *out = placed(&at);
+    return !*out || is(*out, "removed") ? 6 : OK;
+}
+API nvmlDeviceSetPersistenceMode(device_t *d, unsigned mode) {
+    note(d, "persistence", mode ? "1" : "0");
+    return OK;
+}
+API nvmlDeviceModifyDrainState(pci_t *at, unsigned state) {
+    device_t *d = placed(at);
+    if (!d) return INVALID;
+    if (state && is(d, "persistence")) return 19; /* IN_USE: persistence mode counts as an attachment */
+    note(d, "drained", state ? "1" : "0");
+    return OK;
+}
+API nvmlDeviceRemoveGpu(pci_t *at) {
+    device_t *d = placed(at);
+    const char *held = d ? find(d, "processes") : NULL;
+    if (!d || !is(d, "drained")) return INVALID;
+    if (held && strcmp(held, "none")) return 19;
+    note(d, "removed", "1");
+    return OK;
+}
+API nvmlDeviceDiscoverGpus(pci_t *at) {
+    device_t *d = placed(at);
+    const char *said = d ? find(d, "discover") : NULL;
+    if (!d) return INVALID;
+    if (said && failure(said)) return failure(said);
+    note(d, "removed", "0");
     return OK;
 }
 API nvmlDeviceGetPciInfo_v3(device_t *d, pci_t *out) {
