@@ -405,10 +405,8 @@ def ask_inforoms(host: Host) -> Inforoms:
 def _at(nvml: Binding, pci: str) -> Any:
     """NVML's form of a PCI address; drain state, removal and discovery read its numbers alone."""
     domain, bus, rest = pci.split(":")
-    info = nvml.nvmlPciInfo_t()
-    info.domain, info.bus, info.device = int(domain, 16), int(bus, 16), int(rest.partition(".")[0], 16)
-    info.busId = f"{int(domain, 16):08X}:{bus.upper()}:{rest.upper()}".encode()
-    return info
+    numbers = {"domain": int(domain, 16), "bus": int(bus, 16), "device": int(rest.partition(".")[0], 16)}
+    return nvml.nvmlPciInfo_t(busId=f"{numbers['domain']:08X}:{bus}:{rest}".encode(), **numbers)
 
 
 def take_out(pci: str) -> Dict[str, Plain]:

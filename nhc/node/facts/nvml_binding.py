@@ -48,7 +48,7 @@ class Binding(Protocol):
     def nvmlDeviceGetCount(self) -> int: ...  # noqa: N802
     def nvmlDeviceGetHandleByIndex(self, index: int) -> Handle: ...  # noqa: N802
     def nvmlDeviceGetHandleByPciBusId(self, bus_id: bytes) -> Handle: ...  # noqa: N802
-    def nvmlPciInfo_t(self) -> Any: ...  # noqa: N802  (a structure of ctypes)
+    def nvmlPciInfo_t(self, **members: object) -> Any: ...  # noqa: N802  (a structure of ctypes)
     def nvmlDeviceGetFieldValues(  # noqa: N802
         self, handle: Handle, wanted: List[Tuple[int, int]]
     ) -> Sequence[FieldValue]: ...
