@@ -64,20 +64,20 @@ class TakenOut(NamedTuple):
     persistence: bool
 
 
-class Record(NamedTuple):
+class DrillsDone(NamedTuple):
     """What drills have done to this node and not undone."""
 
     files: List[str]
     gpus: List[TakenOut]
 
 
-def recorded() -> Record:
+def recorded() -> DrillsDone:
     """What drills have done to this node and not undone. Raises NotDone."""
     path = record_path()
     try:
         kept = json.loads(read_text(path, _RECORD))
     except FileNotFoundError:
-        return Record([], [])
+        return DrillsDone([], [])
     except (OSError, ValueError) as error:
         raise NotDone(f"{path}: {getattr(error, 'strerror', None) or error}") from None
     files, gpus = (kept.get("files", []), kept.get("gpus", [])) if isinstance(kept, dict) else (None, None)
@@ -85,7 +85,7 @@ def recorded() -> Record:
         raise NotDone(f"{path}: not a record of nhc's: expected the files that drills have made")
     if not isinstance(gpus, list) or not all(_is_gpu(gpu) for gpu in gpus):
         raise NotDone(f"{path}: not a record of nhc's: expected the GPUs that drills have taken out")
-    return Record(files, [TakenOut(pci, persistence) for pci, persistence in gpus])
+    return DrillsDone(files, [TakenOut(pci, persistence) for pci, persistence in gpus])
 
 
 def _is_gpu(value: Any) -> bool:
@@ -172,11 +172,11 @@ def _ours(path: str) -> bool:
     return path.startswith("/") and os.path.basename(path) == NAME and ".." not in path.split("/")
 
 
-def _record(done: Record) -> None:
+def _record(done: DrillsDone) -> None:
     path = record_path()
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
-        if done != Record([], []):
+        if done != DrillsDone([], []):
             kept = {"files": done.files, "gpus": [list(gpu) for gpu in done.gpus]}
             written_files.write_whole(path, json.dumps(kept).encode() + b"\n", 0o600)
         else:
