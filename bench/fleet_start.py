@@ -26,7 +26,7 @@ from bench.common import verdict  # noqa: E402
 
 READY = """
 import resource, sys
-import nhc.fleet.commands.fleet_options
+import nhc.fleet.commands.fleet_check
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.ssh.transport_ssh import Ssh

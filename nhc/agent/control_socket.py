@@ -11,7 +11,7 @@ import os
 from typing import List, Mapping, Set
 
 from nhc import __version__
-from nhc.agent import latest_report
+from nhc.agent import node_view
 from nhc.agent.check_round import Finished
 from nhc.agent.control_answers import AgentStatus, Answer, CheckStatus
 from nhc.agent.event_loop import Loop
@@ -152,7 +152,7 @@ class _Waiter:
 def status(node: NodeView) -> AgentStatus:
     """What `nhc status agent` shows."""
     now = node.host.monotonic()
-    report = latest_report.report(node)
+    report = node_view.report(node)
     entries = node.schedule.entries
     checks: List[CheckStatus] = []
     for key, item in node.items.items():
@@ -177,9 +177,9 @@ def status(node: NodeView) -> AgentStatus:
         "pid": os.getpid(),
         "node": node.node,
         "uptime": round(now - node.began, 3),
-        "health": latest_report.health(node),
+        "health": node_view.health(node),
         "verdict": report.verdict.name,
-        "complete": latest_report.complete(node),
+        "complete": node_view.complete(node),
         "paused_until": node.paused.until if node.paused else None,
         "paused_by": node.paused.by if node.paused else "",
         "config_problems": list(node.refused),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from typing import Dict, List, Tuple
 
-from nhc.agent import latest_report
+from nhc.agent import node_view
 from nhc.agent.event_loop import Loop
 from nhc.agent.events import EVENTS
 from nhc.agent.node_view import NodeView
@@ -28,19 +28,19 @@ from nhc.marks.ports.sinks import NodeCondition
 def render_metrics(node: NodeView) -> str:
     """The whole page."""
     checks = [item.name for item in node.items.values() if item.kind in (BUILT_IN, DEEP)]
-    return prometheus.render(latest_report.report(node), checks) + "".join(family.render() for family in families(node))
+    return prometheus.render(node_view.report(node), checks) + "".join(family.render() for family in families(node))
 
 
 def families(node: NodeView) -> List[Family]:
     now = node.host.monotonic()
     made = [
         gauge("nhc_agent_healthy", "1 while every check runs as often as it should.",
-              float(not latest_report.health(node))),
+              float(not node_view.health(node))),
         gauge("nhc_agent_paused", "1 while checks are paused.", float(node.paused is not None)),
         gauge("nhc_agent_checks", "Checks configured for this node.", len(node.items)),
         gauge("nhc_agent_overdue", "Checks that have not run for too long.", len(node.schedule.overdue(now))),
         gauge("nhc_agent_oldest_result_seconds", "Age of the oldest word of a check that is to be fresh.",
-              max(0.0, node.host.time() - latest_report.report(node).started)),
+              max(0.0, node.host.time() - node_view.report(node).started)),
         gauge("nhc_agent_uptime_seconds", "Since when the agent runs.", now - node.began),
         gauge("nhc_agent_round_seconds", "How long the last round of checks took.", node.round_seconds),
         gauge("nhc_agent_config_refused", "1 while changed files are refused.", float(bool(node.refused))),
@@ -151,7 +151,7 @@ class Http:
         if path == "/metrics":
             return (200, *page_for(accept, render_metrics(node)))
         if path == "/healthz":
-            problem = latest_report.health(node)
+            problem = node_view.health(node)
             return (503, TEXT, f"{printable(problem)}\n") if problem else (200, TEXT, "ok\n")
         if path == "/livez":
             return 200, TEXT, "ok\n"
@@ -160,7 +160,7 @@ class Http:
         if path == "/report":
             from nhc.core.render import json as render
 
-            return 200, JSON, render.render(latest_report.report(node))
+            return 200, JSON, render.render(node_view.report(node))
         return 404, TEXT, f"there are {', '.join(_PATHS)}\n"
 
 
@@ -168,10 +168,10 @@ def conditions(node: NodeView) -> list[NodeCondition]:
     """The node's conditions as node-problem-detector shows its own: type, status, transition, reason, message."""
     from nhc.core.model import Verdict, describe
 
-    report = latest_report.report(node)
+    report = node_view.report(node)
     worst = max(report.results, key=lambda result: result.verdict, default=None)
     status = {Verdict.CRIT: "False", Verdict.UNKNOWN: "Unknown"}.get(report.verdict, "True")
-    if not latest_report.complete(node) and status == "True":
+    if not node_view.complete(node) and status == "True":
         status = "Unknown"
     bad = worst is not None and worst.verdict > Verdict.WARN
     since = min((p.since for _k, p in node.board.problems() if p.result.verdict is report.verdict), default=0.0)

@@ -15,9 +15,8 @@ from nhc.agent.control_socket import Control, default_socket
 from nhc.agent.event_loop import Loop
 from nhc.agent.events import EventStream, LocalSink
 from nhc.agent.http_server import Http
-from nhc.agent.nvhcd_settings import NvhcdSettings
 from nhc.agent.service import Agent, node_name
-from nhc.agent.settings import AgentSettings
+from nhc.agent.settings import AgentSettings, NvhcdSettings
 from nhc.agent.sink_process import Make
 from nhc.core.host import BadRoot, Host
 from nhc.core.plugins import NoAdapter

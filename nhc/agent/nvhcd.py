@@ -22,7 +22,7 @@ from contextlib import closing
 from socket import timeout as socket_timeout
 from typing import Any, Callable, Dict, Generic, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar
 
-from nhc.agent.nvhcd_settings import NvhcdSettings
+from nhc.agent.settings import NvhcdSettings
 from nhc.agent.sockets import ask
 from nhc.core.json_values import list_in, parse_object
 from nhc.core.model import CheckResult, Report, Verdict, describe, printable

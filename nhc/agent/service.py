@@ -6,7 +6,7 @@ import gc
 from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set, Tuple
 
 from nhc import __version__
-from nhc.agent import agent_plan, latest_report, npd_monitors
+from nhc.agent import agent_plan, node_view, npd_monitors
 from nhc.agent.agent_plan import BadConfig, FileStamp, stamps
 from nhc.agent.check_round import CheckRound, Finished, key_of, lost
 from nhc.agent.event_loop import Loop, Timer
@@ -260,8 +260,8 @@ def save(node: NodeView, state: State) -> None:
 
 def keep_report(node: NodeView, state: State) -> None:
     """Leave the report where `nhc check local --max-age` and the prolog find it."""
-    if latest_report.complete(node) and not any(entry.judged is None for entry in node.schedule.entries.values()):
-        report = latest_report.report(node)
+    if node_view.complete(node) and not any(entry.judged is None for entry in node.schedule.entries.values()):
+        report = node_view.report(node)
         if report.verdict is not Verdict.OK:
             forget(state)
         asked = {"config": list(node.settings.config), "scripts": list(node.settings.scripts), "root": node.root}
@@ -555,7 +555,7 @@ class Agent:
     def state_bytes(self) -> bytes:
         """How the node is, for sinks."""
         if self._state is None:
-            self._state = latest_report.state_bytes(self.view())
+            self._state = node_view.state_bytes(self.view())
         return self._state
 
     def run_now(self, names: Sequence[str]) -> Set[str]:

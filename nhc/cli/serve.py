@@ -1,17 +1,26 @@
-"""`nhc serve`: the loops, notices, spares and the server of a small site in one process."""
+"""`nhc serve`: the loops, notices, spares and the server of a small site in one process.
+
+Each runs in a thread of its own, until a signal, or until one of them cannot go on. Each leads under its own name and
+goes round as it does alone; what they have in common are the signals, /metrics and /healthz. A service that fails ends
+the process, as it would alone, and whoever started that starts all of them again: each goes on where it stopped.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from typing import Any, Callable, Dict, List, Optional
+import os
+import signal
+import threading
+from typing import Any, Callable, Dict, List, Optional, Sequence
 
 import click
 
 from nhc.cli.host_settings import PATH, HostSettings, SparesPart, load
-from nhc.cli.hosting import host
 from nhc.console.commands.notices import PATH as NOTICES
 from nhc.console.commands.notices import service_of as notices_service
 from nhc.core.command_line.common_options import GroupedCommand, service_log, under
+from nhc.core.system.metrics_server import Pages
+from nhc.core.system.service_log import ServiceLog
 from nhc.core.system.stop_signals import StopSignals
 from nhc.jobs.commands.job_run import service_of as job_service
 from nhc.remedy.commands import spares
@@ -20,7 +29,7 @@ from nhc.remedy.spares.rounds import SpareRounds
 from nhc.remedy.spares.settings import PATH as POOLS
 from nhc.store.commands import server as reports
 from nhc.store.rounds.leader import Leader
-from nhc.store.rounds.service import RoundService
+from nhc.store.rounds.service import RoundService, listening
 
 AS_SERVICE: Dict[str, Any] = {
     "store_url": None, "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
@@ -78,3 +87,45 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
         return None
     of_server, of_store = reports.settings_of(settings.server.settings, settings.server.store)
     return lambda stop: reports.serve(of_server, of_store, stop)
+
+
+def host(
+    services: Sequence[RoundService], listen: str, front: Optional[Callable[[StopSignals], None]] = None
+) -> int:  # fmt: skip
+    """Go round until a signal; the exit status: 1 where one of them has failed. In the main thread.
+
+    `front` runs in the main thread meanwhile: it ends by the same signals, which it may take for itself, and then
+    ends the given StopSignals. Raises RoundRefused, and what `front` raises.
+    """
+    stop = StopSignals()
+    pages = Pages(service.command for service in services)
+    failed: List[str] = []
+
+    def rounds(service: RoundService) -> None:
+        try:
+            service.host(stop, pages)
+        except BaseException:
+            failed.append(service.command)
+            os.kill(os.getpid(), signal.SIGTERM)  # what is in the main thread ends by it as well
+            raise
+
+    threads = [
+        threading.Thread(target=rounds, args=(service,), name=f"nhc-{service.command}") for service in services
+    ]  # fmt: skip
+    log = ServiceLog("serve")
+    with listening(listen, pages, log):
+        try:
+            for thread in threads:
+                thread.start()
+            if front is not None:
+                front(stop)
+            while not stop.come:
+                stop.wait(3600.0)
+        finally:
+            stop.end()
+            for thread in threads:
+                if thread.ident is not None:
+                    thread.join()
+    for command in failed:
+        log.error(f"{command} has failed: all have ended")
+    return 1 if failed else 0

@@ -35,7 +35,7 @@ from nhc.store import (
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.history import lost_capacity, of_fleet, out_spans
-from nhc.store.problem_groups import RANK
+from nhc.store.problems import RANK
 
 ROWS = 1000
 """Rows of a table in one answer; the page sorts, filters and turns them."""

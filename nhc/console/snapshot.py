@@ -12,7 +12,7 @@ from nhc.console.fleet_nodes import NEVER, STALE, WORST, FleetNodes, NodeRow
 from nhc.core.matching.node_ranges import expand
 from nhc.core.matching.nodeset import BadRange
 from nhc.core.units import show_age
-from nhc.store.problem_groups import RANK, by_cause, group
+from nhc.store.problems import RANK, by_cause, group
 
 
 class ProblemRow(NamedTuple):

@@ -17,7 +17,7 @@ from nhc.jobs.settings import RestartSettings
 from nhc.marks.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds, jobs
 from nhc.store.jobs import JobRestart, WatchedJob
-from nhc.store.rounds.one_item import one_item
+from nhc.store.rounds.service import one_item
 
 # A job between its controller's view and the store's rows. Pure.
 

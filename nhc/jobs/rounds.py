@@ -22,8 +22,7 @@ from nhc.marks.ports.jobs import JobController, Phase
 from nhc.store import jobs
 from nhc.store.database import Fence, Store
 from nhc.store.rounds.loop_clock import KeptClock
-from nhc.store.rounds.one_item import one_item
-from nhc.store.rounds.service import RoundEnd
+from nhc.store.rounds.service import RoundEnd, one_item
 
 # Rounds over the jobs that asked to be restarted (`nhc.jobs.job_round`).
 #

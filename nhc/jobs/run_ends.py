@@ -19,7 +19,7 @@ from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNO
 from nhc.jobs.owner_mail import OwnerMail
 from nhc.jobs.read_logs import JobLogSource, read_logs
 from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict, dated, decide
-from nhc.jobs.why_record import places, record_clues
+from nhc.jobs.why_logs import places, record_clues
 from nhc.jobs.why_report import JobWhy, summary
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_ends import JobEndRecord, JobEnds

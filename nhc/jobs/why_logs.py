@@ -1,14 +1,31 @@
-"""A job's logs as clues, and what they say of where each rank ran: torchrun's table, NCCL's lines, Megatron-LM's."""
+"""A job's logs as clues, and what they say of where each rank ran: torchrun's table, NCCL's lines, Megatron-LM's.
+
+A scheduler's record of the job's end gives clues too, and tells where its ranks ran.
+"""
 
 from __future__ import annotations
 
 import re
 from typing import Dict, Iterable, List, NamedTuple, Optional
 
-from nhc.jobs.log_catalogue import ADVICE, CASCADE, INITIATING, TEARDOWN, UNKNOWN
+from nhc.jobs.log_catalogue import (
+    ADVICE,
+    CASCADE,
+    DISK,
+    INITIATING,
+    MEMORY,
+    NODE,
+    PROGRAM,
+    SCHEDULER,
+    TEARDOWN,
+    TIME,
+    UNKNOWN,
+)
 from nhc.jobs.log_events import JobLogReader, LogEvent, survived
 from nhc.jobs.watch_log import LONGEST, JobLineKind, named_host, rank_in
-from nhc.jobs.why import LOG, Clue
+from nhc.jobs.why import LOG, RECORD, Clue
+from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.jobs import JobLoss, LossCause
 
 MOST = 200
 """Events of one log that are kept, the first of each kind and rank: a job of a thousand ranks prints a cascade each."""
@@ -123,3 +140,45 @@ class JobLogs:
 def cascades(clues: Iterable[Clue]) -> int:
     """How many of them only follow from the cause."""
     return sum(clue.role in (CASCADE, TEARDOWN) for clue in clues)
+
+
+_SIGNAL = re.compile(r"signal (\d+)")
+_STATUS = re.compile(r"exit status (\d+)")
+CRASHES = {4: "SIGILL", 8: "SIGFPE", 11: "SIGSEGV"}
+"""Signals that a program gets for what it did itself. SIGABRT follows from NCCL's watchdog as well, SIGBUS from a full
+/dev/shm or bad memory, SIGKILL and SIGTERM from outside."""
+_CAUSES = {LossCause.NODE: NODE, LossCause.EVICTED: SCHEDULER, LossCause.PREEMPTED: SCHEDULER,
+           LossCause.CANCELLED: SCHEDULER}  # fmt: skip
+
+
+def record_clues(record: JobEndRecord) -> List[Clue]:
+    """What the record says, the first loss first."""
+    return [_clue(loss, record) for loss in sorted(record.losses, key=lambda loss: loss.at)]
+
+
+def _clue(loss: JobLoss, record: JobEndRecord) -> Clue:
+    cause, text = _CAUSES.get(loss.cause, UNKNOWN), loss.detail or loss.cause.value
+    if loss.cause is LossCause.LIMIT:
+        cause = TIME if re.search(r"time limit|deadline", text) else DISK if "ephemeral" in text else MEMORY
+    if loss.cause is LossCause.EXIT:
+        number = _signal(text)
+        if number in CRASHES:
+            cause, text = PROGRAM, f"the program crashed ({CRASHES[number]}): {text}"
+    return Clue(RECORD, cause, INITIATING, record.state, text, loss.at or record.ended, 0, record.job.text(), loss.node)
+
+
+def _signal(text: str) -> int:
+    """The signal that ended a process: a shell says 128 and the number where the signal ended its child."""
+    named, status = _SIGNAL.search(text), _STATUS.search(text)
+    if named:
+        return int(named[1])
+    return int(status[1]) - 128 if status and 128 < int(status[1]) < 192 else 0
+
+
+def places(record: JobEndRecord) -> Dict[int, RankPlace]:
+    """The node and GPU of each rank, where every node has as many tasks: blocks, as srun distributes them."""
+    count = len(record.nodes)
+    if not count or record.tasks < count or record.tasks % count or record.tasks == 1:
+        return {}
+    each = record.tasks // count
+    return {rank: RankPlace(record.nodes[rank // each], rank % each) for rank in range(record.tasks)}

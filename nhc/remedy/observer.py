@@ -40,7 +40,7 @@ from nhc.store import attempts, episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.store.episodes import Episode
 from nhc.store.intake import NEITHER
-from nhc.store.rounds.one_item import one_item
+from nhc.store.rounds.service import one_item
 
 GROUPS_EVERY = 600.0
 """Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""

@@ -27,7 +27,7 @@ from nhc.marks.ports.repair import (
 from nhc.remedy.ladder import Ability
 from nhc.remedy.settings import MachineSettings, RemedySettings, RepairerSettings
 from nhc.store.nodes import StoredNode
-from nhc.store.rounds.one_item import one_item
+from nhc.store.rounds.service import one_item
 
 ASK_AGAIN = 30.0
 """Seconds after which a repairer is asked again that could not be asked and does not say when it can."""

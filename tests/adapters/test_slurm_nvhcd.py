@@ -7,7 +7,7 @@ import tempfile
 
 import pytest
 
-from nhc.agent.nvhcd_settings import NvhcdSettings
+from nhc.agent.settings import NvhcdSettings
 from nhc.core.model import Report
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import parse

@@ -4,7 +4,7 @@ import time
 
 import pytest
 
-from nhc.agent import check_round, latest_report
+from nhc.agent import check_round, node_view
 from nhc.agent.event_loop import Loop
 from nhc.agent.service import Agent
 from nhc.agent.settings import AgentSettings
@@ -53,7 +53,7 @@ def rounds_of(agent):
 
 
 def verdict(agent):
-    return latest_report.report(agent.view()).results[0].verdict.name
+    return node_view.report(agent.view()).results[0].verdict.name
 
 
 @pytest.mark.slow
@@ -66,8 +66,8 @@ def test_a_step_of_the_clock_runs_nothing_and_stops_nothing(made, step):
     agent.host.system.now += step
     settle(agent)
     assert rounds_of(agent) == 1
-    assert latest_report.health(agent.view()) == ""
-    assert agent.host.time() - latest_report.report(agent.view()).started < 5  # and the report is as fresh as it was
+    assert node_view.health(agent.view()) == ""
+    assert agent.host.time() - node_view.report(agent.view()).started < 5  # and the report is as fresh as it was
     agent.host.system.uptime += 64
     settle(agent)
     assert rounds_of(agent) == 2
@@ -94,7 +94,7 @@ def test_what_fails_within_the_boot_window_is_judged_when_it_ends(made):
     agent.host.remove("/good")
     agent.start()
     settle(agent)
-    assert latest_report.report(agent.view()).results[0].outcome.reason == "BootWindow"
+    assert node_view.report(agent.view()).results[0].outcome.reason == "BootWindow"
     for uptime in (100.0, 200.0, 299.0):
         agent.host.system.uptime = uptime
         settle(agent)
@@ -117,7 +117,7 @@ def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
     again.host.write("/proc/sys/kernel/random/boot_id", "c\n")
     third = made()
     third.start()
-    assert latest_report.report(third.view()).results == ()
+    assert node_view.report(third.view()).results == ()
 
 
 def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monkeypatch):
@@ -135,11 +135,11 @@ def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monke
     assert verdict(agent) == "OK"
     assert len([line for line in agent.logged if "Resource temporarily unavailable" in line]) == 1
     agent.host.system.uptime += 64
-    assert "overdue" in latest_report.health(agent.view())
+    assert "overdue" in node_view.health(agent.view())
     monkeypatch.undo()
     agent.host.system.uptime += 64
     settle(agent)
-    assert latest_report.health(agent.view()) == ""
+    assert node_view.health(agent.view()) == ""
 
 
 def test_a_round_whose_process_is_killed_is_run_again(made):
@@ -157,5 +157,5 @@ def test_a_round_whose_process_is_killed_is_run_again(made):
     assert verdict(agent) == "OK"
     agent.host.system.uptime += 16
     settle(agent)
-    assert latest_report.health(agent.view()) == ""
+    assert node_view.health(agent.view()) == ""
     assert rounds_of(agent) == 3

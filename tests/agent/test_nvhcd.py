@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.agent.nvhcd import answer_request, asked_for, read_request
-from nhc.agent.nvhcd_settings import NvhcdSettings
+from nhc.agent.settings import NvhcdSettings
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, parse

@@ -16,8 +16,8 @@ from nhc.console.sources import StoreSource
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.marks.ports.node_work import WorkItem, WorkList
 from nhc.store import attempts, audit, deep, episodes, holds, jobs, nodes, schema, trains
-from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from nhc.store.reports import import_reports
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
 from tests.support.new_store import new_store

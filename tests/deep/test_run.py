@@ -15,7 +15,7 @@ import pytest
 from nhc.core.host import Host
 from nhc.core.model import Action, CheckResult, Metric, Outcome, Verdict
 from nhc.core.system.process_identity import KERNEL_THREAD
-from nhc.deep import coverage, gpu_settings, idle, journal
+from nhc.deep import gpu_settings, idle, journal, runner
 from nhc.deep.gpu_settings import GpuSettings
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.marks.ports.adapter import Mark, NodeState
@@ -345,11 +345,11 @@ def test_a_device_on_which_no_test_ran_has_not_passed():
     read = result("check_gpu_ecc", Verdict.OK, "gpu1")  # what a device says of itself is no test
     cores = result("check_deep_gemm", Verdict.OK, "processors")
     gpus = ["gpu0", "gpu1"]
-    assert [one.target for one in coverage.untested([lost, burnt, read, cores], gpus)] == ["gpu1"]
-    assert coverage.untested([burnt, read], gpus) == []  # a suite that asks for no tool
+    assert [one.target for one in runner.untested([lost, burnt, read, cores], gpus)] == ["gpu1"]
+    assert runner.untested([burnt, read], gpus) == []  # a suite that asks for no tool
     whole = result("check_deep_collective", Verdict.OK)
-    assert coverage.untested([lost, whole], gpus) == []
-    assert "dcgmi is not installed" in coverage.untested([lost], gpus)[0].message
+    assert runner.untested([lost, whole], gpus) == []
+    assert "dcgmi is not installed" in runner.untested([lost], gpus)[0].message
 
 
 def test_what_the_second_measurement_makes_of_a_slow_result():
@@ -360,15 +360,15 @@ def test_what_the_second_measurement_makes_of_a_slow_result():
 
     wrong = result("c", Verdict.CRIT, "gpu0", "DeepWrongResult")
     first = [speed(8.0), speed(90.0, Verdict.OK, target="gpu1"), wrong]
-    confirmed = coverage.merge(first, [speed(7.0), speed(90.0, Verdict.OK, target="gpu1")])
+    confirmed = runner.merge(first, [speed(7.0), speed(90.0, Verdict.OK, target="gpu1")])
     assert [one.verdict for one in confirmed] == [Verdict.CRIT, Verdict.OK, Verdict.CRIT]
     assert confirmed[2] == wrong
-    once = coverage.merge(first[:1], [speed(88.0, Verdict.OK)])[0]
+    once = runner.merge(first[:1], [speed(88.0, Verdict.OK)])[0]
     assert (once.verdict, once.outcome.action) == (Verdict.WARN, Action.NONE)
-    assert coverage.merge(first[:1], [wrong])[1] == wrong  # wrong data convicts, whenever it shows
-    other = coverage.merge(first[:1], [speed(88.0, Verdict.OK), speed(9.0, target="gpu1")])
+    assert runner.merge(first[:1], [wrong])[1] == wrong  # wrong data convicts, whenever it shows
+    other = runner.merge(first[:1], [speed(88.0, Verdict.OK), speed(9.0, target="gpu1")])
     assert [one.verdict for one in other] == [Verdict.WARN]  # gpu1 was slow once, too
-    late = coverage.merge(first[:1], [], "the run's deadline had passed")[0]
+    late = runner.merge(first[:1], [], "the run's deadline had passed")[0]
     assert (late.verdict, "deadline" in late.outcome.message) == (Verdict.WARN, True)
 
 

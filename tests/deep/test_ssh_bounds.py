@@ -9,8 +9,7 @@ import time
 
 import pytest
 
-from nhc.deep.ssh_guard import GuardSession, read_settings
-from nhc.deep.ssh_launch import OUTPUT_LIMIT, SshLauncher
+from nhc.deep.ssh_launch import OUTPUT_LIMIT, GuardSession, SshLauncher, read_settings
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Trouble
 from nhc.marks.ports.adapter import AdapterError

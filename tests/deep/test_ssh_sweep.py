@@ -14,8 +14,7 @@ from pathlib import Path
 import pytest
 
 from nhc.deep.group_output import held
-from nhc.deep.ssh_guard import read_settings
-from nhc.deep.ssh_launch import SshLauncher
+from nhc.deep.ssh_launch import SshLauncher, read_settings
 from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep

@@ -16,9 +16,8 @@ from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.timestamps import utc
 from nhc.jobs.log_catalogue import CASCADE, INITIATING
 from nhc.jobs.why import CGROUP, CHECKS, KERNEL, LOG, RECORD, Clue, decide
-from nhc.jobs.why_logs import JobLogs, RankPlace
+from nhc.jobs.why_logs import JobLogs, RankPlace, places, record_clues
 from nhc.jobs.why_nodes import kernel_clues, memory_clues, shared
-from nhc.jobs.why_record import places, record_clues
 from nhc.marks.ports.job_ends import JobEndRecord
 from nhc.marks.ports.jobs import JobLoss, JobName, LossCause
 from nhc.node.facts.jobs import MemoryEvents

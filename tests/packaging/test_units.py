@@ -9,7 +9,7 @@ from typing import Dict, Set
 
 import pytest
 
-from nhc.deep import ssh_guard
+from nhc.deep import ssh_launch
 from nhc.remedy.settings import RemedySettings
 from nhc.store import settings, where
 from nhc_release.stage import SYSUSERS
@@ -64,7 +64,7 @@ def test_the_units_directory_holds_what_the_services_keep_and_is_their_users_hom
     kept = (
         where.DEFAULT.replace("sqlite:///", ""), settings.StoreSettings().prune.segments,
         RemedySettings().evidence_directory,
-        ssh_guard.read_settings({}).state,
+        ssh_launch.read_settings({}).state,
     )  # fmt: skip
     assert [path for path in kept if not path.startswith(f"{where.DIRECTORY}/")] == []
     spec = (ROOT / "packaging/nodehealth.spec").read_text()

@@ -18,8 +18,8 @@ from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.records import CHUNK
 from nhc.remedy.view import Move
 from nhc.store import audit, episodes, holds
+from nhc.store.audit import verify
 from nhc.store.errors import Conflict
-from nhc.store.verify import verify
 from tests.support.new_store import new_store
 from tests.support.remedy_world import Sickness, World
 

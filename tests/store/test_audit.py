@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from nhc.store import audit, schema
 from nhc.store.anchor import Anchor
+from nhc.store.audit import verify
 from nhc.store.connect import open_store
 from nhc.store.errors import StoreError
 from nhc.store.retention import archive
-from nhc.store.verify import verify
 
 
 def fill(store, count, at=1000.0):

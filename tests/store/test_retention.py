@@ -4,9 +4,9 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.store import audit, deep, evidence, nodes, problems, retention, schema
+from nhc.store.audit import verify
 from nhc.store.errors import StoreError
 from nhc.store.retention import Keep, prune
-from nhc.store.verify import verify
 from tests.store.test_episodes import opened
 from tests.store.test_reports import NOW, XID, report, result, take
 

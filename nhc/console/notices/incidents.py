@@ -16,7 +16,7 @@ from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optiona
 from nhc.console.notices.notice import JOB, OPEN, REFRESH, REPEAT, RESOLVED, UPDATE, Incident, Notice, cut
 from nhc.core.json_values import parse_object
 from nhc.core.settings import declared
-from nhc.store.problem_groups import RANK, by_cause, folded, group
+from nhc.store.problems import RANK, by_cause, folded, group
 
 # Causes that come together on the same nodes are one incident: a burst, which `silence` seconds of none end. Pure.
 #

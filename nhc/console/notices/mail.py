@@ -10,8 +10,7 @@ from email.message import EmailMessage
 from email.policy import SMTP
 from typing import Any, NamedTuple, Tuple
 
-from nhc.console.notices.answer_line import cleaned
-from nhc.console.notices.notice import OPEN, TEST, Notice, cut
+from nhc.console.notices.notice import OPEN, TEST, Notice, cleaned, cut
 from nhc.console.notices.sender import SendLater, SendRefused
 from nhc.core.model import printable
 from nhc.core.system.exchange import Exchange

@@ -10,8 +10,7 @@ import base64
 import json
 from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.console.notices.answer_line import cleaned
-from nhc.console.notices.notice import Notice
+from nhc.console.notices.notice import Notice, cleaned
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import BY_THE_SYSTEM, BadAddress, CertificateRefused, HttpClient, HttpError, Tls
 

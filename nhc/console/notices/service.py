@@ -21,7 +21,7 @@ from nhc.core.system.service_log import failure
 from nhc.store import nodes, outbox, problems
 from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
-from nhc.store.problem_groups import RANK
+from nhc.store.problems import RANK
 
 MOST = 1000
 """Messages that wait for one channel, beyond which only what opens and resolves is added."""

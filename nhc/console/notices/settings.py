@@ -19,7 +19,7 @@ from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import CertificateRefused, Tls
 from nhc.store import where
-from nhc.store.problem_groups import RANK
+from nhc.store.problems import RANK
 
 PATH = "/etc/nhc/notices.toml"
 DAY = 86400.0

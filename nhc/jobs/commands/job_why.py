@@ -23,8 +23,7 @@ from nhc.jobs import why_nodes
 from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
 from nhc.jobs.read_logs import HEAD, TAIL, JobLogSource, input_text, read_logs
 from nhc.jobs.why import RECORD, Clue, dated, decide
-from nhc.jobs.why_logs import JobLogs
-from nhc.jobs.why_record import places, record_clues
+from nhc.jobs.why_logs import JobLogs, places, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
 from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
 

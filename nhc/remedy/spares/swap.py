@@ -20,7 +20,7 @@ from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode
 from nhc.store.errors import Conflict, StoreError
-from nhc.store.rounds.one_item import one_item
+from nhc.store.rounds.service import one_item
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, LOST, SpareInUse
 
 # A node is added for one that is out, watched until it runs, and kept or deleted when that one is back.

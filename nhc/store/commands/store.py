@@ -73,7 +73,7 @@ def verify(path: str, url: str) -> int:
 
     Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
     """
-    from nhc.store.verify import verify as verified
+    from nhc.store.audit import verify as verified
 
     with opened(path, url) as store, store.read() as connection:
         seen = verified(connection, store.anchor)
@@ -104,7 +104,7 @@ def import_command(paths: Sequence[str], path: str, url: str, source: str) -> in
     used.
     """
     from nhc.store import settings as store_settings
-    from nhc.store.importing import import_reports
+    from nhc.store.reports import import_reports
 
     pace = store_settings.load(path, url).pace
     try:

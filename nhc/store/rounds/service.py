@@ -2,6 +2,8 @@
 
 `nhc serve remedy`, `nhc serve job` and `nhc serve notices` are such services. What they share is here: who leads, the
 time between rounds, the signals that end them, what the log says, /metrics and /healthz. What a round does is theirs.
+
+If one item of a round fails, whatever the reason, the others go on, and the log says where it failed.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from nhc.core.system.service_log import ServiceLog, failure, leveled, problem
 from nhc.core.system.stop_signals import StopSignals, collect_garbage_seldom
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store.database import Fence
-from nhc.store.errors import LeadershipLost, RoundRefused, StoreError
+from nhc.store.errors import Conflict, LeadershipLost, RoundRefused, StoreError
 from nhc.store.rounds.leader import Leader
 
 
@@ -60,7 +62,7 @@ class RoundService:
     """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
 
     `listen` is the address of /metrics and /healthz, `metrics_file` a file for a textfile collector; "" for none.
-    `finish` ends what rounds left under way, before the lead is given up. nhc.cli.hosting has the listener
+    `finish` ends what rounds left under way, before the lead is given up. nhc.cli.serve has the listener
     and the signals of several services, and calls `host` of each in a thread.
     """
 
@@ -220,3 +222,20 @@ def listening(address: str, pages: Pages, log: Callable[[str], None]) -> Iterato
     finally:
         server.shutdown()
         server.server_close()
+
+
+@contextlib.contextmanager
+def one_item(name: str, problems: List[str]) -> Iterator[None]:
+    """What is done for one item of a round. What it raises becomes a line of `problems`.
+
+    Raises StoreError where the store or the lead is gone: then the next item could not do better. A row that somebody
+    else has changed, and data that the database never takes, are the item's own.
+    """
+    try:
+        yield
+    except StoreError as error:
+        if not isinstance(error, Conflict) and not error.refused:
+            raise
+        problems.append(f"{name}: {failure(error)}")
+    except Exception as error:
+        problems.append(f"{name}: {failure(error)}")

@@ -6,8 +6,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from nhc.jobs.why import decide
-from nhc.jobs.why_logs import JobLogs
-from nhc.jobs.why_record import record_clues
+from nhc.jobs.why_logs import JobLogs, record_clues
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.jobs import JobName, LossCause
 from nhc_adapters.kubernetes.api.access import Access

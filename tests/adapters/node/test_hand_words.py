@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc_adapters.node.hand import amd, nvidia
+from nhc_adapters.node.hand import carry_out, nvidia
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, plan
 from nhc_adapters.node.hand.values import AskedRepair, Holder, LoadedUnit, NodeFacts, Refusal, RepairDevice, RepairPlan
-from nhc_adapters.node.package import archive
+from nhc_adapters.node.reach import archive
 
 GPUS = tuple(RepairDevice(n, f"00000000:{24 + n:02X}:00.0", files=(f"/dev/nvidia{n}",), linked=True) for n in range(4))
 PARTLY = """\
@@ -43,18 +43,18 @@ def test_each_gpu_of_a_reset_has_its_own_result():
 
 def test_amd_smi_ends_well_and_says_that_it_failed():
     one = (RepairDevice(0, "a"),)
-    assert amd.judge_reset(0, "GPU: 0\n    GPU_RESET: Successfully reset GPU\n", one).fine
-    judged = amd.judge_reset(0, "GPU: 0\n    GPU_RESET: Failed to reset GPU\n", one)
+    assert carry_out.judge_reset(0, "GPU: 0\n    GPU_RESET: Successfully reset GPU\n", one).fine
+    judged = carry_out.judge_reset(0, "GPU: 0\n    GPU_RESET: Failed to reset GPU\n", one)
     assert (judged.fine, judged.message) == (False, "gpu0: Failed to reset GPU")
-    assert not amd.judge_reset(0, "", one).fine
-    assert not amd.judge_reset(0, "GPU: 1\n    Successfully reset GPU\n", one).fine
+    assert not carry_out.judge_reset(0, "", one).fine
+    assert not carry_out.judge_reset(0, "GPU: 1\n    Successfully reset GPU\n", one).fine
 
 
 @given(st.text(), st.integers(0, 255))
 def test_no_text_is_a_success_that_does_not_say_so(text, status):
     if "uccess" not in text:
         assert not nvidia.judge_reset(status, text, GPUS[:1]).fine
-        assert not amd.judge_reset(status, text, GPUS[:1]).fine
+        assert not carry_out.judge_reset(status, text, GPUS[:1]).fine
 
 
 @given(st.text())

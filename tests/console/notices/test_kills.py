@@ -12,8 +12,8 @@ import time
 import pytest
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from nhc.store.reports import import_reports
 from tests.support.new_store import new_store
 from tests.support.run import nhc
 from tests.support.waiting import until

@@ -14,8 +14,8 @@ import urllib.request
 import pytest
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from nhc.store.reports import import_reports
 from tests.support.new_store import new_store
 from tests.support.ports import free_port
 from tests.support.run import nhc

@@ -21,16 +21,15 @@ import urllib3
 from standardwebhooks.webhooks import Webhook
 
 from nhc.console.notices import settings as notices_settings
-from nhc.console.notices.answer_line import cleaned
-from nhc.console.notices.notice import OPEN, dump
+from nhc.console.notices.notice import OPEN, cleaned, dump
 from nhc.console.notices.sender import DEADLINE, SendLater
 from nhc.console.notices.service import NoticeService, status, trial
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import retry_after
 from nhc.store import schema
-from nhc.store.importing import import_reports
 from nhc.store.intake import IntakeSettings
+from nhc.store.reports import import_reports
 from tests.support.dripping import dripping
 from tests.support.new_store import new_store
 from tests.support.ports import free_port

@@ -21,7 +21,7 @@ from nhc.core.settings import settings_file
 from nhc.core.state import reports
 from nhc.core.state.store import State
 from nhc.core.system.bounded_read import unpacked
-from nhc.deep.commands.deep_delivery import push_settings, to_server
+from nhc.deep.commands.deep import push_settings, to_server
 from nhc.marks import push
 from nhc.marks.ports.sinks import Delivery
 from nhc.store import deep, nodes

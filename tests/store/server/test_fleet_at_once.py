@@ -13,10 +13,10 @@ import sqlalchemy as sa
 
 from nhc.marks import push
 from nhc.store import audit, nodes, schema
+from nhc.store.audit import verify
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive
 from nhc.store.retention import DAY, Keep, prune
-from nhc.store.verify import verify
 from tests.store.server.test_tls import keys  # noqa: F401 (a fixture)
 from tests.support.intake import OK, XID, Server, packed, report
 from tests.support.new_store import new_store

@@ -12,10 +12,10 @@ import pytest
 import urllib3
 
 from nhc.store import coverage, holds, nodes
+from nhc.store.audit import verify
 from nhc.store.connect import open_store
 from nhc.store.errors import StoreError
 from nhc.store.server.run import LOOK
-from nhc.store.verify import verify
 from tests.support.intake import Server, packed, report
 from tests.support.require import need
 from tests.support.waiting import until

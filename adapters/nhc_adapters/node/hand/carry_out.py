@@ -1,15 +1,27 @@
-"""Carry out a plan: take away, wait until the devices are free, repair once, prove, put back; all journaled."""
+"""Carry out a plan: take away, wait until the devices are free, repair once, prove, put back; all journaled.
+
+`amd-smi reset --gpureset` ends with 0 also where one failed: what it printed for each GPU tells.
+"""
 
 from __future__ import annotations
 
+import re
 import time
-from typing import Callable, List, Mapping
+from typing import Callable, Dict, List, Mapping, Sequence
 
-from nhc_adapters.node.hand import amd, look, nvidia
+from nhc_adapters.node.hand import look, nvidia
 from nhc_adapters.node.hand.journal import ACTING, BOOTING, ENDED, RepairJournal, RepairState
 from nhc_adapters.node.hand.look import LocalNode
 from nhc_adapters.node.hand.plan import CONTROL
-from nhc_adapters.node.hand.values import AskedRepair, NodeFacts, NotPossible, RepairPlan, RepairResult, Undo
+from nhc_adapters.node.hand.values import (
+    AskedRepair,
+    NodeFacts,
+    NotPossible,
+    RepairDevice,
+    RepairPlan,
+    RepairResult,
+    Undo,
+)
 
 RESET = 300.0
 """Seconds for one command that repairs."""
@@ -110,7 +122,7 @@ class RepairWork:
     def _reset(self, plan: RepairPlan) -> RepairResult:
         done = self.node.run(*plan.commands[0], timeout=RESET)
         output = f"{done.stdout}\n{done.stderr}"
-        judge = nvidia.judge_reset if plan.judge == "nvidia" else amd.judge_reset
+        judge = nvidia.judge_reset if plan.judge == "nvidia" else judge_reset
         judged = judge(done.status, output, plan.devices)
         if not judged.fine or plan.judge == "amd":
             return judged
@@ -185,3 +197,24 @@ def answer_of(state: RepairState, boot: str, busy: bool) -> Mapping[str, object]
             f"the repair was killed while it was {state.phase}; what it stopped is to be put back",
         )
     return {"stage": stage, "message": message, "results": dict(state.results), "boot": boot}
+
+
+def judge_reset(status: int, output: str, devices: Sequence[RepairDevice]) -> RepairResult:
+    """The results by GPU: blocks of `GPU: N` with `Successfully reset GPU` or `Failed to reset GPU` in each."""
+    results: Dict[int, str] = {}
+    number = -1
+    for line in output.splitlines():
+        head = re.match(r"\s*GPU:\s*(\d+)\s*$", line)
+        number = int(head[1]) if head else number
+        own = re.search(r"(Successfully reset|Failed to reset) GPU\s*(\d*)", line)
+        if own:
+            which = int(own[2]) if own[2] else number
+            good = own[1].startswith("Success") and results.get(which, "reset") == "reset"
+            results[which] = "reset" if good else "Failed to reset GPU"
+    if len(devices) == 1 and -1 in results:  # one GPU was asked for, and none is named
+        results[devices[0].number] = results.pop(-1)
+    mine = {device.label: results.get(device.number, "") for device in devices}
+    bad = [f"{label}: {text or 'amd-smi does not say'}" for label, text in mine.items() if text != "reset"]
+    if status and not bad:
+        bad = [f"amd-smi ended with {status}"]
+    return RepairResult(not bad, "; ".join(bad) or f"{', '.join(mine)} reset", mine)

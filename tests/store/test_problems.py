@@ -1,7 +1,6 @@
 """Problems of many nodes folded by their cause."""
 
-from nhc.store.problem_groups import NODES_LIMIT, ProblemGroup, by_cause, group
-from nhc.store.problems import StoredProblem
+from nhc.store.problems import NODES_LIMIT, ProblemGroup, StoredProblem, by_cause, group
 
 
 def problem(node, verdict="CRIT", message="gone", began=100.0, check="check_gpu", reason="GpuLost"):

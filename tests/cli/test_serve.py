@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.cli import hosting
+from nhc.cli import serve
 from nhc.cli.host_settings import FILE, HostedService, HostSettings, ServerPart, SparesPart, parse
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.metrics_server import Pages
@@ -104,10 +104,10 @@ def test_one_that_cannot_use_its_store_holds_up_no_other_and_a_signal_ends_all(h
             os.kill(os.getpid(), signal.SIGTERM)
 
     (first, one), (second, two) = hosted("serve remedy", away), hosted("serve job", ends)
-    assert hosting.host([one, two], "") == 0
+    assert serve.host([one, two], "") == 0
     assert (second.rounds, set(first.fences), set(second.fences)) == (5, {"serve remedy"}, {"serve job"})
     again, service = hosted("serve job", lambda _work: os.kill(os.getpid(), signal.SIGTERM))
-    assert hosting.host([service], "") == 0, "the leads were given up"
+    assert serve.host([service], "") == 0, "the leads were given up"
     assert again.rounds == 1
 
 
@@ -123,7 +123,7 @@ def test_one_that_ends_ends_all(hosted, capsys):
     _first, one = hosted("serve remedy", fails)
     second, two = hosted("serve job", lambda _work: None)
     fronts = []
-    assert hosting.host([one, two], "", lambda stop: fronts.append(stop.wait(60.0))) == 1
+    assert serve.host([one, two], "", lambda stop: fronts.append(stop.wait(60.0))) == 1
     assert fronts == [True]
     assert "nhc serve: serve remedy has failed: all have ended" in capsys.readouterr().err
 
