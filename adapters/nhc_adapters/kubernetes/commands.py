@@ -119,6 +119,8 @@ def _fleet(
         fleet.attend_devices(watch, client)
     if "nvsentinel" in settings.maintenance:
         fleet.attend_requests(client).look()
+    if settings.slurm:
+        fleet.look_at_slurm(client)
     for name in objects:
         fleet.changed(name)
     return fleet

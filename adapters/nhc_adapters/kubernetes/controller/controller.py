@@ -46,6 +46,9 @@ EVENT_REASONS = {
     Operation.REPLACE: "NhcReplace",
 }
 
+SLURM_EVERY = 10.0
+"""Seconds between two looks at slurmd pods."""
+
 EVENTS_AT_ONCE = 10
 EVENTS_PAUSE = 0.2
 
@@ -133,6 +136,8 @@ class Controller:
         if self.fleet.requests is not None:
             requests = self.fleet.requests
             self._thread("maintenance", lambda: self._read_requests(requests))
+        if self.settings.slurm:
+            self._thread("slurm", self._read_slurm)
         self._thread("rights", lambda: self.rights.run(self.stop))
         self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._report_lease))
         self._thread("rounds", self._rounds)
@@ -220,6 +225,8 @@ class Controller:
             continue
         while not self.stop.is_set() and self.fleet.requests is not None and not self.fleet.requests.known:
             self.stop.wait(0.2)  # a maintenance would be taken for one that has ended
+        while not self.stop.is_set() and self.settings.slurm and not self.fleet.slurm_known:
+            self.stop.wait(0.2)  # a drain would be taken for one that has ended
         while not self.stop.is_set() and self.devices is not None and not self.devices.settled.wait(0.5):
             continue  # a fault of a device would be taken for its node's
         if not self.stop.is_set():
@@ -327,6 +334,15 @@ class Controller:
     def _read_requests(self, requests: MaintenanceRequests) -> None:
         while not self.stop.is_set():
             self.stop.wait(requests.look())
+
+    def _read_slurm(self) -> None:
+        while not self.stop.is_set():
+            try:
+                self.fleet.look_at_slurm(self.client)
+                self.outages.works("reading Slurm's pods")
+            except Exception as error:  # what stands stays: nothing is known to have ended
+                self.outages.failed("reading Slurm's pods", failure(error))
+            self.stop.wait(SLURM_EVERY)
 
     def _read_logs(self, read: Callable[[threading.Event], None]) -> None:
         while not self.stop.is_set() and not self.nodes.synced.wait(0.5):

@@ -32,6 +32,7 @@ from nhc_adapters.kubernetes.nodes.evidence import (
     ASKED,
     NEVER_STALE,
     SILENT_AFTER,
+    SLURM,
     fresh,
     is_ahead,
     read_sources,
@@ -45,7 +46,8 @@ from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode, wrong
 from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, maintained
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled
-from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.own_marks import PUT_BACK, annotations_of, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.slurm_nodes import SlurmDrain
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 NEVER = "NeverReported"
@@ -56,6 +58,9 @@ NOT_TAKEN_BACK = "NotTakenBack"
 
 ON_REQUEST = "MaintenanceRequested"
 """The reason of a node that others want out."""
+
+IN_SLURM = "DrainedInSlurm"
+"""The reason of a node that nhc has drained in Slurm."""
 
 NOT_PROVED = "NotProved"
 """The reason of a node whose maintenance has ended, and of which nobody has said anything since."""
@@ -192,12 +197,15 @@ def judge(
     accelerators_of: Optional[Accelerators] = None,
     heard: Optional[HeardNode] = None,
     maintenance: Optional[Maintenance] = None,
+    slurm: Optional[SlurmDrain] = None,
+    slurm_silent: bool = False,
 ) -> Judgement:
     """Judge one node object.
 
     `verdict` names the condition whose heartbeat says that the agent lives. `accelerators_of` says what must be
     allocatable, None where that is not watched. `heard` are its conditions by our clock; their own stamps count where
-    nobody has followed the node. `maintenance` is what others ask for.
+    nobody has followed the node. `maintenance` is what others ask for, `slurm` our
+    drain in Slurm; `slurm_silent` says that no slurmd pod speaks of the node.
     """
     heard = heard or ConditionsSeen().of(node, now)
     conditions = heard.conditions
@@ -228,8 +236,14 @@ def judge(
     ready = conditions.get("Ready")
     if ready is not None and ready.status == UNKNOWN and not run.failures:
         run.add("Ready", unknown("NodeStatusUnknown", ready.message or "the kubelet stopped reporting"))
-    if maintenance is not None:
+    put_back = annotations_of(node).get(PUT_BACK, "").split()
+    if maintenance is not None and ASKED not in put_back:
         run.asked(maintenance)
+    if slurm is not None and slurm.source not in put_back:
+        drained = _result(SLURM, crit(IN_SLURM, slurm.mark.why, action=slurm.mark.action))
+        run.failures.append(_Failure(drained, IN_SLURM, SLURM, slurm.source))
+    elif slurm_silent and SLURM in read_sources(node):
+        run.add(SLURM, unknown(IN_SLURM, "no slurmd pod says that its drain in Slurm has ended"))
     sources = _standing_mark(run, node, conditions)
     results = (*(failure.result for failure in run.failures), *run.others)
     report = Report(str(node.get("metadata", {}).get("name", "")), boot_id(node), now, 0.0, results)

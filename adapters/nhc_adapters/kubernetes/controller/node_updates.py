@@ -16,13 +16,23 @@ from nhc_adapters.kubernetes.controller.judge import Judgement, silence_of
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, FALSE, TRUE, UNKNOWN, Condition, read_conditions
-from nhc_adapters.kubernetes.nodes.evidence import SOURCE, is_ahead, read_sources
+from nhc_adapters.kubernetes.nodes.evidence import ASKED, SOURCE, is_ahead, read_sources
 from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, lifecycle_changes
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Bad, ended_since
-from nhc_adapters.kubernetes.nodes.own_marks import CORDON, TAINT, read_own, read_own_mark, released, undone
+from nhc_adapters.kubernetes.nodes.own_marks import (
+    CORDON,
+    PUT_BACK,
+    TAINT,
+    annotations_of,
+    read_own,
+    read_own_mark,
+    released,
+    undone,
+)
+from nhc_adapters.kubernetes.nodes.slurm_nodes import SlurmDrain
 
 Node = Mapping[str, Any]
 
@@ -45,6 +55,8 @@ class NodeUpdates:
     followed_for: Callable[[], float]
     maintenance_of: Callable[[str, Node], Optional[Maintenance]] = lambda name, node: None
     """What others ask for on a node."""
+    slurm_of: Callable[[str, Node], Optional[SlurmDrain]] = lambda name, node: None
+    """Our drain of the node in Slurm."""
     _silenced: Set[str] = field(default_factory=set)
     _undone: Dict[str, str] = field(default_factory=dict)
     """What was said to be undone of the mark of each node."""
@@ -75,7 +87,8 @@ class NodeUpdates:
                 continue
             self._note_undone(name, node)
             ended = ended_since(node, self._bad_now(), now, heard[name], self.settings.silent_after)
-            changed = {**ended, **self._sources(node, judgement), **self._maintenance_ended(name, node, now)}
+            changed = {**ended, **self._sources(node, judgement), **self._maintenance_ended(name, node, now),
+                       **self._put_back_ended(name, node)}  # fmt: skip
             if changed:
                 texts[name] = changed
         self._set_conditions(conditions, objects, now)
@@ -112,6 +125,17 @@ class NodeUpdates:
             return {} if asked == manual else {MANUAL: asked.text()}
         self.log(f"{name}: its maintenance has ended; it is put back once it is judged healthy")
         return {MANUAL: replace(manual, until=now).text()}
+
+    def _put_back_ended(self, name: str, node: Node) -> Dict[str, Optional[str]]:
+        """What an operator overruled counts again once it has ended."""
+        text = annotations_of(node).get(PUT_BACK)
+        if text is None:
+            return {}
+        slurm = self.slurm_of(name, node)
+        stand = {ASKED} if self.maintenance_of(name, node) is not None else set()
+        stand |= {slurm.source} if slurm is not None else set()
+        left = " ".join(source for source in text.split() if source in stand)
+        return {} if left == text else {PUT_BACK: left or None}
 
     def _note_undone(self, name: str, node: Node) -> None:
         """Say once that a part of our mark is gone, and that this puts no node back."""

@@ -47,7 +47,7 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     for name, purpose in kept.items():
         rights += [ClusterRight(verb, "configmaps", "", own, name, purpose, True) for verb in ("get", "patch")]
     drains = settings.treatment.drain or settings.maintenance
-    if drains or policy.repairs or settings.podlogs.namespaces or settings.preflight.on:
+    if drains or policy.repairs or settings.podlogs.namespaces or settings.preflight.on or settings.slurm:
         rights.append(ClusterRight("list", "pods", purpose="to see what runs on a node"))
     if drains or settings.preflight.on:
         purpose = "to drain nodes" if drains else "to move on pods whose preflight failed"

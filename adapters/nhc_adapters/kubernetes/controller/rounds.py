@@ -32,6 +32,7 @@ from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, read_maintena
 from nhc_adapters.kubernetes.nodes.manual import Manual
 from nhc_adapters.kubernetes.nodes.marks import Facts
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
+from nhc_adapters.kubernetes.nodes.slurm_nodes import SLURMD, SlurmDrain, drained_in_slurm, drains_of
 from nhc_adapters.kubernetes.nodes.view import node_state
 
 CHUNK = 200
@@ -73,6 +74,9 @@ class Fleet:
     """What is done about single devices, None where each fault is its node's."""
     requests: Optional[MaintenanceRequests] = None
     """What others ask for by objects of their own, None where that is not read."""
+    slurm_marks: Dict[str, Optional[Mark]] = field(default_factory=dict)
+    """What slurmd pods say of marks of ours in Slurm, by node."""
+    slurm_known: bool = False
     _seen: Dict[str, Mapping[str, Any]] = field(default_factory=dict)
     """The nodes as they were judged."""
     _dirty: Set[str] = field(default_factory=set)
@@ -96,8 +100,9 @@ class Fleet:
     def __post_init__(self) -> None:
         self._unjudged = Outages(self.log)
         self._updates = NodeUpdates(
-            self.settings, self.adapter, self.allowed_now, self.retry, self.log, self.followed_for, self.maintenance_of
-        )
+            self.settings, self.adapter, self.allowed_now, self.retry, self.log, self.followed_for, self.maintenance_of,
+            self.slurm_of,
+        )  # fmt: skip
 
     def attend_devices(self, watch: DeviceWatch, client: Client) -> None:
         """Take single devices out, where the settings ask for it."""
@@ -188,6 +193,8 @@ class Fleet:
             accelerators_of=self._accelerators(name, node),
             heard=heard,
             maintenance=self.maintenance_of(name, node),
+            slurm=self.slurm_of(name, node),
+            slurm_silent=self.settings.slurm and name not in self.slurm_marks,
         )
         if self.devices is not None:
             judgement = self.devices.view.judged(name, node, judgement, now)
@@ -214,6 +221,19 @@ class Fleet:
         """The maintenance that others ask for on a node, by whom we are to listen to."""
         by_annotation = read_maintenance(node) if "nhc" in self.settings.maintenance else None
         return by_annotation or (self.requests.of(name) if self.requests is not None else None)
+
+    def slurm_of(self, name: str, node: Mapping[str, Any]) -> Optional[SlurmDrain]:
+        """The drain that nhc has set on a node in Slurm."""
+        return drained_in_slurm(node, self.slurm_marks) if self.settings.slurm else None
+
+    def look_at_slurm(self, client: Client) -> None:
+        """Read what Slinky's pods say of their Slurm nodes. Raises AdapterError."""
+        pods = list(client.items("/api/v1/pods", labelSelector=SLURMD))
+        before, self.slurm_marks = self.slurm_marks, drains_of(pods)
+        self.slurm_known = True
+        for name in {*before, *self.slurm_marks}:
+            if (name in before, before.get(name)) != (name in self.slurm_marks, self.slurm_marks.get(name)):
+                self.changed(name)
 
     def _accelerators(self, name: str, node: Mapping[str, object]) -> Optional[Accelerators]:
         settings = self.settings

@@ -124,6 +124,9 @@ class ControllerSettings(NamedTuple):
         "whose requests take a node out: the annotation nhc/maintenance, NVSentinel's MaintenanceRequest",
         shown='["nhc", "nvsentinel"]',
     )  # fmt: skip
+    slurm: bool = declared.flag(
+        "slurm", False, "a drain that nhc's hooks set in Slurm takes the Kubernetes node out, too (Slinky, SUNK)"
+    )
     namespace: str = declared.text("namespace", "nhc-system", "where the Lease and the ledger are")
     name: str = declared.converted(
         "name", _name, "nhc",
@@ -197,7 +200,7 @@ class KubernetesFile(NamedTuple):
         form="limit", show=Limit.written, shown='"20 10%"',
     )  # fmt: skip
     vocabularies: Tuple[str, ...] = declared.texts(
-        "vocabularies", ("nhc",), "also: aks hyperpod hyperpod-short konduktor neuron npd nvsentinel, or a file"
+        "vocabularies", ("nhc",), "also: aks hyperpod hyperpod-short konduktor neuron npd nvsentinel slinky, or a file"
     )
     faults: Tuple[str, ...] = declared.texts(
         "faults", (), 'as draino is told: ["GpuXid", "GpuCount=True,10m"]; none: the vocabularies\''

@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     read_conditions,
     write_conditions,
 )
-from nhc_adapters.kubernetes.nodes.evidence import REPORT, SOURCE, read_sources, source_types
+from nhc_adapters.kubernetes.nodes.evidence import ASKED_FOR, REPORT, SOURCE, read_sources, source_types
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import (
     Facts,
@@ -34,7 +34,7 @@ from nhc_adapters.kubernetes.nodes.marks import (
     plan_work_back,
 )
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, Bad, overrule
-from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, in_repair, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.own_marks import PUT_BACK, annotations_of, in_repair, read_own_mark, released
 from nhc_adapters.kubernetes.nodes.pods import list_work, pods_on, unfinished_pods, workload
 from nhc_adapters.kubernetes.nodes.view import PLACES, TOPOLOGIES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import Foreign, Vocabulary
@@ -236,6 +236,9 @@ class Kubernetes:
             patch = clear_patch(node, self.treatment)
             left = overrule(node, bad | set(map(_pair, read_sources(node))), now, by)
             patch.annotations[OVERRULED] = left.text() if left is not None else None
+            asked = [source for source in read_sources(node) if source in ASKED_FOR]
+            if asked:
+                patch.annotations[PUT_BACK] = " ".join(asked)
             return patch.ops()
 
         return self._apply_all(dict.fromkeys(names, plan))

@@ -21,6 +21,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.objects import controller_of
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 from nhc_adapters.kubernetes.nodes.pods import MIRROR, has_ended, pod_name, pods_on
+from nhc_adapters.kubernetes.nodes.slurm_nodes import runs_jobs
 
 DEADLINE = 1800.0
 """Seconds after which a drain is given up; the result names what is left."""
@@ -29,6 +30,9 @@ BUDGET_WAIT = 5.0
 """Seconds between two tries of an eviction that a budget forbids: kubectl's and draino's pause."""
 
 POLL = 1.0
+
+SLURM_JOBS = "runs Slurm's jobs, which end by themselves"
+"""Why a slurmd pod is waited for."""
 
 ENDING = "because it is being terminated"
 """The server's words (403) for a namespace that is being deleted: its pods go by themselves."""
@@ -125,6 +129,8 @@ def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
             leave[name] = "the kubelet's own"
         elif COLLECTS in annotations:
             leave[name] = "ours, and only reads"
+        elif runs_jobs(pod) and not finished:
+            block[name] = SLURM_JOBS
         elif controller.get("kind") == "DaemonSet" and not finished:
             leave[name] = f"of DaemonSet {controller.get('name')}"
         elif any(fnmatchcase(str(metadata.get("namespace")), pattern) for pattern in rules.waits) and not finished:
@@ -181,10 +187,11 @@ class Drain:
         gone = sum(1 for uid in self._evicted if uid not in present)
         waits = {pod_name(pod): self._waits[uid] for pod in pods.evict if (uid := _uid(pod)) in self._waits}
         left = len(pods.evict) + len(pods.block)
+        waited_for = pods.evict or SLURM_JOBS in pods.block.values()
+        done = late or not waited_for
         error_text = ""
         if left:
-            error_text = f"{left} may not be evicted" if not pods.evict else "deadline passed" if late else ""
-        done = late or not pods.evict
+            error_text = f"{left} may not be evicted" if not waited_for else "deadline passed" if late else ""
         return DrainProgress(self.node, gone, left, elapsed, {**pods.block, **waits}, done, error_text)
 
     def run(self, stop: Optional[threading.Event] = None, poll: float = POLL) -> Iterator[DrainProgress]:

@@ -26,6 +26,13 @@ OPERATOR = "operator"
 ASKED = "maintenance"
 """The source of a mark that others asked for (`nhc/maintenance`, a MaintenanceRequest)."""
 
+SLURM, SLURM_NOTE = "slurm", "slurm-annotation"
+"""The sources of a mark that nhc's hooks have set in Slurm, on a node that is Kubernetes' as well: what a slurmd pod
+says, and SUNK's annotation of the node."""
+
+ASKED_FOR = (ASKED, SLURM, SLURM_NOTE)
+"""Sources that are no conditions and end by themselves."""
+
 SILENT_AFTER = 900.0
 """Seconds without a heartbeat after which a condition no longer counts: three heartbeats."""
 
@@ -74,7 +81,7 @@ def unsettled(
     kind, _, bad = source.partition("=")
     if source == REPORT:
         return "it was marked from a report: a good report clears it, or an uncordon"
-    if source in (OPERATOR, ASKED):
+    if source == OPERATOR or source in ASKED_FOR:
         return None  # only its removal shows that a person's mark has ended
     condition = conditions.get(kind)
     if condition is None:

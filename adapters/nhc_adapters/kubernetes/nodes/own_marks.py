@@ -28,6 +28,10 @@ REPAIR = "nhc/repair"
 HOLD = "nhc/hold"
 """Annotation that an operator sets: leave this node alone; its value says why."""
 
+PUT_BACK = "nhc/put-back"
+"""Annotation: what others ask for (`nodes.evidence`: ASKED, SLURM) that an operator overruled by putting the node back,
+until it has ended."""
+
 COLLECTS = "nhc/collects"
 """Annotation of a pod of ours that only reads: it is no work that a drain or a repair waits for. Its node may die under
 it, and then it would stay for ever."""
