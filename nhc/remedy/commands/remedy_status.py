@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections import Counter
 from contextlib import closing
@@ -14,6 +15,7 @@ from nhc.core.command_line.common_options import FORMAT, GroupedCommand, named_n
 from nhc.core.command_line.printing import age, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
+from nhc.core.json_values import object_from
 from nhc.core.limits import Mode
 from nhc.core.model import Scope, printable, speaks_of
 from nhc.core.plugins import NoAdapter
@@ -176,6 +178,20 @@ def _since(text: str, now: float, option: str) -> float:
     return at
 
 
+def _in_words(detail: str) -> str:
+    """A row's detail as the console has it: `because: no work runs on it; rung: reboot`, without what is empty."""
+    parts: List[str] = []
+    for key, value in object_from(detail).items():
+        text = value if isinstance(value, str) else "" if value is None else json.dumps(value)
+        if key == "seen" and isinstance(value, (int, float)):
+            text = when(value)
+        elif key == "cause":
+            text = cause_in_words(text)
+        if text:
+            parts.append(f"{key}: {text}")
+    return "; ".join(parts)
+
+
 @click.command("show", cls=GroupedCommand)
 @click.argument("number", type=int, metavar="ID")
 @SETTINGS
@@ -227,4 +243,5 @@ def show(number: int, settings_path: Optional[str], store_url: Optional[str], fo
             f"  evidence  {printable(piece.name)}: {what}{f', {printable(piece.message)}' if piece.message else ''}"
         )
     for step in steps:
-        click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}  {printable(step.detail, 200)}")
+        told = printable(_in_words(step.detail), 200)
+        click.echo(f"  {when(step.at)}  {printable(step.actor)}  {step.what}{f'  {told}' if told else ''}")

@@ -131,7 +131,8 @@ def test_one_round_marks_and_says_why_it_goes_no_further(site):
     assert status == 0
     assert "skipped  reboot: no repairer is set up for reboot on this node" in out
     assert "  fault  check_gpu, GpuLost: " in out  # in words, not as the store keeps it
-    assert "episode.escalated" in out
+    assert "episode.escalated  because: no repair is left on the ladder; " in out  # and so are its steps
+    assert "{" not in out
     status, out, _ = site.nhc("status", "remedy")
     assert (status, "no repair is left on the ladder: nhc release remedy n1\n" in out) == (0, True)
 
