@@ -13,6 +13,7 @@ from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.site import RemedySite
+from nhc.remedy.traces import TraceSender
 from nhc.store import attempts, episodes, holds
 from nhc.store import settings as store_settings
 from nhc.store.database import Fence, Store
@@ -108,6 +109,8 @@ class RemedyRounds:
         self.last: Optional[RemedyRound] = None
         keep = store_settings.load(url=site.settings.store).prune
         self.pruner = Pruner(site.store, keep, "nhc remedy", log=log, forget=site.gatherer.delete)
+        traces = site.settings.traces
+        self.traces = TraceSender(site.store, traces, log) if traces.endpoint and apply else None
         self.expired = 0.0
 
     def lead(self, fence: Optional[Fence]) -> None:
@@ -122,11 +125,27 @@ class RemedyRounds:
                 break
             self.last = self.last.followed_by(self.controller.round())
         self.totals.add(self.last)
+        if self.traces is not None:
+            self.traces.wake(self.last.at)
         if self.apply and not self.once and time.monotonic() - self.expired > EXPIRE_EVERY:
             self.expired = time.monotonic()
             self.site.gatherer.expire()
         problems = self.last.problems
         return RoundEnd(problems, tuple(self.site.notes), "; ".join(problems))
+
+    def start(self) -> None:
+        """Begin what goes on beside the rounds: pruning, traces."""
+        self.pruner.start()
+        if self.traces is not None:
+            self.traces.start()
+
+    def stop(self) -> None:
+        """End it; of one round for cron, send what that round has ended."""
+        self.pruner.stop()
+        if self.traces is not None:
+            if self.once:
+                self.traces.send_now()
+            self.traces.stop()
 
     def _waited(self, last: RemedyRound) -> bool:
         """Wait for what runs in the background; whether there was anything."""

@@ -11,6 +11,7 @@ from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
 from nhc.core.limits import Mode
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.core.system import otlp
 from nhc.core.units import show_seconds
 from nhc.marks.plugins import SUITE_RUNNERS
 from nhc.marks.policy import policy_file
@@ -285,6 +286,20 @@ def _bounds(file: Table, default: Bounds) -> Bounds:
 
 
 @declared.settings
+class TraceSettings(NamedTuple):
+    """The table [traces]."""
+
+    endpoint: str = declared.converted(
+        "endpoint", lambda text: otlp.endpoint(text) if text else "", "", shown='"http://127.0.0.1:4318"'
+    )
+    headers: Mapping[str, str] = declared.entries(
+        "headers", lambda table, name: table.secret(name), shown='authorization = "Bearer TOKEN"'
+    )
+    timeout: float = declared.seconds("timeout", 10.0, least=0.1)
+    certificate: str = declared.text("certificate", "", shown='"/etc/ssl/collector.pem"')
+
+
+@declared.settings
 class RemedySettings(NamedTuple):
     """All of remedy.toml. Durations are in seconds.
 
@@ -348,6 +363,11 @@ class RemedySettings(NamedTuple):
         "Collect before the mark already, where another owner terminates a machine because it is drained "
         "(docs/repairers.md).",
     )  # fmt: skip
+    traces: TraceSettings = declared.part(
+        "traces",
+        TraceSettings,
+        "A trace of each episode that has ended, to a collector by OTLP/HTTP.",
+    )
     leave_alone: float = declared.seconds(
         "limits.leave-alone", DAY,
         "a fault that a person took in hand is left alone for so long, unless it ended once",

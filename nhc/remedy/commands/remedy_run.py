@@ -61,11 +61,11 @@ def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable
             metrics_file=options["metrics_file"],
         )  # fmt: skip
         if streams:
-            work.pruner.start()
+            work.start()
         try:
             yield service, lambda: summary(work, as_json)
         finally:
-            work.pruner.stop()
+            work.stop()
 
 
 def summary(work: RemedyRounds, as_json: bool) -> None:
