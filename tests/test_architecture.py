@@ -432,6 +432,7 @@ def test_only_the_doors_open_files_and_start_processes(ours):
 #: Attributes of libraries' objects, and of functions, that are there to be written.
 LIBRARIES_ATTRIBUTES = {
     "nhc_adapters.kubernetes.api.access": {"check_hostname", "verify_mode"},  # ssl's context
+    "nhc.core.command_line.common_options": {"is_eager", "callback"},  # click's options
     "nhc.core.system.service_log": {"propagate"},
     "nhc.core.system.web_server": {"handlers", "propagate", "request_handler", "SERVER_SOFTWARE"},  # logging, aiohttp
     "nhc.core.archive.build": {"compress_type", "external_attr"},  # zipfile

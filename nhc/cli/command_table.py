@@ -220,7 +220,7 @@ COMMANDS: CommandTable = {
         "console": ("nhc.console.commands.console:run", "A fleet in a browser.",
                     "-r reports/ --listen 127.0.0.1:9810"),
         "notices": ("nhc.console.commands.notices:run", "Notices to people, as incidents begin, change and end.",
-                    "-s /etc/nhc/notices.toml --check-settings"),
+                    "-s /etc/nhc/notices.toml --once"),
     }, default="all")),
     "doctor": ("Look for what would keep a part from working.", Verb({
         "remedy": ("nhc.remedy.commands.remedy_doctor:command", "The loop that repairs nodes.",

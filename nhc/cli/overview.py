@@ -14,16 +14,11 @@ from nhc.core.command_line.common_options import FORMAT
 from nhc.core.command_line.printing import show, show_table
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_USAGE
 from nhc.core.host import Host
-from nhc.core.light import TYPE_CHECKING
+from nhc.core.settings.files import FILES, file_of
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.state.store import State
 from nhc.core.units import show_age
 from nhc.node.facts.processes import command_lines
-
-if TYPE_CHECKING:
-    from typing import Any
-
-    from nhc.core.settings.declared import SettingsFile
 
 DIRECTORY = "/etc/nhc"
 SERVICE = re.compile(r"(?:^|/)nhc(?:\.pyz)? serve(?: ([a-z]+))?(?: |$)")
@@ -89,35 +84,10 @@ def settings() -> Iterator[Row]:
         if not os.path.exists(path):
             continue
         try:
-            file_of(name).load(path)
+            file_of(name).check(path)
         except ModuleNotFoundError as error:
             yield _row("settings", name, "not read", f"its part is not installed here ({error.name})")
         except SettingsError as error:
             yield _row("settings", name, "unusable", str(error))
         else:
             yield _row("settings", name, "usable", path)
-
-
-FILES = {
-    "agent.toml": "nhc.agent.settings",
-    "console.toml": "nhc.console.settings",
-    "fleet.toml": "nhc.fleet.settings",
-    "gate.toml": "nhc.remedy.gates.settings",
-    "jobs.toml": "nhc.jobs.settings",
-    "kubernetes.toml": "nhc_adapters.kubernetes.controller.settings",
-    "notices.toml": "nhc.console.notices.settings",
-    "policy.toml": "nhc.marks.policy.policy_file",
-    "remedy.toml": "nhc.remedy.remedy_file",
-    "serve.toml": "nhc.cli.host_settings",
-    "server.toml": "nhc.store.server.settings",
-    "spares.toml": "nhc.remedy.spares.settings",
-    "store.toml": "nhc.store.settings",
-    "train.toml": "nhc.remedy.trains.settings",
-}
-"""Every settings file in TOML, and the module that declares it as `FILE`, imported when somebody asks for it."""
-
-
-def file_of(name: str) -> SettingsFile[Any]:
-    """The declaration of a settings file."""
-    found: SettingsFile[Any] = __import__(FILES[name], fromlist=["FILE"]).FILE
-    return found

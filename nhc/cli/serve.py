@@ -18,7 +18,7 @@ import click
 from nhc.cli.host_settings import PATH, HostSettings, SparesPart, load
 from nhc.console.commands.notices import PATH as NOTICES
 from nhc.console.commands.notices import service_of as notices_service
-from nhc.core.command_line.common_options import GroupedCommand, service_log, under
+from nhc.core.command_line.common_options import GroupedCommand, check_settings, service_log, under
 from nhc.core.system.metrics_server import Pages
 from nhc.core.system.service_log import ServiceLog
 from nhc.core.system.stop_signals import StopSignals
@@ -39,6 +39,7 @@ AS_SERVICE: Dict[str, Any] = {
 
 @click.command("serve", cls=GroupedCommand)
 @service_log
+@check_settings("serve.toml", heading="Where")
 @under("Where")(
     "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="Which services (TOML)."
 )

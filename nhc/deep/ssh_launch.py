@@ -20,16 +20,17 @@ from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequenc
 from nhc import fleet
 from nhc.core.json_values import object_from
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
-from nhc.core.units import seconds as seconds_of
 from nhc.core.units import show_size
 from nhc.deep import journal
 from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
-from nhc.marks.ports.adapter import AdapterError, SettingError
+from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.marks.ports.part_settings import read
 from nhc.node.checks.deep import RUN
 
 PROBED = 15.0
@@ -46,11 +47,41 @@ OUTPUT_LIMIT = 32 << 20
 """Bytes of a test's output as it is written here: what is no UTF-8 takes three for one. More is not kept."""
 
 
+@declared.settings
+class SshSettings(NamedTuple):
+    """How nodes are reached. `state` is here; `directory` is on the nodes, `{node}` in it is the node's name.
+
+    `work` and `allow` are patterns of process names: work takes the node from a test, whatever it holds; what is
+    allowed may hold devices.
+    """
+
+    state: str = declared.path("state", "", "what a sweep keeps here; default: beside the journals of deep runs",
+                               absent=lambda: f"{journal.directory()}/sweeps")  # fmt: skip
+    directory: str = declared.path("directory", "/var/lib/nhc/deep", "on the nodes; {node} is the node's name")
+    config: str = declared.text("ssh-config", "", "default: the user's")
+    options: Tuple[str, ...] = declared.shell_words("ssh-options")
+    mpirun: str = declared.text("mpirun", "mpirun")
+    mpi_args: Tuple[str, ...] = declared.shell_words("mpi-args")
+    rsh: str = declared.text("rsh", "ssh -a -o BatchMode=yes", "how mpirun on the first node reaches the others")
+    python: str = declared.text("python", "python3", "the nodes' Python")
+    grace: float = declared.seconds("grace", 10.0, "how long a test has to end")
+    work: Tuple[str, ...] = declared.shell_words("work", (), "processes that take the node from a test")
+    allow: Tuple[str, ...] = declared.shell_words("allow", (), "processes that may hold devices")
+
+    @property
+    def ssh(self) -> Tuple[str, ...]:
+        """The options of OpenSSH's client."""
+        own = ("-F", self.config) if self.config else ()
+        return ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", *own, *self.options)
+
+
 class SshLauncher:
     """A `Launcher` over OpenSSH's client, with the user's own configuration, keys and known hosts."""
 
+    SETTINGS = SshSettings
+
     def __init__(self, settings: Mapping[str, str], transport: Optional[Transport] = None) -> None:
-        self.settings = read_settings(settings)
+        self.settings = read(SshSettings, settings)
         self._transport = transport or OpenSSH(self.settings.ssh)
         self._runs: Dict[Tuple[str, str], GroupRun] = {}
         self._probed: Dict[str, Tuple[float, str]] = {}
@@ -294,8 +325,6 @@ class GroupRun:
             self._fail(f"{self._place}: {error.strerror}")
 
 
-KNOWN = ("state", "directory", "ssh-config", "ssh-options", "mpirun", "mpi-args", "rsh", "python", "grace", "work",
-         "allow")  # fmt: skip
 START = "import sys;exec(compile(sys.stdin.buffer.read(int(sys.stdin.buffer.readline())),'nhc-deep-guard','exec'))"
 CONNECT = 20.0
 """Seconds for a connection and the guard's start."""
@@ -304,51 +333,6 @@ ALIVE, SILENCE = 5.0, 30.0
 
 LINE = 1 << 20
 """Bytes of the longest line of a guard: 64 KiB of a tool's output, of which JSON takes six for each at most."""
-
-
-class SshSettings(NamedTuple):
-    """How nodes are reached. `state` is here; `directory` is on the nodes, `{node}` in it is the node's name.
-
-    `rsh` is how mpirun on the first node reaches the others. `work` and `allow` are patterns of process names: work
-    takes the node from a test, whatever it holds; what is allowed may hold devices. `grace` in seconds.
-    """
-
-    state: str
-    directory: str
-    ssh: Tuple[str, ...]
-    mpirun: str
-    mpi_args: Tuple[str, ...]
-    rsh: str
-    python: str
-    grace: float
-    work: Tuple[str, ...]
-    allow: Tuple[str, ...]
-
-
-def read_settings(given: Mapping[str, str]) -> SshSettings:
-    """Settings from `--set`. Raises SettingError."""
-    unknown = sorted(set(given) - set(KNOWN))
-    if unknown:
-        raise SettingError(printable(unknown[0], 60), f"no such setting: {', '.join(KNOWN)}")
-    split: Dict[str, Tuple[str, ...]] = {}
-    name = "grace"
-    try:
-        grace = seconds_of(given.get(name, "10s"))
-        for name in ("ssh-options", "mpi-args", "work", "allow"):
-            split[name] = tuple(shlex.split(given.get(name, "")))
-    except ValueError as error:
-        raise SettingError(name, str(error)) from None
-    state, directory = given.get("state", f"{journal.directory()}/sweeps"), given.get("directory", "/var/lib/nhc/deep")
-    for name, path in (("state", state), ("directory", directory)):
-        if not os.path.isabs(path):
-            raise SettingError(name, f"{printable(path, 60)!r} is not an absolute path")
-    config = given.get("ssh-config", "")
-    ssh = ("-o", "ServerAliveInterval=5", "-o", "ServerAliveCountMax=3", *(("-F", config) if config else ()))
-    return SshSettings(
-        state, directory, (*ssh, *split["ssh-options"]), given.get("mpirun", "mpirun"), split["mpi-args"],
-        given.get("rsh", "ssh -a -o BatchMode=yes"), given.get("python", "python3"), grace, split["work"],
-        split["allow"],
-    )  # fmt: skip
 
 
 class GuardSession:

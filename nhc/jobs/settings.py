@@ -10,6 +10,8 @@ from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.jobs.judge import EvidenceRules
 from nhc.jobs.owner_mail import DOMAIN
+from nhc.marks.plugins import JOB_CONTROLLERS
+from nhc.marks.ports.part_settings import PartTable, check
 from nhc.store import where
 
 PATH = "/etc/nhc/jobs.toml"
@@ -134,5 +136,11 @@ class RestartSettings(NamedTuple):
         return self.limits.max_restarts if asked is None else max(0, min(asked, self.limits.most))
 
 
-FILE = declared.SettingsFile(RestartSettings, PATH, HEAD, intros=INTROS)
+def parts(settings: RestartSettings, file: Table) -> None:
+    """Judge what belongs to who runs the jobs. Raises SettingsError."""
+    check(file, (PartTable(f"controllers.{one.name}", JOB_CONTROLLERS, one.type, one.settings)
+                 for one in settings.controllers))  # fmt: skip
+
+
+FILE = declared.SettingsFile(RestartSettings, PATH, HEAD, intros=INTROS, also=parts)
 load, parse = FILE.load, FILE.parse

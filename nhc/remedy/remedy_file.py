@@ -8,6 +8,9 @@ from __future__ import annotations
 import os
 
 from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
+from nhc.marks.plugins import CANDIDATES, REPAIRERS, SUITE_RUNNERS
+from nhc.marks.ports.part_settings import PartTable, check
 from nhc.remedy.settings import RemedySettings
 
 PATH = "/etc/nhc/remedy.toml"
@@ -15,7 +18,20 @@ HEAD = """
 What `nhc serve remedy` may do by itself: /etc/nhc/remedy.toml. Every key may be left out; what stands here behind # is
 the default, save for names. docs/remedy.md explains how to enable it step by step.
 """
-FILE = declared.SettingsFile(RemedySettings, PATH, HEAD)
+
+
+def parts(settings: RemedySettings, file: Table) -> None:
+    """Judge what belongs to repairers, to who runs suites and to who leads. Raises SettingsError."""
+    tables = [PartTable(f"repairers.{one.name}", REPAIRERS, one.type, one.settings) for one in settings.repairers]
+    verify, leader = settings.verify, settings.leader
+    if verify.runner_settings:
+        tables.append(PartTable(f"verify.{verify.runner}", SUITE_RUNNERS, verify.runner, verify.runner_settings))
+    if leader.by != "store":
+        tables.append(PartTable("leader", CANDIDATES, leader.by, leader.settings))
+    check(file, tables)
+
+
+FILE = declared.SettingsFile(RemedySettings, PATH, HEAD, optional=True, also=parts)
 load, parse = FILE.load, FILE.parse
 
 

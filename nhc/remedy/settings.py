@@ -125,7 +125,7 @@ class VerifySettings(NamedTuple):
     suite_limit: float = declared.seconds("suite-limit", 1800.0, "of one run of it, below the deadline", least=1.0)
     runner: str = declared.own("", "ssh", lambda table, _key, _usual: _runner(table))
     runner_settings: Mapping[str, str] = declared.own(
-        "", {}, lambda table, _key, _usual: as_texts(table.table(_runner(table)))
+        "", {}, lambda table, _key, _usual: table.table(_runner(table)).plain_texts()
     )
 
 
@@ -231,11 +231,6 @@ tag = "nhc=managed"
 """
 IGNORE = "ignore"
 """In `[reasons.NAME] begin`: such a fault counts for nothing."""
-
-
-def as_texts(table: Table) -> Dict[str, str]:
-    """A table of a plug-in's own settings, which judges them itself."""
-    return {key: table.converted(key, str, "") for key in table.names()}
 
 
 def _runner(verify: Table) -> str:

@@ -8,14 +8,16 @@ import inspect
 import json
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Tuple
 
 import click
 from click.testing import CliRunner
 
 from nhc.cli.click_app import application
-from nhc.cli.overview import FILES, file_of
 from nhc.core.check import find_all
+from nhc.core.settings.declared import Reference, reference
+from nhc.core.settings.files import FILES, file_of
+from nhc.marks import plugins
 from nhc.node.planning.runbooks import reasons
 from nhc_release.manpages import commands
 
@@ -30,6 +32,17 @@ PUBLIC = (
     "nhc.lab.testing.sinks",
 )
 """What packages of a site may import (docs/extending.md)."""
+PARTS = {
+    plugins.REPAIRERS: "remedy.toml, [repairers.{name}]",
+    plugins.SUITE_RUNNERS: "remedy.toml, [verify.{name}]",
+    plugins.CANDIDATES: "remedy.toml, [leader] by {name}",
+    plugins.JOB_CONTROLLERS: "jobs.toml, [controllers.{name}]",
+    plugins.SPARE_POOLS: "spares.toml, a pool of {name}",
+    plugins.GATEKEEPERS: "gate.toml, [adapter] of {name}",
+    plugins.LIFECYCLE_HOOKS: "gate.toml, a hook of {name}",
+    plugins.LAUNCHERS: "nhc deep sweep --launcher {name}, by --set",
+}
+"""Where the settings of each kind of part stand."""
 SCHEMAS = ("report", "event")
 METRIC = re.compile(r"(nhc|node)_[a-z0-9_]+$")
 KINDS = ("counter", "gauge", "histogram")
@@ -112,14 +125,21 @@ def options() -> str:
     return "\n".join(lines)
 
 
+def _keys(keys: Iterable[Reference]) -> Iterator[str]:
+    yield from ("| key | value | default | means |", "|---|---|---|---|")
+    for one in keys:
+        cells = (f"`{one.key}`", f"{one.form} {one.bounds}".strip(), one.default and f"`{one.default}`", one.help)
+        yield "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"
+    yield ""
+
+
 def settings(root: Path) -> str:
     lines = ["# Settings\n\nEach file with every key: what its value is, its bounds, its default, and what it means.\n"]
     for name in FILES:
-        lines += [f"## {name}\n", "| key | value | default | means |", "|---|---|---|---|"]
-        for one in file_of(name).reference():
-            cells = (f"`{one.key}`", f"{one.form} {one.bounds}".strip(), one.default and f"`{one.default}`", one.help)
-            lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
-        lines.append("")
+        lines += [f"## {name}\n", *_keys(file_of(name).reference())]
+    for kind, where in PARTS.items():
+        for name in kind.ours:
+            lines += [f"## {where.format(name=name)}\n", *_keys(reference(kind.open(name).SETTINGS))]
     example = (root / "conf/nhc.conf.example").read_text()
     return "\n".join([*lines, f"## nhc.conf\n\n{fenced(example)}\n"])
 

@@ -173,7 +173,7 @@ def test_a_password_file_that_is_missing_is_named():
 
 
 def test_a_port_that_is_no_number_is_named():
-    with pytest.raises(AdapterError, match=r"^port: 'abc' is not a number"):
+    with pytest.raises(AdapterError, match=r"^port: 'abc' is not a whole number"):
         Ipmi({"port": "abc"})
 
 

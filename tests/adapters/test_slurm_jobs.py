@@ -287,7 +287,7 @@ def test_a_slurm_that_is_away_is_one_line(tmp_path):
     controller = SlurmJobs({"conf": str(tmp_path / "slurm.conf")}, {}, 60.0)
     with pytest.raises(AdapterError, match=r"^scontrol show job: "):
         controller.jobs()
-    with pytest.raises(AdapterError, match=r"slurm\.partition: no such setting .did you mean partitions"):
+    with pytest.raises(AdapterError, match=r"slurm\.partition: there is no such key: did you mean 'partitions'"):
         SlurmJobs({"partition": "a"})
 
 

@@ -223,7 +223,7 @@ def budget():
 
 
 def test_a_boot_time_that_is_no_number_is_named():
-    with pytest.raises(AdapterError, match=r"^boot-time: 'soon' is not a number of seconds"):
+    with pytest.raises(AdapterError, match=r"^boot-time: 'soon' is not a duration"):
         SlurmPower({"boot-time": "soon"})
 
 

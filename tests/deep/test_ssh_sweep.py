@@ -14,9 +14,10 @@ from pathlib import Path
 import pytest
 
 from nhc.deep.group_output import held
-from nhc.deep.ssh_launch import SshLauncher, read_settings
+from nhc.deep.ssh_launch import SshLauncher, SshSettings
 from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.group_launch import GroupOrder
+from nhc.marks.ports.part_settings import read
 from nhc.store import deep
 from nhc.store.connect import open_store
 from tests.support.node_namespaces import nodes
@@ -233,12 +234,12 @@ def test_a_rail_reaches_every_rank_on_every_node(mpi_fleet):
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({"stat": "/x"}, "stat: no such setting"), ({"state": "x"}, "state: 'x' is not an absolute path"),
+    ({"stat": "/x"}, "stat: there is no such key"), ({"state": "x"}, "state: 'x' is not an absolute path"),
     ({"grace": "soon"}, "grace: "), ({"mpi-args": "'"}, "mpi-args: No closing quotation"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_one_line(given, said):
     with pytest.raises(SettingError) as refused:
-        read_settings(given)
+        read(SshSettings, given)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 

@@ -11,10 +11,18 @@ from tests.support.run import nhc
     [
         (("-w", "n[1-"), 2, "n[1-"),
         (("-w", "n[1-4]", "--limit", "10m", "--topology", "/nowhere"), 2, "/nowhere"),
-        (("-w", "n[1-4]", "--launcher", "ssh", "--set", "colour=red"), 2, "--set colour: no such setting: state,"),
-        (("-w", "n[1-4]", "--set", "dirctory=/x"), 2, "--set dirctory: no such setting (did you mean directory?)"),
+        (
+            ("-w", "n[1-4]", "--launcher", "ssh", "--set", "colour=red"),
+            2,
+            "--set colour: there is no such key",
+        ),
+        (
+            ("-w", "n[1-4]", "--set", "dirctory=/x"),
+            2,
+            "did you mean 'directory'?",
+        ),
         (("-w", "n[1-4]", "--set", "directory=x"), 2, "--set directory: 'x' is not an absolute path"),
-        (("-w", "n[1-4]", "--launcher", "kubernetes"), 2, "--set image: is needed"),
+        (("-w", "n[1-4]", "--launcher", "kubernetes"), 2, "--set image: missing"),
         (("-w", "n[1-4]", "--continuous", "--launcher", "ssh", "--set", "grace=soon"), 2, "--set grace: "),
         (("-w", "n[1-4]", "--launcher", "pigeon"), 2, "pigeon"),
         (("--job", "17", "--launcher", "ssh"), 2, "nobody knows its nodes"),

@@ -15,10 +15,11 @@ import re
 from typing import FrozenSet, NamedTuple, Tuple, Union
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Machine
-from nhc_adapters.repair.settings import AdapterSettings
 
 Network = Union[ipaddress.IPv4Network, ipaddress.IPv6Network]
 
@@ -26,15 +27,38 @@ REPORTED = "machine/bmc"
 """The label of a report that names the controller's address (nhc.node.facts.machine_identity)."""
 
 
+def _shown(networks: Tuple[Network, ...]) -> str:
+    return " ".join(map(str, networks))
+
+
+def _networks(text: str) -> Tuple[Network, ...]:
+    try:
+        return tuple(ipaddress.ip_network(name) for name in text.replace(",", " ").split())
+    except ValueError:
+        raise ValueError(f"{printable(text, 60)!r} is not networks such as 10.9.0.0/16") from None
+
+
+@declared.settings
 class BmcAccess(NamedTuple):
     """The controller's address as a pattern, the user, the file that holds the password, and the networks in which a
     report may say that a controller is: whoever is root on a node writes its report, and would be sent the password.
     """
 
-    bmc: str
-    user: str
-    password_file: str
-    networks: Tuple[Network, ...] = ()
+    bmc: str = declared.text(
+        "bmc", "", "the controller: {node} is the node's name, {bmc} the address that its report names",
+        shown='"https://{node}-bmc.cluster"',
+    )  # fmt: skip
+    user: str = declared.text("user")
+    password_file: str = declared.text("password-file", "", "read anew for each session")
+    networks: Tuple[Network, ...] = declared.converted(
+        "bmc-networks", _networks, (), "in which networks a report may say that a controller is", show=_shown
+    )
+
+    def checked(self, table: Table) -> BmcAccess:
+        """The same. Raises SettingsError."""
+        if "{bmc}" in self.bmc and not self.networks:
+            raise table.error("bmc-networks", "missing: in which networks may a report say that a controller is?")
+        return self
 
     def address(self, machine: Machine) -> str:
         """The controller of this machine, "" where none is known."""
@@ -67,21 +91,6 @@ class BmcAccess(NamedTuple):
             return read_text(self.password_file).strip("\n")
         except (OSError, UnicodeDecodeError) as error:
             raise AdapterError(f"{self.password_file}: {cause(error)}") from None
-
-
-ACCESS = ("bmc", "user", "password-file", "bmc-networks")
-
-
-def read_access(table: AdapterSettings) -> BmcAccess:
-    """The settings of `ACCESS`."""
-    bmc = table.text("bmc")
-    try:
-        networks = tuple(ipaddress.ip_network(name) for name in table.text("bmc-networks").replace(",", " ").split())
-    except ValueError:
-        raise table.wrong("bmc-networks", "networks such as 10.9.0.0/16") from None
-    if "{bmc}" in bmc and not networks:
-        raise table.error("bmc-networks", "missing: in which networks may a report say that a controller is?")
-    return BmcAccess(bmc, table.text("user"), table.text("password-file"), networks)
 
 
 # Whether a controller belongs to the machine that was judged: a wrong reset stops another job.

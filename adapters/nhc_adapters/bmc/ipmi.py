@@ -15,10 +15,13 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Iterator, Sequence
+from typing import Iterator, NamedTuple, Optional, Sequence
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
@@ -33,11 +36,29 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters._command import Commands, Runner, complaint, run_command
-from nhc_adapters.bmc.access import ACCESS, differs, forms, read_access
+from nhc_adapters.bmc.access import BmcAccess, differs, forms
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
-KNOWN = (*ACCESS, "interface", "identity", "port", "cipher", "doctor")
+
+@declared.settings
+class IpmiSettings(NamedTuple):
+    """The table of a repairer of this kind."""
+
+    access: BmcAccess = declared.part("", BmcAccess)
+    interface: str = declared.word("interface", ("lanplus", "lan"))
+    identity: str = declared.word(
+        "identity", ("guid", "trust"), "", "trust: the controllers show no GUID, the address alone is believed"
+    )
+    port: Optional[int] = declared.count("port", None, "default: ipmitool's", least=1, most=65535)
+    cipher: Optional[int] = declared.count("cipher", None, "the cipher suite; default: ipmitool's")
+    doctor: str = declared.text("doctor", "", "a controller at which `nhc doctor remedy` tries the rights")
+
+    def checked(self, table: Table) -> IpmiSettings:
+        """The same. Raises SettingsError."""
+        if self.identity == "trust" and "{bmc}" in self.access.bmc:
+            raise table.error("identity", "trust: the address is a report's word ({bmc}): the GUID must prove it")
+        return self
+
 
 TRIES = 4
 """Packets for one question, as ipmitool sends by default. A controller that does not know Get Channel Cipher Suites
@@ -62,17 +83,15 @@ of the response, and the power may have been switched."""
 class Ipmi:
     """Resets and power cycles by ipmitool."""
 
+    SETTINGS = IpmiSettings
+
     def __init__(
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.access = read_access(table)
-        self.interface = table.choice("interface", ("lanplus", "lan"))
-        self.trusted = table.choice("identity", ("guid", "trust")) == "trust"
-        if self.trusted and "{bmc}" in self.access.bmc:
-            raise table.error("identity", "trust: the address is a report's word ({bmc}): the GUID must prove it")
-        self.port, self.cipher = table.digits("port"), table.digits("cipher")
-        self.doctor = table.text("doctor")
+        own = read(IpmiSettings, settings)
+        self.access, self.interface, self.doctor = own.access, own.interface, own.doctor
+        self.trusted = own.identity == "trust"
+        self.port, self.cipher = own.port, own.cipher
         self.timeout = timeout
         self.command = Commands({}, environ, timeout, run)
 
@@ -98,8 +117,8 @@ class Ipmi:
         # ipmitool asks twice what is left unanswered, and then the rest must have time: a quarter of the whole for one.
         seconds = max(1, int(self.timeout / 4 / tries))
         argv = ["ipmitool", "-I", self.interface, "-H", address, "-N", str(seconds), "-R", str(tries)]
-        argv += ["-p", self.port] if self.port else []
-        argv += ["-C", self.cipher] if self.cipher else []
+        argv += ["-p", str(self.port)] if self.port is not None else []
+        argv += ["-C", str(self.cipher)] if self.cipher is not None else []
         argv += ["-U", self.access.user] if self.access.user else []
         self.command.env["IPMI_PASSWORD"] = self.access.password()
         done = self.command(*argv, "-E", *arguments)

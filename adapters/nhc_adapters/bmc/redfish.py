@@ -22,9 +22,12 @@ from urllib.parse import urljoin, urlsplit
 
 from nhc.core.json_values import object_from, object_of, objects_of, parse_object, text_of, texts_of
 from nhc.core.model import printable
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import CertificateRefused, HttpAnswer, HttpClient, HttpError, NotSent, Tls
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
@@ -38,10 +41,10 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.bmc.access import ACCESS, differs, forms, read_access
+from nhc_adapters.bmc.access import BmcAccess, differs, forms
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings, Given
+from nhc_adapters.repair.setting_forms import https_url
 
 # One session with a Redfish service: log in, ask, change once, log out.
 #
@@ -195,7 +198,25 @@ def text_field(value: Mapping[str, object], name: str) -> str:
     return text_of(value.get(name))
 
 
-KNOWN = (*ACCESS, "ca-file", "fingerprint", "verify", "doctor")
+@declared.settings
+class RedfishSettings(NamedTuple):
+    """The table of a repairer of this kind."""
+
+    access: BmcAccess = declared.part("", BmcAccess)
+    ca_file: str = declared.text("ca-file", "", "the authority that signs the controllers' certificates")
+    fingerprint: str = declared.text("fingerprint", "", "of the certificate of all controllers (SHA-256)")
+    verify: bool = declared.flag("verify", True, "false: any certificate is believed")
+    doctor: str = declared.text("doctor", "", "a controller at which `nhc doctor remedy` tries the rights")
+
+    def checked(self, table: Table) -> RedfishSettings:
+        """The same. Raises SettingsError for an address that is not https."""
+        try:
+            if self.access.bmc:
+                https_url(self.access.bmc)
+        except ValueError as error:
+            raise table.error("bmc", str(error)) from None
+        return self
+
 
 RESET_TYPES: Dict[Rung, Tuple[str, ...]] = {
     Rung.REBOOT: ("ForceRestart", "GracefulRestart"),
@@ -223,13 +244,12 @@ class ComputerSystem(NamedTuple):
 class Redfish:
     """Repairs machines by their management controllers."""
 
+    SETTINGS = RedfishSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.access = read_access(table)
-        if self.access.bmc:
-            table.url("bmc", "")
-        self.tls = Tls(table.text("ca-file"), fingerprint=table.text("fingerprint"), verify=table.flag("verify", True))
-        self.doctor = table.text("doctor")
+        own = read(RedfishSettings, settings)
+        self.access, self.doctor = own.access, own.doctor
+        self.tls = Tls(own.ca_file, fingerprint=own.fingerprint, verify=own.verify)
         self.timeout = timeout
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:

@@ -10,7 +10,6 @@ from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import Rest
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
 
 EARLY = 120.0
 """Seconds before its end at which a token is fetched anew. Google's and Azure's metadata services hand out a new one at
@@ -44,9 +43,12 @@ def of_machine(rest: Rest, provider: str, address: str, headers: Mapping[str, st
         raise AdapterError(f"{service}: its answer holds no token") from None
 
 
-def by_library(table: AdapterSettings, configured: object) -> bool:
+CREDENTIALS = ("auto", "metadata", "default")
+"""Where a token comes from: this machine's own account, or what the provider's library finds."""
+
+
+def by_library(how: str, configured: object) -> bool:
     """Whether the provider's library finds the credentials: by the setting, else where they are `configured`."""
-    how = table.choice("credentials", ("auto", "metadata", "default"))
     return how == "default" or (how == "auto" and bool(configured))
 
 

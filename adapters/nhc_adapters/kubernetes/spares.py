@@ -13,17 +13,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import List
+from typing import List, NamedTuple
 
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect
-from nhc_adapters.kubernetes.api.access import find
+from nhc.marks.ports.part_settings import Given, read
+from nhc_adapters.kubernetes.api.access import ClusterSettings, find
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.marks import Op, Patch, Plan, apply
 from nhc_adapters.kubernetes.nodes.own_marks import Node, labels_of, taints_of
 from nhc_adapters.kubernetes.nodes.pods import pod_name, pods_on, workload
 from nhc_adapters.kubernetes.nodes.view import hold
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 SPARE = "nhc/spare"
 """Label and taint: the node waits as a spare of the pool that the value names."""
@@ -31,17 +32,34 @@ SPARE = "nhc/spare"
 _VALUE = re.compile(r"[A-Za-z0-9]([A-Za-z0-9_.-]{0,61}[A-Za-z0-9])?")
 
 
+def _spare(text: str) -> str:
+    if not _VALUE.fullmatch(text):
+        raise ValueError(f"{text!r} is not the value of a label: up to 63 letters, digits, _ . and -")
+    return text
+
+
+@declared.settings
+class KubernetesSpareSettings(NamedTuple):
+    """A pool of spares in Kubernetes."""
+
+    spare: str = declared.converted(
+        "spare", _spare, declared.NEEDED, "the value of the label and the taint nhc/spare of the pool's nodes",
+        shown='"gpu"',
+    )  # fmt: skip
+    cluster: ClusterSettings = declared.part("", ClusterSettings)
+
+
 class KubernetesSpares:
     """The nodes that carry the pool's label and its taint. Those of other pools, and others' taints, are left alone."""
 
+    SETTINGS = KubernetesSpareSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        table = AdapterSettings(settings, ("spare", "kubeconfig", "context"))
-        self.spare = table.text("spare")
-        if not _VALUE.fullmatch(self.spare):
-            raise table.wrong("spare", "the value of a label: up to 63 letters, digits, _ . and -")
-        given = table.text("kubeconfig") or (os.environ if environ is None else environ).get("NHC_KUBECONFIG", "")
+        own = read(KubernetesSpareSettings, settings)
+        self.spare = own.spare
+        given = own.cluster.kubeconfig or (os.environ if environ is None else environ).get("NHC_KUBECONFIG", "")
         self.taint = NodeTaint(SPARE, self.spare)
-        self.client = Client(find(given, table.text("context")), read_timeout=timeout)
+        self.client = Client(find(given, own.cluster.context), read_timeout=timeout)
 
     def waiting(self) -> List[str]:
         """The nodes with the label and the taint; one alone makes no spare. Raises AdapterError."""

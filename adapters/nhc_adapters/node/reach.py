@@ -19,13 +19,13 @@ from importlib import import_module
 from typing import List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system import process, ssh_client
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.process import Completed
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Sent
 from nhc_adapters._command import Runner, complaint, plain
-from nhc_adapters.repair.settings import AdapterSettings
 
 NOT_THERE = (
     "connection refused", "no route to host", "could not resolve", "connection timed out", "network is unreachable",
@@ -76,6 +76,18 @@ class ProgramReply(NamedTuple):
         return float(value) if isinstance(value, (int, float)) else 0.0
 
 
+@declared.settings
+class LoginSettings(NamedTuple):
+    """How a site's tables say it. `sudo` is None where the user decides."""
+
+    user: str = declared.text("user", "root")
+    port: Optional[int] = declared.count("port", None, "default: ssh's own", least=1, most=65535)
+    identity: str = declared.text("identity", "", "a file with a key; default: ssh's own")
+    config: str = declared.text("config", "", "ssh's configuration; default: the user's")
+    ssh: str = declared.text("ssh", "ssh", "OpenSSH's client")
+    sudo: Optional[bool] = declared.flag("sudo", None, "default: true where user is not root")
+
+
 class SshLogin(NamedTuple):
     """How a node is logged in to: OpenSSH's client, its options and environment, and what is before a command there."""
 
@@ -91,19 +103,16 @@ class SshLogin(NamedTuple):
         return [self.program, *ssh_client.FIRST, *options, *self.options, *ssh_client.LAST, "--", target, line]
 
 
-LOGIN = ("user", "port", "identity", "config", "ssh", "sudo")
-
-
-def read_login(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> SshLogin:
-    """The settings of `LOGIN`; of the environment what ssh needs of its user's. Raises SettingError."""
-    user = table.text("user", "root")
-    given = (("-F", table.text("config")), ("-i", table.text("identity")), ("-l", user), ("-p", table.digits("port")))
+def login_of(own: LoginSettings, environ: Optional[Mapping[str, str]]) -> SshLogin:
+    """The login; of the environment what ssh needs of its user's."""
+    port = "" if own.port is None else str(own.port)
+    given = (("-F", own.config), ("-i", own.identity), ("-l", own.user), ("-p", port))
     known = os.environ if environ is None else environ
     env = {name: known[name] for name in ("HOME", "USER", "SSH_AUTH_SOCK") if name in known}
+    sudo = own.user != "root" if own.sudo is None else own.sudo
     return SshLogin(
-        table.text("ssh", "ssh"), tuple(part for option, value in given if value for part in (option, value)),
-        {**env, "PATH": process.PATH, "LC_ALL": "C.UTF-8"},
-        ("sudo", "-n", "--") if table.flag("sudo", user != "root") else (),
+        own.ssh, tuple(part for option, value in given if value for part in (option, value)),
+        {**env, "PATH": process.PATH, "LC_ALL": "C.UTF-8"}, ("sudo", "-n", "--") if sudo else (),
     )  # fmt: skip
 
 

@@ -15,12 +15,13 @@ from __future__ import annotations
 
 import base64
 import json
-import shlex
 import time
-from typing import Iterator, List, Mapping, Optional, Sequence
+from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
@@ -37,15 +38,33 @@ from nhc.marks.ports.repair import (
 from nhc_adapters._command import Runner
 from nhc_adapters.node.hand import evidence
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
-from nhc_adapters.node.reach import NotBegun, Reach, read_login, run_program
+from nhc_adapters.node.reach import LoginSettings, NotBegun, Reach, login_of, run_program
+from nhc_adapters.repair import setting_forms
 from nhc_adapters.repair.calls import untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
-KNOWN = (
-    "reach", "user", "port", "identity", "config", "ssh", "python", "sudo", "services", "stoppable", "kubeconfig",
-    "wait", "doctor", "root", "path",
-)  # fmt: skip
+
+@declared.settings
+class NodeSettings(NamedTuple):
+    """The table of a repairer of this kind."""
+
+    reach: str = declared.word("reach", ("ssh", "local"), "", "local: this very machine")
+    login: LoginSettings = declared.part("", LoginSettings)
+    python: str = declared.text("python", "python3", "the node's Python")
+    services: Tuple[str, ...] = declared.converted(
+        "services", setting_forms.services, (), "what restart-app restarts: NAME.service, with blanks between them",
+        show=" ".join,
+    )  # fmt: skip
+    stoppable: Tuple[str, ...] = declared.converted(
+        "stoppable", setting_forms.services, (), "further services that may be stopped while a GPU is repaired",
+        show=" ".join,
+    )  # fmt: skip
+    kubeconfig: str = declared.text("kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
+    wait: float = declared.seconds("wait", 300.0, "how long what holds a GPU may take to end", least=1.0)
+    doctor: str = declared.text("doctor", "", "a node on which `nhc doctor remedy` tries the rights")
+    root: str = declared.text("root", "", "another root of the node's files")
+    path: str = declared.text("path", "", "where the node's programs are")
+
 
 RUNGS = (Rung.RESTART_APP, Rung.RESET_DEVICE, Rung.RELOAD_DRIVER, Rung.REBOOT)
 
@@ -63,17 +82,19 @@ PIECE = 8 << 20
 class NodeHand:
     """Sends the program, and asks it."""
 
+    SETTINGS = NodeSettings
+
     def __init__(
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_program
     ) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.local = table.choice("reach", ("ssh", "local")) == "local"
-        self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
-        self.kubeconfig, self.doctor = table.text("kubeconfig"), table.text("doctor")
-        self.wait = table.digits("wait", "300", "a number of seconds")
-        arguments = [part for name in ("root", "path") if table.text(name) for part in (f"--{name}", table.text(name))]
-        login = read_login(table, environ)
-        self.reach = Reach(login, self.local, table.text("python", "python3"), arguments, run)
+        own = read(NodeSettings, settings)
+        self.local = own.reach == "local"
+        self.services, self.stoppable = list(own.services), list(own.stoppable)
+        self.kubeconfig, self.doctor = own.kubeconfig, own.doctor
+        self.wait = own.wait
+        places = (("--root", own.root), ("--path", own.path))
+        arguments = [part for option, value in places if value for part in (option, value)]
+        self.reach = Reach(login_of(own.login, environ), self.local, own.python, arguments, run)
         self.timeout = timeout
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
@@ -142,7 +163,7 @@ class NodeHand:
         return Sent(Answer.ACCEPTED, message, order.key)
 
     def _asked(self, order: Order, more: Mapping[str, object] = {}) -> str:
-        asked = asked_of(order, self.services, self.stoppable, self.kubeconfig, float(self.wait))
+        asked = asked_of(order, self.services, self.stoppable, self.kubeconfig, self.wait)
         return json.dumps({**asked, **more})
 
     # Watching.
@@ -212,19 +233,6 @@ def asked_of(
         "uuid": machine.uuid, "boot": machine.boot_id, "node": machine.node, "services": list(services),
         "stoppable": [*STOPPABLE, *stoppable], "kubeconfig": kubeconfig, "wait": wait,
     }  # fmt: skip
-
-
-def units_of(table: AdapterSettings, key: str) -> List[str]:
-    """Names of systemd services, in words."""
-    names = shlex.split(table.text(key))
-    for name in names:
-        if (
-            name.startswith("-")
-            or not name.endswith(".service")
-            or not all(c.isalnum() or c in "@._-:\\" for c in name)
-        ):
-            raise table.wrong(key, "names of services, each NAME.service")
-    return names
 
 
 def _another(machine: Machine, seen: Sighting) -> str:

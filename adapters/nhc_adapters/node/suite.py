@@ -16,15 +16,15 @@ import shlex
 from typing import List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.process import Completed
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import read
 from nhc.marks.ports.repair import Machine
 from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters._command import Runner, complaint, run_command
-from nhc_adapters.node.reach import LOGIN, read_login
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.node.reach import LoginSettings, login_of
 
-KNOWN = (*LOGIN, "nhc")
 CONNECT = 30.0
 """Seconds for logging in and for what a run does before and after its limit."""
 ENDING = 60.0
@@ -70,15 +70,25 @@ def report_of(node: str, what: str, done: Completed) -> str:
     raise AdapterError(f"{node}: {what} ended with {done.status}: {complaint(done)}")
 
 
+@declared.settings
+class NodeSuiteSettings(NamedTuple):
+    """The table [verify.ssh]."""
+
+    login: LoginSettings = declared.part("", LoginSettings)
+    nhc: str = declared.text("nhc", "nhc", "the node's nhc")
+
+
 class NodeSuite:
     """Logs in and runs it."""
+
+    SETTINGS = NodeSuiteSettings
 
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self._login = read_login(table, environ)
-        self._nhc, self._run = InstalledNhc(table.text("nhc", "nhc"), self._login.before), run
+        own = read(NodeSuiteSettings, settings)
+        self._login = login_of(own.login, environ)
+        self._nhc, self._run = InstalledNhc(own.nhc, self._login.before), run
 
     def run(self, order: SuiteOrder) -> str:
         """The report. Raises AdapterError."""

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, Sequence
+from typing import Dict, NamedTuple, Sequence
 
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters._command import Commands, NotEnded, complaint
-from nhc_adapters.repair.settings import AdapterSettings
-
-PLACE = ("path", "conf")
-"""The settings: the folder of Slurm's commands, and slurm.conf."""
 
 NOT_BEGUN = (
     "invalid node name",
@@ -29,12 +26,16 @@ NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm
 """What a command says that has found nobody to send to."""
 
 
-def place_of(table: AdapterSettings) -> Dict[str, str]:
-    """What `nhc_adapters._command.Commands` takes for the settings in PLACE."""
-    place = {"NHC_RM_PATH": table.text("path")}
-    if table.text("conf"):
-        place["SLURM_CONF"] = table.text("conf")
-    return place
+@declared.settings
+class SlurmPlace(NamedTuple):
+    """Where Slurm is on this machine."""
+
+    path: str = declared.text("path", "", "the folder of Slurm's commands; default: where they are found")
+    conf: str = declared.text("conf", "", "slurm.conf; default: Slurm's own")
+
+    def variables(self) -> Dict[str, str]:
+        """What `nhc_adapters._command.Commands` takes for them."""
+        return {"NHC_RM_PATH": self.path, **({"SLURM_CONF": self.conf} if self.conf else {})}
 
 
 def sent_by(command: Commands, argv: Sequence[str]) -> Sent:

@@ -15,17 +15,33 @@ from __future__ import annotations
 
 import os
 import shlex
-from typing import Dict, FrozenSet, List, Mapping, Optional, Sequence
+from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import read_head, read_text
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.marks.ports.part_settings import Given, read
 from nhc_adapters._command import Runner, plain, run_command
-from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
-from nhc_adapters.slurm.commands import PLACE, place_of
+from nhc_adapters.slurm.commands import SlurmPlace
 
-KNOWN = ("partition", "qos", "reservation", "account", "mpi", "directory", *PLACE)
+
+@declared.settings
+class SlurmLaunchSettings(NamedTuple):
+    """How tests become jobs."""
+
+    directory: str = declared.path(
+        "directory", declared.NEEDED, "where jobs write: an absolute path that the nodes share",
+        shown='"/scratch/nhc"',
+    )  # fmt: skip
+    partition: str = declared.text("partition")
+    qos: str = declared.text("qos")
+    reservation: str = declared.text("reservation", "", "tests run in it; its nodes count as idle")
+    account: str = declared.text("account")
+    mpi: str = declared.text("mpi", "", "srun's --mpi")
+    place: SlurmPlace = declared.part("", SlurmPlace)
+
 
 SCRIPT = """\
 #!/bin/sh
@@ -50,20 +66,19 @@ OUTPUT_LIMIT = 32 << 20
 class SlurmLauncher:
     """Submits with sbatch, looks with squeue, ends with scancel."""
 
+    SETTINGS = SlurmLaunchSettings
+
     def __init__(
         self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.settings = dict(settings)
-        self.directory = table.text("directory")
-        if not os.path.isabs(self.directory):
-            raise table.wrong("directory", "an absolute path that the nodes share")
-        self._slurm = Slurm(place_of(table), environ, timeout, run)
+        self.settings = read(SlurmLaunchSettings, settings)
+        self.directory = self.settings.directory
+        self._slurm = Slurm(self.settings.place.variables(), environ, timeout, run)
         self.command = self._slurm.command
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
         """Nodes that take work and have none; in a reservation of ours the scheduler's hold on them is our own."""
-        reserved = bool(self.settings.get("reservation"))
+        reserved = bool(self.settings.reservation)
         return frozenset(
             state.name
             for state in self._slurm.nodes(nodes)
@@ -73,7 +88,7 @@ class SlurmLauncher:
     def launch(self, sweep: str, order: GroupOrder) -> str:
         """One exclusive job on exactly these nodes."""
         place = self._place(sweep, order.key)
-        mpi = f" --mpi={shlex.quote(self.settings['mpi'])}" if self.settings.get("mpi") else ""
+        mpi = f" --mpi={shlex.quote(self.settings.mpi)}" if self.settings.mpi else ""
         script = SCRIPT.format(
             place=shlex.quote(place), count=len(order.nodes), tasks=len(order.nodes) * order.tasks, each=order.tasks,
             mpi=mpi, argv=" ".join(shlex.quote(argument) for argument in order.argv), token=shlex.quote(sweep),
@@ -92,8 +107,10 @@ class SlurmLauncher:
                 f"--nodes={len(order.nodes)}", f"--nodelist={','.join(plain(node) for node in order.nodes)}",
                 f"--ntasks-per-node={order.tasks}", "--no-requeue", f"--time={minutes}", f"--export={exported}",
                 f"--output={place}/job.out", f"--chdir={place}"]  # fmt: skip
-        chosen = ("partition", "qos", "reservation", "account")
-        argv += [f"--{name}={self.settings[name]}" for name in chosen if self.settings.get(name)]
+        own = self.settings
+        chosen = (("partition", own.partition), ("qos", own.qos), ("reservation", own.reservation),
+                  ("account", own.account))  # fmt: skip
+        argv += [f"--{name}={value}" for name, value in chosen if value]
         answer = self.command.ask(*argv, f"{place}/job.sh").split()
         handle = answer[-1].partition(";")[0] if answer else ""
         if not handle.isdigit():

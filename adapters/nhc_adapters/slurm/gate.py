@@ -13,20 +13,20 @@ it holds through restarts of slurmctld and the registration of slurmd, and it ca
 from __future__ import annotations
 
 import re
-from typing import List, Mapping, Optional
+from typing import List, Mapping, NamedTuple, Optional
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import Applied, Effect, NodeState
 from nhc.marks.ports.gates import GateLimit, GateNews, GateOrder, GateStanding
 from nhc.marks.ports.marks import GATE_TAG
+from nhc.marks.ports.part_settings import Given, read
 from nhc_adapters._command import Runner, complaint, plain, run_command
-from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
-from nhc_adapters.slurm.commands import PLACE, place_of
+from nhc_adapters.slurm.commands import SlurmPlace
 from nhc_adapters.slurm.states import OUT
 
-KNOWN = (*PLACE, "timeout")
 WHY_LIMIT = 200
 """Characters of a reason; people read less."""
 GONE = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "FUTURE"})
@@ -35,14 +35,24 @@ ASKED = re.compile(re.escape(GATE_TAG) + r" (close|open|adopt) at (\d{9,11}(?:\.
 """A person's order, in the node's comment or reason: of two within a second, the later one counts."""
 
 
+@declared.settings
+class SlurmGateSettings(NamedTuple):
+    """The table [adapter] of gate.toml."""
+
+    place: SlurmPlace = declared.part("", SlurmPlace)
+    timeout: Optional[float] = declared.seconds("timeout", None, "of one command; default: 30s")
+
+
 class SlurmGate:
     """Holds with State=DRAIN, releases with State=RESUME, by scontrol; reads back what an update did."""
+
+    SETTINGS = SlurmGateSettings
 
     def __init__(
         self, settings: Given, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, KNOWN, "adapter")
-        self._slurm = Slurm(place_of(table), environ, table.seconds("timeout", f"{timeout:g}s"), run)
+        own = read(SlurmGateSettings, settings, "adapter")
+        self._slurm = Slurm(own.place.variables(), environ, own.timeout or timeout, run)
         self.command = self._slurm.command
 
     def standing(self, node: str) -> Optional[GateStanding]:

@@ -18,20 +18,21 @@ import re
 import shlex
 import time
 from collections import Counter
-from typing import Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.matching.node_ranges import expand, fold_for_scheduler
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.process import Completed
 from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
 from nhc.marks.ports.jobs import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Submission, Submitted, Wish
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters._command import Commands, NotEnded, Runner, complaint, run_command, understood
-from nhc_adapters.repair.settings import AdapterSettings, Given
 from nhc_adapters.slurm.adapter import Slurm
-from nhc_adapters.slurm.commands import PLACE, place_of
+from nhc_adapters.slurm.commands import SlurmPlace
 from nhc_adapters.slurm.job_states import (
     CAUSES,
     KIND,
@@ -183,7 +184,15 @@ def _losses(row: Mapping[str, str], ended: Optional[float]) -> List[JobLoss]:
     return [JobLoss("", cause, detail or exit_text(row["ExitCode"]), at)]
 
 
-KNOWN = ("partitions", *PLACE)
+@declared.settings
+class SlurmJobSettings(NamedTuple):
+    """The table [controllers.slurm] of jobs.toml."""
+
+    partitions: FrozenSet[str] = declared.texts(
+        "partitions", frozenset(), "only jobs of these, with commas between them; none: of all", made=frozenset
+    )
+    place: SlurmPlace = declared.part("", SlurmPlace)
+
 
 UNCERTAIN = ("timed out", "zero bytes", "connection reset", "transmitted or received", "unexpected message")
 """What a command says that does not know whether slurmctld has carried it out (src/common/slurm_errno.c)."""
@@ -195,14 +204,16 @@ LOST = frozenset({"DOWN", "ERROR", "FAIL", "NOT_RESPONDING", "INVALID_REG", "POW
 class SlurmJobs:
     """Batch jobs through scontrol, by argv. An administrator's rights are needed: it changes others' jobs."""
 
+    SETTINGS = SlurmJobSettings
+
     def __init__(
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, KNOWN, "controllers.slurm")
+        own = read(SlurmJobSettings, settings, "controllers.slurm")
         self.environ = dict(os.environ if environ is None else environ)
         self._run = run
-        self.partitions = frozenset(table.parts("partitions"))
-        self.nodes = Slurm(place_of(table), environ, timeout, run)
+        self.partitions = own.partitions
+        self.nodes = Slurm(own.place.variables(), environ, timeout, run)
         self.command = self.nodes.command
 
     # Reading.

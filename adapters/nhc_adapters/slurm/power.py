@@ -14,12 +14,14 @@ from __future__ import annotations
 import re
 import time
 from contextlib import suppress
-from typing import Callable, Dict, Iterator, List, Mapping, Sequence, Tuple
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.core.model import Action, printable
+from nhc.core.settings import declared
 from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Mark
 from nhc.marks.ports.marks import TAGS, mark_text
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Answer,
     Claim,
@@ -36,13 +38,10 @@ from nhc.marks.ports.repair import (
 )
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings, Given
-from nhc_adapters.slurm.commands import PLACE, not_allowed, place_of, sent_by
+from nhc_adapters.slurm.commands import SlurmPlace, not_allowed, sent_by
 from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_config, parse_show, show_fields
 
-KNOWN = ("boot-time", "replace", "spares", *PLACE)
-
-BOOT_TIME = 600
+BOOT_TIME = 600.0
 """Seconds that a node with eight GPUs may take from reboot to registration; firmware alone takes minutes."""
 
 BEGINS = 15.0
@@ -64,17 +63,30 @@ class _NotShown(AdapterError):
     """slurmctld shows no such node."""
 
 
+@declared.settings
+class SlurmPowerSettings(NamedTuple):
+    """The table of a repairer of this kind."""
+
+    replace: str = declared.word(
+        "replace", ("no", "power", "hyperpod"), "", "power: power down and up; hyperpod: Action:Replace"
+    )
+    boot_time: float = declared.seconds("boot-time", BOOT_TIME, "from reboot to registration", least=1.0)
+    spares: str = declared.text("spares", "nhc-spare", "nodes in reservations of such names are left alone")
+    place: SlurmPlace = declared.part("", SlurmPlace)
+
+
 class SlurmPower:
     """Reboots and replaces nodes through slurmctld."""
+
+    SETTINGS = SlurmPowerSettings
 
     def __init__(
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.replace = table.choice("replace", ("no", "power", "hyperpod"))
-        self.boot_time = table.digits("boot-time", str(BOOT_TIME), "a number of seconds")
-        self.spares = table.text("spares", "nhc-spare")
-        self.command = Commands(place_of(table), environ, timeout, run)
+        own = read(SlurmPowerSettings, settings)
+        self.replace, self.spares = own.replace, own.spares
+        self.boot_time = own.boot_time
+        self.command = Commands(own.place.variables(), environ, timeout, run)
         self.command.env["SLURM_TIME_FORMAT"] = "%s"
 
     # What it can do.
@@ -113,9 +125,10 @@ class SlurmPower:
 
     def _too_short(self) -> str:
         limit = re.match(r"\d+", self._config().get("ResumeTimeout", ""))
-        if limit and int(limit[0]) < int(self.boot_time):
+        if limit and int(limit[0]) < self.boot_time:
             return (
-                f"ResumeTimeout is {limit[0]} s: a node that boots in {self.boot_time} s (boot-time) would be set DOWN"
+                f"ResumeTimeout is {limit[0]} s: "
+                f"a node that boots in {self.boot_time:.0f} s (boot-time) would be set DOWN"
             )
         return ""
 

@@ -12,27 +12,45 @@ every release of Slurm takes one out of a list (`Nodes-=`). The site makes the f
 from __future__ import annotations
 
 import re
-from typing import List
+from typing import List, NamedTuple
 
-from nhc.marks.ports.adapter import AdapterError, Applied, Effect, SettingError
+from nhc.core.settings import declared
+from nhc.marks.ports.adapter import AdapterError, Applied, Effect
+from nhc.marks.ports.part_settings import Given, read
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
-from nhc_adapters.repair.settings import AdapterSettings, Given
-from nhc_adapters.slurm.commands import PLACE, place_of
+from nhc_adapters.slurm.commands import SlurmPlace
 from nhc_adapters.slurm.states import parse_show
 from nhc_adapters.slurm.work import SQUEUE, parse_squeue, with_work
+
+
+def _reservation(text: str) -> str:
+    if not re.fullmatch(r"[A-Za-z0-9_.-]+", text):
+        raise ValueError("the begin of the names of reservations, of letters, digits, _ . and -")
+    return text
+
+
+@declared.settings
+class SlurmSpareSettings(NamedTuple):
+    """A pool of spares in Slurm."""
+
+    reservation: str = declared.converted(
+        "reservation", _reservation, declared.NEEDED, "the begin of the names of the pool's reservations",
+        shown='"nhc-spare"',
+    )  # fmt: skip
+    place: SlurmPlace = declared.part("", SlurmPlace)
 
 
 class SlurmSpares:
     """The reservations whose names begin with the pool's."""
 
+    SETTINGS = SlurmSpareSettings
+
     def __init__(
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, run: Runner = run_command
     ) -> None:
-        table = AdapterSettings(settings, ("reservation", *PLACE))
-        self.reservation = table.text("reservation")
-        if not re.fullmatch(r"[A-Za-z0-9_.-]+", self.reservation):
-            raise SettingError("reservation", "the begin of the names of reservations, of letters, digits, _ . and -")
-        self.command = Commands(place_of(table), environ, timeout, run)
+        own = read(SlurmSpareSettings, settings)
+        self.reservation = own.reservation
+        self.command = Commands(own.place.variables(), environ, timeout, run)
 
     def waiting(self) -> List[str]:
         """The nodes that have a reservation of the pool. Raises AdapterError."""

@@ -12,7 +12,7 @@ import signal
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import service_log
+from nhc.core.command_line.common_options import check_settings, service_log
 from nhc.core.command_line.printing import tell
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.settings.settings_file import SettingsError
@@ -29,6 +29,7 @@ SETTINGS = "/etc/nhc/console.toml"
 
 
 @click.command()
+@check_settings("console.toml", heading="Other")
 @click.option("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any.")
 @click.option("--store", metavar="URL", help="The fleet store: sqlite:///FILE or postgresql://HOST/NAME.")
 @click.option(
@@ -37,11 +38,9 @@ SETTINGS = "/etc/nhc/console.toml"
 )  # fmt: skip
 @click.option("--adapter", metavar="NAME", help="Show a cluster without a store, by this adapter: kubernetes, slurm …")
 @click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
-@click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
 @service_log
 def run(
     path: Optional[str], store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], listen: Optional[str],
-    check_settings: bool,
 ) -> None:  # fmt: skip
     """Show a fleet in a browser.
 
@@ -61,10 +60,6 @@ def run(
         console_settings.parse_listen(settings)
     except SettingsError as error:
         raise click.UsageError(str(error)) from None
-    if check_settings:
-        there = path is not None or os.path.exists(SETTINGS)
-        click.echo(f"{path or SETTINGS}: nothing is wrong" if there else f"no {SETTINGS}: the defaults hold")
-        return
     try:
         asyncio.run(_serve(_server(settings, reports, adapter)))
     except OSError as error:

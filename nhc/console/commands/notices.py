@@ -9,7 +9,7 @@ import time
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, service_log
+from nhc.core.command_line.common_options import FORMAT, check_settings, service_log
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError
@@ -28,23 +28,17 @@ SETTINGS = click.option(
 
 @click.command("run")
 @service_log
+@check_settings("notices.toml", heading="Other")
 @SETTINGS
 @click.option("--once", is_flag=True, help="One round, then end.")
-@click.option("--check-settings", is_flag=True, help="Read the settings, say what is wrong, and end.")
 @click.option("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9470.")
-def run(path: str, once: bool, check_settings: bool, listen: str) -> int:
+def run(path: str, once: bool, listen: str) -> int:
     """Send notices as incidents begin, change and end, until a signal.
 
     Of several over one store one sends, the others wait. Exit status: 0 done or ended by a signal, 1 a channel has a
     problem (with --once), 2 wrong usage or settings, 3 the store, the lead or the address of --listen
     cannot be had.
     """
-    if check_settings:
-        from nhc.console.notices.settings import load
-
-        load(path)
-        click.echo(f"{path}: nothing is wrong")
-        return 0
     with service_of(path, once, listen) as service:
         return service.run(once)
 

@@ -10,6 +10,7 @@ from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tu
 
 import click
 import click.shell_completion
+from click.core import ParameterSource
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.options import offered
@@ -79,6 +80,43 @@ FORMAT = under("What is shown")(
     help="Output format.",
 )  # fmt: skip
 BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
+
+
+_ASKED, _READ = "nhc.check-settings", "nhc.settings-path"
+
+
+def check_settings(name: str, option: str = "path", heading: str = "What is done") -> Callable[[Any], Any]:
+    """`--check-settings` of a command that reads this settings file, whose path is the value of an option below.
+
+    Nothing else of the command line is needed then, and nothing else is done.
+    """
+
+    def read(ctx: click.Context, path: Any) -> None:
+        from nhc.core.settings.files import file_of  # the settings of services, which most commands do not read
+
+        click.echo(file_of(name).check(path or ""))
+        ctx.exit()
+
+    def named(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+        ctx.meta[_READ] = "" if ctx.get_parameter_source(option) is ParameterSource.DEFAULT else value
+        if ctx.meta.get(_ASKED):
+            read(ctx, ctx.meta[_READ])
+        return value
+
+    def asked(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[_ASKED] = value and not ctx.resilient_parsing
+        if ctx.meta[_ASKED] and _READ in ctx.meta:
+            read(ctx, ctx.meta[_READ])
+
+    def decorate(command: Any) -> Any:
+        path = next(one for one in command.__click_params__ if one.name == option)
+        path.is_eager, path.callback = True, named
+        return under(heading)(
+            "--check-settings", is_flag=True, is_eager=True, expose_value=False, callback=asked,
+            help="Read the settings, say what is wrong, and end.",
+        )(command)  # fmt: skip
+
+    return decorate
 
 
 def service_log(command: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,6 +14,8 @@
     text = FILE.example()                                            # conf/server.toml.example
     rows = FILE.reference()                                          # the reference page
 
+    own = of_texts(AwsSettings, {"region": "eu-west-1"}, "repairers", "aws")  # a plug-in's own table, which is texts
+
 A key with dots stands in tables. To everybody else the class is a NamedTuple with plain defaults.
 """
 
@@ -124,7 +126,7 @@ def _field(key: str, default: Any, help: str, read: Reader, form: str, **more: A
     return Setting(key, default, help, read, form, **more)
 
 
-def flag(key: str, default: bool = False, help: str = "") -> Any:
+def flag(key: str, default: Optional[bool] = False, help: str = "") -> Any:
     """`true` or `false`."""
     return _field(key, default, help, lambda table, name, value: table.flag(name, value), "true or false")
 
@@ -185,6 +187,11 @@ def choice(key: str, known: Mapping[str, Any], default: Any, help: str = "", **m
                   " or ".join(known), **{"show": show, **more})  # fmt: skip
 
 
+def word(key: str, known: Sequence[str], default: str = "", help: str = "", **more: Any) -> Any:
+    """One of some words, the first where `default` names none."""
+    return choice(key, {one: one for one in known}, default or known[0], help, **more)
+
+
 def count(key: str, default: Any, help: str = "", *, least: int = 0, most: Optional[int] = None, **more: Any) -> Any:
     """A whole number from `least` to `most`."""
     return _bounded("count", "whole number", str, key, default, help, least, most, more)
@@ -234,9 +241,37 @@ def converted(
     key: str, convert: Callable[[str], Any], default: Any, help: str = "", *, form: str = "text",
     show: Callable[[Any], str] = str, **more: Any,
 ) -> Any:  # fmt: skip
-    """What a function makes of a text; its ValueError says what was expected. `show` makes the text of a value."""
-    return _field(key, default, help, lambda table, name, value: table.converted(name, convert, value), form,
+    """What a function makes of a text; its ValueError says what was expected. `show` makes the text of a value. An
+    empty text is an empty default.
+    """
+
+    def made(text: str) -> Any:
+        return convert(text) if text or default else default
+
+    return _field(key, default, help, lambda table, name, value: table.converted(name, made, value), form,
                   show=lambda value: _json(show(value)), **more)  # fmt: skip
+
+
+def path(key: str, default: Any, help: str = "", **more: Any) -> Any:
+    """An absolute path."""
+
+    def absolute(text: str) -> str:
+        if not os.path.isabs(text):
+            raise ValueError(f"{text!r} is not an absolute path")
+        return text
+
+    return converted(key, absolute, default, help, **more)
+
+
+def shell_words(key: str, default: Sequence[str] = (), help: str = "", **more: Any) -> Any:
+    """Words with blanks between them, quoted as a shell has them."""
+
+    def split(text: str) -> Tuple[str, ...]:
+        import shlex
+
+        return tuple(shlex.split(text))
+
+    return converted(key, split, tuple(default), help, **{"show": " ".join, **more})
 
 
 def _duration(value: float) -> str:
@@ -329,7 +364,7 @@ def rest(help: str = "", **more: Any) -> Any:
     """All keys of the table that no other field names, as texts: settings of a plug-in, which judges them itself."""
 
     def read_rest(table: Table, _name: str, taken: Any) -> Any:
-        return {key: table.converted(key, str, "") for key in table.names() if key not in taken}
+        return table.plain_texts(taken)
 
     return Setting("", {}, help, read_rest, "text", rest=True, **more)
 
@@ -385,14 +420,49 @@ def whole(kind: Type[T], table: Table, **given: Any) -> T:
     return found
 
 
+_FLAGS = {"yes": True, "true": True, "no": False, "false": False}
+
+
+def of_texts(kind: Type[T], settings: Mapping[str, str], *where: str) -> T:
+    """The values of a plug-in's own table, which it is given as texts: `yes` and `no` are flags, commas part a list,
+    and an empty text is a key that is not there. `where` are the tables around it. Raises SettingsError.
+    """
+    forms = {one.key: one.form for one in reference(kind)}
+    table = settings_file.of(settings, *where)
+    table.refuse_others(forms)
+    typed = {key: _typed(str(value), forms[key]) for key, value in settings.items() if str(value)}
+    return whole(kind, settings_file.of(typed, *where))
+
+
+def _typed(text: str, form: str) -> object:
+    """What TOML would have for a text of this form; what makes no sense stays a text, which its reader refuses."""
+    if form == "true or false":
+        return _FLAGS.get(text.lower(), text)
+    if form == "whole number":
+        return int(text) if text.isascii() and text.isdigit() else text
+    if form.startswith("list"):
+        return [part.strip() for part in text.split(",") if part.strip()]
+    return text
+
+
+def reference(kind: type) -> Iterator[Reference]:
+    """Every key of a declared class."""
+    return _reference(_DECLARED[kind], "", None)
+
+
 class SettingsFile(_OfKind[T]):
     """A file of settings: its class, where it is, and how its example begins.
 
-    `optional`: where no file is named and the usual one is not there, the defaults hold.
+    `optional`: where no file is named and the usual one is not there, the defaults hold. `also` judges what only others
+    can, as the settings of plug-ins, and raises SettingsError.
     """
 
-    def __init__(self, kind: Type[T], path: str, head: str, *, optional: bool = False, intros: Mapping[str, str] = {}):
+    def __init__(
+        self, kind: Type[T], path: str, head: str, *, optional: bool = False, intros: Mapping[str, str] = {},
+        also: Optional[Callable[[T, Table], None]] = None,
+    ) -> None:  # fmt: skip
         self.kind, self.path, self.head, self.optional, self.intros = kind, path, head, optional, intros
+        self.also = also
         self.name = os.path.basename(path)
 
     def load(self, path: str = "", given: Sequence[str] = ()) -> T:
@@ -409,6 +479,16 @@ class SettingsFile(_OfKind[T]):
         found = read(self.kind, said, found)
         said.finish()
         return found
+
+    def check(self, path: str = "") -> str:
+        """Read the file, the usual one where none is named; one line that nothing is wrong. Raises SettingsError."""
+        if not path and self.optional and not os.path.exists(self.path):
+            return f"no {self.path}: the defaults hold"
+        file = settings_file.load(path or self.path)
+        found = self.read(file)
+        if self.also is not None:
+            self.also(found, file)
+        return f"{path or self.path}: nothing is wrong"
 
     def _said(self, given: Sequence[str]) -> Table:
         """`KEY=VALUE` each as a table. Of a key the last one counts; each is one of a list where the key is one."""
@@ -445,7 +525,7 @@ class SettingsFile(_OfKind[T]):
 
     def reference(self) -> Iterator[Reference]:
         """Every key."""
-        return _reference(_DECLARED[self.kind], "", None)
+        return reference(self.kind)
 
 
 def _toml_value(text: str) -> object:

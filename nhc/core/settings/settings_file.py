@@ -31,15 +31,32 @@ from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.units import percent, seconds, show_seconds, show_size, size_bytes
 
 if TYPE_CHECKING:
-    from typing import Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Set, Tuple, TypeVar
+    from typing import (
+        Callable,
+        Collection,
+        Dict,
+        FrozenSet,
+        Iterable,
+        List,
+        Mapping,
+        Optional,
+        Sequence,
+        Set,
+        Tuple,
+        TypeVar,
+    )
 
     T = TypeVar("T")
 
 
 class SettingsError(ExpectedError, ValueError):
-    """Settings that cannot be used: one line for a person."""
+    """Settings that cannot be used: one line for a person. `key` and `problem` are its parts where it is about one."""
 
     status = EXIT_USAGE
+
+    def __init__(self, line: str, key: str = "", problem: str = "") -> None:
+        super().__init__(line)
+        self.key, self.problem = key, problem
 
 
 def load(path: str) -> Table:
@@ -195,6 +212,15 @@ class Table:
         except ValueError as error:
             raise self.error(key, str(error)) from None
 
+    def plain(self, key: str) -> str:
+        """A text, a number or a truth value, as text: a plug-in's own setting, which it judges itself."""
+        value = self._value.get(key, "") if key in self else ""
+        return str(value).lower() if isinstance(value, bool) else self.converted(key, str, "")
+
+    def plain_texts(self, but: Collection[str] = ()) -> Dict[str, str]:
+        """All keys but these in that way."""
+        return {key: self.plain(key) for key in self.names() if key not in but}
+
     # Lists.
 
     def texts(self, key: str, default: Sequence[str] = ()) -> Tuple[str, ...]:
@@ -249,7 +275,8 @@ class Table:
         """Refuses a table that lacks one of these keys."""
         for key in keys:
             if key not in self:
-                raise SettingsError(f"{self._file.place(self._where)}{self.name(key)}: missing, and it is needed")
+                problem = "missing, and it is needed"
+                raise SettingsError(f"{self._file.place(self._where)}{self.name(key)}: {problem}", key, problem)
 
     def wrong(self, key: str, expected: str) -> SettingsError:
         """`FILE:LINE: KEY: VALUE is not EXPECTED`, to be raised."""
@@ -257,7 +284,7 @@ class Table:
 
     def error(self, key: str, problem: str) -> SettingsError:
         """`FILE:LINE: KEY: PROBLEM`, to be raised."""
-        return SettingsError(f"{self.place(key)}{self.name(key)}: {problem}")
+        return SettingsError(f"{self.place(key)}{self.name(key)}: {problem}", key, problem)
 
     def place(self, key: str) -> str:
         """`FILE:LINE: ` of a key, or of the table around it."""
@@ -272,11 +299,15 @@ class Table:
 
     def finish(self) -> None:
         """Refuses the first key, here and in every table that was taken out, that nobody asked for."""
-        for key in self._value:
-            if key not in self._asked:
-                raise self.error(key, f"there is no such key: {_hint(key, self._asked)}")
+        self.refuse_others(self._asked)
         for table in self._taken.values():
             table.finish()
+
+    def refuse_others(self, known: Collection[str]) -> None:
+        """Refuses the first key that is not among these."""
+        for key in self._value:
+            if key not in known:
+                raise self.error(key, f"there is no such key: {_hint(key, known)}")
 
     def _take(self, value: Mapping[str, object], where: toml_text.Path) -> Table:
         return self._taken.setdefault(where, Table(self._file, value, where))

@@ -7,7 +7,7 @@ from typing import Any, Dict, Optional, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, SOME_TIME, Converted, GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, SOME_TIME, Converted, GroupedCommand, check_settings, under
 from nhc.core.exit_status import EXIT_USAGE
 
 _which = under("Which nodes")
@@ -53,6 +53,7 @@ FORMATS = ("text", "json", "jsonl")
 @_what("--context", default="", metavar="NAME", help="Run the lines meant for this context.")
 @_what("--suite", default="", metavar="NAME", help="Run this suite of deep checks instead (prejob proves every GPU in "
        "a second); a node with work on it is UNKNOWN.")  # fmt: skip
+@check_settings("fleet.toml", heading="How nodes are reached")
 @_how("-s", "--settings", "path", default="", metavar="FILE", help="How a sweep is gone about (TOML). Default: "
       "/etc/nhc/fleet.toml, if any.")  # fmt: skip
 @_how("--set", "given", multiple=True, metavar="KEY=VALUE", help="A key of that file for this sweep, such as "

@@ -9,7 +9,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, service_log, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, service_log, under
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
@@ -28,6 +28,7 @@ LEAD = "jobs"
 
 @click.command("run", cls=GroupedCommand)
 @service_log
+@check_settings("jobs.toml", "settings_path")
 @SETTINGS
 @STORE_URL
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")

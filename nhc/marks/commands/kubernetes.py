@@ -8,7 +8,16 @@ from typing import Any, Callable, Dict
 
 import click
 
-from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, service_log, under
+from nhc.core.command_line.common_options import (
+    BY,
+    DURATION,
+    FORMAT,
+    GroupedCommand,
+    check_settings,
+    person,
+    service_log,
+    under,
+)
 from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import adapter
 
@@ -88,6 +97,7 @@ def sync_command(**given: Any) -> None:
 
 @click.command("controller", cls=GroupedCommand)
 @service_log
+@check_settings("kubernetes.toml", heading="What is done and shown")
 @CLUSTER
 @POLICY
 @APPLY

@@ -11,7 +11,7 @@ import sys
 
 import click
 
-from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, under
+from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, check_settings, under
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
@@ -105,7 +105,8 @@ def _by_reports(heading: str) -> Callable[[Any], Any]:
     )  # fmt: skip
 
     def decorate(command: Any) -> Any:
-        for option in (FORMAT, patience, _LEDGER, _POLICY_FILE, _MAX_DRAINED, APPLYING, _REPORTS):
+        policy = check_settings("policy.toml", "policy_path", "What may be done")
+        for option in (FORMAT, patience, _LEDGER, _POLICY_FILE, policy, _MAX_DRAINED, APPLYING, _REPORTS):
             command = option(command)
         return command
 

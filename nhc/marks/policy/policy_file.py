@@ -33,7 +33,7 @@ class PolicyFile(NamedTuple):
     apply: bool = declared.flag("apply", False, "carry plans out without being told to on the command line")
 
 
-FILE = declared.SettingsFile(PolicyFile, PATH, HEAD, intros=INTROS)
+FILE = declared.SettingsFile(PolicyFile, PATH, HEAD, optional=True, intros=INTROS)
 parse = FILE.parse
 
 

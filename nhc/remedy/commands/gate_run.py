@@ -17,6 +17,7 @@ from nhc.core.command_line.common_options import (
     DURATION,
     FORMAT,
     GroupedCommand,
+    check_settings,
     named_nodes,
     person,
     service_log,
@@ -59,6 +60,7 @@ BETWEEN = 2.0
 
 @click.command("run", cls=GroupedCommand)
 @service_log
+@check_settings("gate.toml")
 @SETTINGS
 @NODE
 @APPLY

@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, service_log, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, service_log, under
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.system.service_log import ServiceLog
@@ -24,6 +24,7 @@ from nhc.store.rounds.service import RoundService
 
 @click.command("run", cls=GroupedCommand)
 @service_log
+@check_settings("remedy.toml", "settings_path")
 @SETTINGS
 @STORE
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")

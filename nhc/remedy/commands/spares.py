@@ -10,7 +10,7 @@ from typing import Any, Dict, Iterator, List, Optional, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, under
 from nhc.core.command_line.printing import show, show_table
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
@@ -119,6 +119,7 @@ def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
 
 
 @click.command("swap", cls=GroupedCommand)
+@check_settings("spares.toml", "pools_path")
 @under("What is done")("--apply", is_flag=True, help="Do it. Without this it is shown, and nothing is done.")
 @POOLS
 @SETTINGS

@@ -13,7 +13,8 @@ from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 from nhc.core.matching.node_ranges import expand
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
-from nhc.marks.plugins import GATEKEEPERS
+from nhc.marks.plugins import GATEKEEPERS, LIFECYCLE_HOOKS
+from nhc.marks.ports.part_settings import PartTable, check
 
 PATH = "/etc/nhc/gate.toml"
 LONGEST_HEARTBEAT = 7200.0
@@ -127,9 +128,7 @@ class GateSettings(NamedTuple):
         "Who keeps work off a node: slurm, kubernetes, or none (then check_gate in a prolog is what does).",
         shown='"slurm"', live=True,
     )  # fmt: skip
-    adapter: Mapping[str, str] = declared.entries(
-        "adapter", lambda table, name: table.converted(name, str, ""), ADAPTER
-    )
+    adapter: Mapping[str, str] = declared.entries("adapter", Table.plain, ADAPTER)
     store: str = declared.secret("store", "", "a store for the audit log of what gates did; empty: none")
     groups: Tuple[GateRules, ...] = declared.tables(
         "groups", GateRules, "The first group that a node is in counts. A node in none has no gate.", sample="gpu",
@@ -149,5 +148,14 @@ class GateSettings(NamedTuple):
         return next((group for group in self.groups if group.contains(node)), None)
 
 
-FILE = declared.SettingsFile(GateSettings, PATH, HEAD)
+def parts(settings: GateSettings, file: Table) -> None:
+    """Judge what belongs to the scheduler's adapter and to lifecycle hooks. Raises SettingsError."""
+    hooks = ((group.name, group.hook) for group in settings.groups if group.hook is not None)
+    tables = [PartTable(f"groups.{name}.hook", LIFECYCLE_HOOKS, hook.kind, hook.settings) for name, hook in hooks]
+    if settings.scheduler:
+        tables.append(PartTable("adapter", GATEKEEPERS, settings.scheduler, settings.adapter))
+    check(file, tables)
+
+
+FILE = declared.SettingsFile(GateSettings, PATH, HEAD, also=parts)
 load, parse = FILE.load, FILE.parse

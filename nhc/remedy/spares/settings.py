@@ -6,6 +6,8 @@ from typing import Mapping, NamedTuple, Tuple
 
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.marks.plugins import SPARE_POOLS
+from nhc.marks.ports.part_settings import PartTable, check
 
 PATH = "/etc/nhc/spares.toml"
 HOUR = 3600.0
@@ -76,7 +78,12 @@ class SparesSettings(NamedTuple):
         return self
 
 
-FILE = declared.SettingsFile(SparesSettings, PATH, HEAD)
+def parts(settings: SparesSettings, file: Table) -> None:
+    """Judge what belongs to who keeps the spares. Raises SettingsError."""
+    check(file, (PartTable(f"pools.{pool.name}", SPARE_POOLS, pool.type, pool.settings) for pool in settings.pools))
+
+
+FILE = declared.SettingsFile(SparesSettings, PATH, HEAD, also=parts)
 
 
 def load(path: str) -> Tuple[PoolSettings, ...]:

@@ -9,7 +9,7 @@ import time
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, person, service_log, under
+from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, person, service_log, under
 from nhc.core.command_line.printing import tell
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
@@ -34,6 +34,7 @@ STORE = under("Which store")(
 
 @click.command("run", cls=GroupedCommand)
 @service_log
+@check_settings("server.toml", "server_path", "How it serves")
 @under("How it serves")(
     "-s", "--settings", "server_path", default="", metavar="FILE", help="Default: /etc/nhc/server.toml, if any."
 )

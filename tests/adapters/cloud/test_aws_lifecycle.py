@@ -13,9 +13,8 @@ import pytest
 from nhc.core.state import gate_record as record
 from nhc.core.state.gate_record import GateState
 from nhc.marks.ports.adapter import AdapterError
-from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.lifecycle import AwsLifecycleHook
-from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.test_slurm_gate import ROOT, TOOL
 from tests.support.clouds.aws import FakeAws
@@ -78,14 +77,14 @@ def test_wrong_settings_are_one_line() -> None:
         AwsLifecycleHook({}, ENVIRON)
     with pytest.raises(AdapterError, match=r"hook\.on-failure: 'drop' is not one of wait, abandon"):
         AwsLifecycleHook({"name": "x", "on-failure": "drop"}, ENVIRON)
-    with pytest.raises(AdapterError, match=r"hook\.nam: no such setting"):
+    with pytest.raises(AdapterError, match=r"hook\.nam: there is no such key"):
         AwsLifecycleHook({"nam": "x"}, ENVIRON)
 
 
 @pytest.mark.thorough
 def test_limits_from_motos_own_hook() -> None:
     with moto_server() as url:
-        aws = Aws(AdapterSettings({"endpoint": url}, ("endpoint", "region", "profile", "proxy")), ENVIRON, 20.0)
+        aws = Aws(AwsAccess(endpoint=url), ENVIRON, 20.0)
         (image,) = aws.call("ec2", "DescribeImages", MaxResults=5)["Images"][:1]
         data = {"ImageId": image["ImageId"]}
         aws.call("ec2", "CreateLaunchTemplate", LaunchTemplateName="workers", LaunchTemplateData=data)

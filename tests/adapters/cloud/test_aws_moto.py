@@ -11,15 +11,15 @@ from nhc.core.model import Action, CheckResult, Report, crit, ok
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc.marks.ports.sinks import Delivery
-from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.cloudwatch import KEYS, CloudWatchMetric, CloudWatchSink, metrics, sink
-from nhc_adapters.cloud.aws.imds import OwnInstance
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
+from nhc_adapters.cloud.aws.cloudwatch import CloudWatchMetric, CloudWatchSettings, CloudWatchSink, metrics, sink
+from nhc_adapters.cloud.aws.imds import InstanceSettings, OwnInstance
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
-from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.moto_server import moto_server
 
 DMA = "NeuronHasError_DMA_ERROR"
+MINE = "i-0123456789abcdef0"
 
 
 @pytest.fixture(scope="module")
@@ -30,7 +30,7 @@ def moto():
 
 @pytest.fixture(scope="module")
 def aws(moto):
-    return Aws(AdapterSettings({"endpoint": moto}, ("endpoint", "region", "profile")), ENVIRON, 20.0)
+    return Aws(AwsAccess(endpoint=moto), ENVIRON, 20.0)
 
 
 @pytest.fixture(scope="module")
@@ -135,8 +135,8 @@ def test_the_metrics_of_a_report():
 
 
 def test_an_error_is_one_while_it_stands_and_nought_when_it_has_ended(moto, aws):
-    table = AdapterSettings({"endpoint": moto, "instance": "i-0123456789abcdef0", "period": "1h"}, KEYS)
-    mine = CloudWatchSink(table, ENVIRON)
+    own = CloudWatchSettings(3600.0, access=AwsAccess(endpoint=moto), instance=InstanceSettings(instance=MINE))
+    mine = CloudWatchSink(own, ENVIRON)
     mine.deliver(Delivery(report(dma()), complete=False))
     assert values(aws, "NHC", "NodeHealthy") is None, "nothing while not all is judged"
     mine.deliver(Delivery(report(dma()), complete=True))
@@ -148,9 +148,8 @@ def test_an_error_is_one_while_it_stands_and_nought_when_it_has_ended(moto, aws)
 
 
 def test_the_node_asks_the_metadata_service_who_it_is(moto):
-    table = AdapterSettings({"metadata": moto, "endpoint": moto}, KEYS)
-    aws = Aws(table, {name: value for name, value in ENVIRON.items() if name != "AWS_REGION"}, 10.0)
-    own = OwnInstance(table, aws, 10.0)
+    environ = {name: value for name, value in ENVIRON.items() if name != "AWS_REGION"}
+    own = OwnInstance(InstanceSettings(moto), Aws(AwsAccess(endpoint=moto), environ, 10.0), 10.0)
     assert own.id().startswith("i-")
     assert own.region() == "us-east-1"
 
@@ -160,7 +159,7 @@ def test_the_node_asks_the_metadata_service_who_it_is(moto):
     [
         ({"namespace": "AWS/EC2"}, "namespace"),
         ({"period": "soon"}, "period"),
-        ({"regoin": "us-east-1"}, "did you mean region"),
+        ({"regoin": "us-east-1"}, "did you mean 'region'"),
         ({"endpoint": "http://example.com"}, "https://"),
     ],
 )

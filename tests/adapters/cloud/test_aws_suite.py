@@ -198,6 +198,6 @@ def test_the_rights_are_tried_and_the_policy_grants_every_call(aws, runner, orde
 
 
 def test_the_settings_name_their_mistakes():
-    for settings, said in (({"bucket": "x"}, "no such setting"), ({"tag": "nhc"}, "NAME=VALUE")):
+    for settings, said in (({"bucket": "x"}, "no such key"), ({"tag": "nhc"}, "NAME=VALUE")):
         with pytest.raises(AdapterError, match=re.escape(said)):
             SsmSuite(settings)

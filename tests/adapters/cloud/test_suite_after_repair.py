@@ -6,10 +6,9 @@ from __future__ import annotations
 import pytest
 
 from nhc.marks.ports.repair import Machine, Rung
-from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from nhc_adapters.cloud.aws.suite_runner import SsmSuite
-from nhc_adapters.repair.settings import AdapterSettings
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.cloud.test_aws_contract import WORLDS as AWS
 from tests.adapters.cloud.test_azure import WORLDS as AZURE
@@ -29,7 +28,7 @@ class MotoWorld:
     def __init__(self):
         self.moto = moto_server()
         url = self.moto.__enter__()
-        aws = Aws(AdapterSettings({"endpoint": url}, ("endpoint", "region", "profile")), ENVIRON, 20.0)
+        aws = Aws(AwsAccess(endpoint=url), ENVIRON, 20.0)
         (image,) = aws.call("ec2", "DescribeImages", MaxResults=5)["Images"][:1]
         made = aws.call("ec2", "RunInstances", ImageId=image["ImageId"], MinCount=1, MaxCount=1)["Instances"][0]
         self.machine = Machine("n1", f"aws:///us-east-1a/{made['InstanceId']}", made["PrivateIpAddress"])

@@ -357,12 +357,12 @@ def test_the_account_can_do_no_more_than_its_work(deep_plane: Site) -> None:
 
 
 @pytest.mark.parametrize(("given", "said"), [
-    ({}, "image: is needed"), ({"imag": "x"}, "imag: no such setting"),
+    ({}, "image: missing"), ({"imag": "x"}, "imag: there is no such key"),
     ({"image": "x", "kind": "pod"}, "kind: 'pod' is not one of auto"),
-    ({"image": "x", "resources": "gpu"}, "'gpu' is not NAME=QUANTITY"), ({"image": "x", "port": "0"}, "port: '0' is not"),
+    ({"image": "x", "resources": "gpu"}, "'gpu' is not NAME=QUANTITY"), ({"image": "x", "port": "0"}, "port: 0 is too small"),
     ({"image": "x", "resources": "nvidia.com/gpu=8,x=-1"}, "'x=-1' is not NAME=QUANTITY"),
     ({"image": "x", "tolerations": "a=b:Never"}, "'a=b:Never' is not KEY"), ({"image": "x", "ttl": "soon"}, "ttl: "),
-    ({"image": "x", "namespace": "Deep"}, "namespace: 'Deep' is not"), ({"image": "x", "host-network": "maybe"}, "host-network: 'maybe' is not yes"),
+    ({"image": "x", "namespace": "Deep"}, "namespace: 'Deep' is not"), ({"image": "x", "host-network": "maybe"}, "host-network: 'maybe' is neither"),
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_one_line(given: dict[str, str], said: str) -> None:
     with pytest.raises(SettingError) as refused:

@@ -360,9 +360,9 @@ def test_only_a_whole_report_is_read_from_a_log(log: str, found: str) -> None:
     ("given", "said"),
     [
         ({}, "image: missing"),
-        ({"image": "i", "keep": "soon"}, "keep: 'soon' is not a number of seconds"),
+        ({"image": "i", "keep": "soon"}, "keep: 'soon' is not a duration"),
         ({"image": "i", "pull-policy": "Often"}, "pull-policy: 'Often' is not one of"),
-        ({"image": "i", "imgae": "i"}, "imgae: no such setting"),
+        ({"image": "i", "imgae": "i"}, "imgae: there is no such key"),
     ],
 )
 def test_a_setting_that_makes_no_sense_is_named(given: Dict[str, str], said: str) -> None:

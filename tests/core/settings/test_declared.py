@@ -10,22 +10,33 @@ from pathlib import Path
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
+from click.testing import CliRunner
 
 from nhc.agent.otel import OtelSettings
 from nhc.agent.server_push import PushSettings
-from nhc.cli.overview import FILES, file_of
+from nhc.cli.click_app import application
 from nhc.core.settings import declared, settings_file, toml_text
 from nhc.core.settings.declared import Reference, SettingsFile
+from nhc.core.settings.files import FILES, file_of
 from nhc.core.settings.settings_file import SettingsError, Table
+from nhc.marks import plugins
+from nhc.marks.ports.adapter import SettingError
+from nhc.marks.ports.part_settings import read as read_part
+from nhc_adapters.cloud.aws.cloudwatch import CloudWatchSettings
 from nhc_adapters.kubernetes.sink.sink import KubernetesSink
 
 ROOT = Path(__file__).resolve().parents[3]
-SINKS = {"server": PushSettings, "otel": OtelSettings, "kubernetes": KubernetesSink}
-WITNESS = {"sinks.server": 'url = "https://nhc"\ntoken-file = "t"\n'}
+SINKS = {
+    "server": PushSettings, "otel": OtelSettings, "kubernetes": KubernetesSink, "cloudwatch": CloudWatchSettings,
+}  # fmt: skip
+DECLARING = [kind for kind in plugins.KINDS if kind not in (plugins.ADAPTERS, plugins.SINKS)]
+"""An adapter is told by variables, a sink has its own reader."""
+WITNESS = {"sinks.server": 'url = "https://nhc"\ntoken-file = "t"\n', "runner of suites job": 'image = "i"\n'}
 """What a file needs at least, where its example does not say that."""
 
 MEANT = {"gate.toml:scheduler", "remedy.toml:policy", "store.toml:url", "train.toml:nodes", "train.toml:work[].command",
-         "sinks.server:token-file", "remedy.toml:repairers.NAME.type"}  # fmt: skip
+         "sinks.server:token-file", "remedy.toml:repairers.NAME.type", "launcher ssh:state",
+         "runner of suites job:image"}  # fmt: skip
 """Keys that say something by being there, whatever they hold, or without which the example is nothing."""
 ABSENT = object()
 
@@ -117,6 +128,9 @@ def _files() -> Iterator[Tuple[str, SettingsFile[Any]]]:
         yield name, file_of(name)
     for name, kind in SINKS.items():
         yield f"sinks.{name}", SettingsFile(kind, f"sinks.{name}", "")
+    for part in DECLARING:
+        for name, where in part.ours.items():
+            yield f"{part.noun} {name}", SettingsFile(part.open(name).SETTINGS, where, "")
 
 
 KINDS = dict(_files())
@@ -222,3 +236,63 @@ def test_the_example_that_is_installed_is_made_from_the_declaration(name):
     assert text == file_of(name).example()
     file_of(name).parse(text)
     assert all(len(line) <= declared.WIDTH for line in text.splitlines())
+
+
+@declared.settings
+class OfTexts(NamedTuple):
+    on: bool = declared.flag("on", True)
+    many: int = declared.count("many", 3, most=9)
+    names: Tuple[str, ...] = declared.texts("names", ())
+    place: str = declared.path("place", "/x")
+    long: float = declared.seconds("long", 5.0)
+    words: Tuple[str, ...] = declared.shell_words("words")
+
+
+def test_a_part_is_given_texts():
+    given = {"on": "no", "many": "4", "names": "a, b", "place": "/y", "long": "2m", "words": "a 'b c'"}
+    assert read_part(OfTexts, given) == (False, 4, ("a", "b"), "/y", 120.0, ("a", "b c"))
+    assert read_part(OfTexts, dict.fromkeys(given, "")) == read_part(OfTexts, None) == OfTexts()
+
+
+@pytest.mark.parametrize(
+    ("given", "key", "said"),
+    [
+        ({"on": "perhaps"}, "on", "'perhaps' is neither"), ({"many": "10"}, "many", "10 is too large"),
+        ({"many": "-1"}, "many", "'-1' is not a whole"), ({"place": "y"}, "place", "'y' is not an absolute path"),
+        ({"long": "soon"}, "long", "'soon' is not a duration"), ({"words": "'"}, "words", "No closing quotation"),
+        ({"nmes": "a", "many": "x"}, "nmes", "there is no such key: did you mean 'names'?"),
+    ],
+)  # fmt: skip
+def test_a_text_that_makes_no_sense_is_named(given, key, said):
+    with pytest.raises(SettingError) as raised:
+        read_part(OfTexts, given, "sinks.x")
+    assert str(raised.value).startswith(f"sinks.x.{key}: {said}")
+
+
+READS = [
+    ("remedy.toml", ["serve", "remedy"], "[repairers.aws]\nregoin = 'x'", "2: repairers.aws.regoin: there is no"),
+    ("remedy.toml", ["serve", "remedy"], "[verify]\nsuite = 'quick'\n[verify.job]\nkeep = '1d'", "job.image: missing"),
+    ("jobs.toml", ["serve", "job"], "[controllers.kubernetes]\nkinds = 'cronjob'", "2: controllers.kubernetes.kinds: "),
+    ("spares.toml", ["spares", "swap"], "[pools.a]\ntype = 'slurm'\nfor = ['a*']", "pools.a.reservation: missing"),
+    ("gate.toml", ["gate", "run"], "scheduler = 'slurm'\n[groups.a]\nnodes = ['a']\n[adapter]\ntimeout = 'x'",
+     "5: adapter.timeout: 'x' is not"),
+    ("server.toml", ["serve", "server"], "lisen = 'x'", "1: lisen: there is no such key"),
+    ("serve.toml", ["serve"], "[remedy]\n[remdy]", "2: remdy: there is no such key"),
+    ("notices.toml", ["serve", "notices"], "evry = 1", "1: evry: there is no such key"),
+    ("console.toml", ["serve", "console"], "stale = 'never'", "1: stale: 'never' is not a duration"),
+    ("fleet.toml", ["fleet", "check"], "fanot = 1", "1: fanot: there is no such key"),
+    ("kubernetes.toml", ["serve", "kubernetes"], "aply = true", "1: aply: there is no such key"),
+    ("policy.toml", ["sync", "slurm"], "[bonds]", "1: bonds: there is no such key"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "words", "wrong", "said"), READS)
+def test_each_command_that_reads_a_file_can_only_check_it(tmp_path, name, words, wrong, said):
+    path = tmp_path / name
+    option = {"policy.toml": "--policy", "spares.toml": "--pools"}.get(name, "--settings")
+    path.write_text(wrong)
+    done = CliRunner().invoke(application, [*words, option, str(path), "--check-settings"])
+    assert (done.exit_code, said in done.output) == (2, True), done.output
+    path.write_text(file_of(name).example())
+    done = CliRunner().invoke(application, [*words, "--check-settings", option, str(path)])
+    assert (done.exit_code, done.output) == (0, f"{path}: nothing is wrong\n"), "in whatever order"

@@ -15,9 +15,8 @@ from nhc.fleet.transport import Node
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Machine
 from nhc.marks.ports.suites import SuiteOrder
-from nhc_adapters.node.reach import LOGIN, Reach, read_login
+from nhc_adapters.node.reach import LoginSettings, Reach, login_of
 from nhc_adapters.node.suite import NodeSuite
-from nhc_adapters.repair.settings import AdapterSettings
 from tests.support.ssh import agent, sshd
 
 MACHINE = Machine("n1", address="127.0.0.1")
@@ -49,7 +48,7 @@ def captured(ask):
 
 
 def reach_argv(config):
-    login = read_login(AdapterSettings({"config": str(config), "user": "root"}, LOGIN), {})
+    login = login_of(LoginSettings(config=str(config)), {})
     return captured(lambda run: Reach(login, False, "python3", (), run).ask(MACHINE, ["look"], 30.0))
 
 

@@ -93,7 +93,7 @@ def test_a_mistake_in_the_settings_names_its_place(tmp_path, content, said):
 def test_a_controller_that_is_none_or_its_setting_is_one_line(tmp_path):
     path = tmp_path / "jobs.toml"
     for line, said in (("[controllers.pbs]", "there is no job controller called 'pbs'"),
-                       ("[controllers.slurm]\npartition = 'a'", "partition: no such setting")):  # fmt: skip
+                       ("[controllers.slurm]\npartition = 'a'", "partition: there is no such key")):  # fmt: skip
         path.write_text(f'store = "{tmp_path}/s.db"\n{line}\n')
         done = nhc("serve", "job", "--once", "-s", path)
         assert done.returncode == 2

@@ -353,7 +353,7 @@ nodes = "gpu*"
             ["doctor", "remedy"],
             '[sources]\nadapter = "slurm"\n[repairers.slurm]\nboot_time = 60\n',
             2,
-            "remedy.toml:4: repairers.slurm.boot_time: no such setting (did you mean boot-time?)",
+            "remedy.toml:4: repairers.slurm.boot_time: there is no such key: did you mean 'boot-time'?",
         ),
         (
             ["doctor", "remedy"],

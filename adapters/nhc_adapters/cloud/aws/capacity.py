@@ -17,17 +17,18 @@ from __future__ import annotations
 
 import re
 from datetime import datetime
-from typing import Any, List, Mapping
+from typing import Any, List, Mapping, NamedTuple
 
+from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import Applied, Effect
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed
-from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.hyperpod import GONE
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
-KNOWN = ("cluster", "group", "group-limit", "after-repair", "region", "profile", "endpoint", "proxy")
 _CLUSTER = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:cluster/[a-z0-9]{12}|[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 _PHASES = {
     "Running": AddedPhase.RUNNING, "Failure": AddedPhase.FAILED, "ShuttingDown": AddedPhase.LEAVING,
@@ -36,23 +37,44 @@ _PHASES = {
 }  # fmt: skip
 
 
+def _cluster(text: str) -> str:
+    if not re.fullmatch(_CLUSTER, text):
+        raise ValueError(f"{printable(text, 60)!r} is not the name or the ARN of a HyperPod cluster")
+    return text
+
+
+def _group(text: str) -> str:
+    if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", text) or len(text) > 63:
+        raise ValueError(f"{printable(text, 60)!r} is not an instance group: up to 63 letters, digits and single -")
+    return text
+
+
+@declared.settings
+class HyperPodSpareSettings(NamedTuple):
+    """A pool of spares that a HyperPod cluster adds."""
+
+    cluster: str = declared.converted(
+        "cluster", _cluster, declared.NEEDED, "the name or the ARN of the HyperPod cluster", shown='"training"'
+    )
+    group: str = declared.converted("group", _group, declared.NEEDED, "its instance group", shown='"gpu"')
+    limit: int = declared.count(
+        "group-limit", declared.NEEDED, "the most nodes that the group may have", least=1, most=999999, shown="16"
+    )
+    after_repair: str = declared.word("after-repair", ("keep", "delete"), "", "what becomes of a node that was added")
+    access: AwsAccess = declared.part("", AwsAccess)
+
+
 class HyperPodCapacity:
     """One instance group of one cluster; as `nhc.marks.ports.spares.CapacityPool`."""
 
+    SETTINGS = HyperPodSpareSettings
     token_valid = 8 * 3600.0
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.cluster, self.group = table.text("cluster"), table.text("group")
-        if not re.fullmatch(_CLUSTER, self.cluster):
-            raise table.wrong("cluster", "the name or the ARN of a HyperPod cluster")
-        if not re.fullmatch(r"[a-zA-Z0-9](-*[a-zA-Z0-9])*", self.group) or len(self.group) > 63:
-            raise table.wrong("group", "an instance group: up to 63 letters, digits and single -")
-        if not re.fullmatch(r"[1-9][0-9]{0,5}", table.text("group-limit")):
-            raise table.wrong("group-limit", "the most nodes that the group may have")
-        self.limit = int(table.text("group-limit"))
-        self.deletes = table.choice("after-repair", ("keep", "delete")) == "delete"
-        self.aws = Aws(table, environ, timeout)
+        own = read(HyperPodSpareSettings, settings)
+        self.cluster, self.group, self.limit = own.cluster, own.group, own.limit
+        self.deletes = own.after_repair == "delete"
+        self.aws = Aws(own.access, environ, timeout)
 
     def name(self) -> str:
         """CLUSTER/GROUP."""

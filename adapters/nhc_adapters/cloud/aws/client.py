@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import os
 from functools import lru_cache
-from typing import Any, Dict, List, Mapping, Optional, Tuple
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 import botocore
 
 from nhc import __version__
+from nhc.core.settings import declared
+from nhc.marks.ports.adapter import SettingError
 from nhc.marks.ports.repair import Answer
 from nhc_adapters.repair.calls import LATER, CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.setting_forms import https_url
 
 CONNECT_TIMEOUT = 5.0
 
@@ -57,13 +59,21 @@ CREDENTIALS = frozenset(
 tell nothing of the machine, and the credentials are renewed."""
 
 
+@declared.settings
+class AwsAccess(NamedTuple):
+    """Whose account, and by which way."""
+
+    region: str = declared.text("region", "", "default: $AWS_REGION, the machine's own")
+    endpoint: str = declared.converted("endpoint", https_url, "", "default: AWS's own")
+    proxy: str = declared.text("proxy", "", "of all calls")
+    profile: str = declared.text("profile", "", "of the credentials; default: as botocore finds them")
+
+
 class Aws:
     """Clients of one account, by service and region, made when first asked for."""
 
-    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
-        self._settings, self.region = table, table.text("region")
-        self.endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
-        self.profile, self.proxy = table.text("profile"), table.text("proxy")
+    def __init__(self, own: AwsAccess, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self.region, self.endpoint, self.proxy, self.profile = own
         self.timeout = timeout
         self._environ = environ
         self._session: Any = None
@@ -144,7 +154,7 @@ class Aws:
                 self._session.register_component("data_loader", _loader())
                 self._session.get_scoped_config()
             except exceptions.ProfileNotFound as error:
-                raise self._settings.error("profile", str(error)) from None
+                raise SettingError("profile", str(error)) from None
         return self._session
 
     def _env(self, name: str) -> str:

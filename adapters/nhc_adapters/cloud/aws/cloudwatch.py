@@ -17,16 +17,15 @@ import time
 from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.core.model import Report, Verdict
+from nhc.core.settings import declared
 from nhc.marks.ports.marks import healthy
-from nhc.marks.ports.sinks import Delivery, Standing
-from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.cloud.aws.imds import OwnInstance
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc.marks.ports.sinks import Delivery, Standing, sink_settings
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
+from nhc_adapters.cloud.aws.imds import InstanceSettings, OwnInstance
 
-KEYS = ("region", "namespace", "period", "endpoint", "proxy", "profile", "instance", "metadata")
 NEURON = "NeuronHealthCheck"
 NEURON_REASON = "NeuronHasError_"
-PERIOD = "60s"
+PERIOD = 60.0
 """CloudWatch keeps one value a minute of a standard metric; more often costs calls and shows nothing."""
 TIMEOUT = 10.0
 
@@ -39,11 +38,25 @@ class CloudWatchMetric(NamedTuple):
     value: float
 
 
+def _namespace(text: str) -> str:
+    if text.startswith("AWS/"):
+        raise ValueError(f"{text!r} is not a namespace of one's own: AWS/ is AWS's")
+    return text
+
+
+@declared.settings
+class CloudWatchSettings(NamedTuple):
+    """The table [sinks.cloudwatch]."""
+
+    period: float = declared.seconds("period", PERIOD, "between two values that are the same")
+    namespace: str = declared.converted("namespace", _namespace, "NHC")
+    access: AwsAccess = declared.part("", AwsAccess)
+    instance: InstanceSettings = declared.part("", InstanceSettings)
+
+
 def sink(settings: Mapping[str, Any], node: str, log: Callable[[str], None]) -> CloudWatchSink:
     """A sink from the table [sinks.cloudwatch]. Raises AdapterError."""
-    return CloudWatchSink(
-        AdapterSettings({key: str(value) for key, value in settings.items()}, KEYS, "sinks.cloudwatch")
-    )
+    return CloudWatchSink(sink_settings(CloudWatchSettings, settings, "cloudwatch"))
 
 
 def neuron_errors(report: Report) -> FrozenSet[str]:
@@ -71,13 +84,10 @@ def metrics(report: Report, ended: FrozenSet[str], namespace: str) -> List[Cloud
 class CloudWatchSink:
     """As `nhc.marks.ports.sinks.Sink`."""
 
-    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]] = None) -> None:
-        self.period = table.seconds("period", PERIOD)
-        self.namespace = table.text("namespace", "NHC")
-        if self.namespace.startswith("AWS/"):
-            raise table.wrong("namespace", "a namespace of one's own: AWS/ is AWS's")
-        self.aws = Aws(table, environ, TIMEOUT)
-        self._own = OwnInstance(table, self.aws, TIMEOUT)
+    def __init__(self, own: CloudWatchSettings, environ: Optional[Mapping[str, str]] = None) -> None:
+        self.period, self.namespace = own.period, own.namespace
+        self.aws = Aws(own.access, environ, TIMEOUT)
+        self._own = OwnInstance(own.instance, self.aws, TIMEOUT)
         self._raised: FrozenSet[str] = frozenset()
         self._sent: List[CloudWatchMetric] = []
         self._due = 0.0

@@ -5,23 +5,34 @@ A hop limit of 1 on the instance hides it from pods without the host's network; 
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.setting_forms import https_url
 
 ADDRESS = "http://169.254.169.254"
 _LIFETIME = "60"
 
 
+@declared.settings
+class InstanceSettings(NamedTuple):
+    """Which instance the program runs on."""
+
+    metadata: str = declared.converted("metadata", https_url, ADDRESS, "the instance metadata service")
+    instance: str = declared.text("instance", "", "its id; default: what the metadata service says")
+
+
 class OwnInstance:
     """The instance that the program runs on: its id and its region, asked for once where the settings do not say."""
 
-    def __init__(self, table: AdapterSettings, aws: Aws, timeout: float) -> None:
-        self._address, self._aws = table.url("metadata", ADDRESS), aws
+    def __init__(self, own: InstanceSettings, aws: Aws, timeout: float) -> None:
+        self._address, self._aws = own.metadata, aws
         self._rest = Rest(min(timeout, 5.0), plain_message)
-        self._id, self._region = table.text("instance"), ""
+        self._id, self._region = own.instance, ""
 
     def id(self) -> str:
         """Raises AdapterError."""

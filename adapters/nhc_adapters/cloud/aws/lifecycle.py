@@ -14,16 +14,16 @@ answer the instance's state shows whether it took effect.
 
 from __future__ import annotations
 
-from typing import Any, List, Mapping, Optional
+from typing import Any, List, Mapping, NamedTuple, Optional
 
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.gates import GateLimit
-from nhc_adapters.cloud.aws.client import Aws
+from nhc.marks.ports.part_settings import read
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.groups import Member, member
-from nhc_adapters.cloud.aws.imds import OwnInstance
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.cloud.aws.imds import InstanceSettings, OwnInstance
 
-KNOWN = ("name", "group", "instance", "on-failure", "region", "profile", "proxy", "endpoint", "metadata")
 WAITING = ("Pending:Wait", "Warmed:Pending:Wait")
 """The states in which a group waits with a new instance (LifecycleState of Auto Scaling's model)."""
 LONGEST = 48 * 3600.0
@@ -32,19 +32,30 @@ TIMES = 100
 """Times the HeartbeatTimeout that they can, where that is less."""
 
 
+@declared.settings
+class AwsHookSettings(NamedTuple):
+    """The table [hook] of gate.toml."""
+
+    name: str = declared.text("name", declared.NEEDED, "the lifecycle hook's", shown='"nhc"')
+    group: str = declared.text("group", "", "default: the instance's own")
+    on_failure: str = declared.word("on-failure", ("wait", "abandon"), "", "abandon: the group replaces the instance")
+    access: AwsAccess = declared.part("", AwsAccess)
+    instance: InstanceSettings = declared.part("", InstanceSettings)
+
+
 class AwsLifecycleHook:
     """An instance at its group's hook."""
+
+    SETTINGS = AwsHookSettings
 
     def __init__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0
     ) -> None:
-        table = AdapterSettings(settings, KNOWN, "hook")
-        self.name = table.text("name")
-        if not self.name:
-            raise AdapterError("hook.name: missing: the lifecycle hook's name")
-        self.abandons = table.choice("on-failure", ("wait", "abandon")) == "abandon"
-        self._aws = Aws(table, environ, timeout)
-        self._own, self._group = OwnInstance(table, self._aws, timeout), table.text("group")
+        own = read(AwsHookSettings, settings, "hook")
+        self.name = own.name
+        self.abandons = own.on_failure == "abandon"
+        self._aws = Aws(own.access, environ, timeout)
+        self._own, self._group = OwnInstance(own.instance, self._aws, timeout), own.group
 
     def waits(self) -> str:
         """The state in which the group waits with this instance, "" where it does not."""

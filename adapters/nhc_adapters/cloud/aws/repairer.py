@@ -14,10 +14,12 @@ The rights that it needs are in adapters/aws; docs/repairers.md says which call 
 from __future__ import annotations
 
 import time
-from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError, Effect, Operation
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Answer,
     Claim,
@@ -34,13 +36,14 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.aws import ec2, groups, hyperpod, rights
-from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
-from nhc_adapters.cloud.aws.ways import KNOWN, AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
+from nhc_adapters.cloud.aws.ways import AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
 from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, unknown, untouched
-from nhc_adapters.repair.settings import AdapterSettings, Given
+from nhc_adapters.repair.setting_forms import pair
 
 # Who else repairs nodes on AWS: EKS node repair, HyperPod, scheduled events, Auto Scaling, Karpenter.
 
@@ -155,16 +158,32 @@ class AwsTarget(NamedTuple):
     group: str = ""
 
 
+@declared.settings
+class AwsSettings(NamedTuple):
+    """The table of a repairer of this kind (docs/repairers.md)."""
+
+    access: AwsAccess = declared.part("", AwsAccess)
+    policy: AwsRepairPolicy = declared.part("", AwsRepairPolicy)
+    cluster: str = declared.text("cluster", "", "the HyperPod cluster")
+    eks_cluster: str = declared.text("eks-cluster", "", "its own node repair is looked for")
+    tag: Optional[Tuple[str, str]] = declared.converted(
+        "tag", pair, None, "NAME=VALUE: only instances with it are touched", show="=".join
+    )
+    karpenter_repairs: bool = declared.flag("karpenter-node-repair", False, "Karpenter's node repair is on")
+    nodes: ClusterSettings = declared.part("", ClusterSettings)
+
+
 class AwsRepairer:
     """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource, Requests."""
 
+    SETTINGS = AwsSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        self.table = AdapterSettings(settings, KNOWN)
-        self.policy = AwsRepairPolicy.read(self.table)
-        self.tag = self.table.pair("tag")
+        self.own = read(AwsSettings, settings)
+        self.policy, self.tag = self.own.policy, self.own.tag
         self.environ = environ
-        self.aws = Aws(self.table, environ, timeout)
-        self.nodes = RepairCluster.of(self.table, environ, timeout)
+        self.aws = Aws(self.own.access, environ, timeout)
+        self.nodes = RepairCluster.of(self.own.nodes, environ, timeout)
 
     # What is possible.
 
@@ -184,7 +203,7 @@ class AwsRepairer:
 
     def _who(self, machine: Machine) -> AwsIdentity:
         who = identity(machine)
-        return who._replace(hyperpod=who.hyperpod or self.table.text("cluster")) if who.in_hyperpod else who
+        return who._replace(hyperpod=who.hyperpod or self.own.cluster) if who.in_hyperpod else who
 
     def _choose(self, who: AwsIdentity, rung: Rung, machine: Machine) -> ChosenWay:
         if who.in_hyperpod:
@@ -337,7 +356,7 @@ class AwsRepairer:
     # Rights, others, evidence, requests.
 
     def rights(self) -> Sequence[Right]:
-        return rights.tried(self.aws, self.policy, self.table.text("cluster"), self.tag)
+        return rights.tried(self.aws, self.policy, self.own.cluster, self.tag)
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         who = self._who(machine)
@@ -345,8 +364,8 @@ class AwsRepairer:
         if who.in_hyperpod:
             return of_hyperpod(self.aws, who, machine, acting=self.policy.hyperpod == "api")
         if who.instance:
-            claims += claims_of_instance(self.aws, who, machine, self.table.text("eks-cluster"))
-        claims += of_labels(machine.labels, self.table.flag("karpenter-node-repair", False))
+            claims += claims_of_instance(self.aws, who, machine, self.own.eks_cluster)
+        claims += of_labels(machine.labels, self.own.karpenter_repairs)
         return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:

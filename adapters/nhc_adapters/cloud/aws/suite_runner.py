@@ -21,23 +21,24 @@ from __future__ import annotations
 import base64
 import hashlib
 import time
-from typing import Any, Callable, Mapping, Sequence
+from typing import Any, Callable, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import GZIP, unpacked
 from nhc.core.system.process import Completed
 from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Machine, Right
 from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.cloud.aws import ec2, rights
-from nhc_adapters.cloud.aws.client import Aws
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
 from nhc_adapters.node.suite import InstalledNhc, report_of
 from nhc_adapters.repair.calls import CallFailed, unknown
-from nhc_adapters.repair.settings import AdapterSettings, Given
+from nhc_adapters.repair.setting_forms import pair
 
-KNOWN = ("region", "endpoint", "proxy", "profile", "tag", "nhc")
 DOCUMENT = "AWS-RunShellScript"
 DELIVERY = 120
 """Seconds within which a command must have begun (30 at least). A node that is verified is up, and its agent polls."""
@@ -65,16 +66,29 @@ MEANING: Mapping[str, str] = {
 """What a command proves that has ended without a result: nothing of the node's health, each for a reason of its own."""
 
 
+@declared.settings
+class SsmSettings(NamedTuple):
+    """The table [verify.ssm]."""
+
+    access: AwsAccess = declared.part("", AwsAccess)
+    tag: Optional[Tuple[str, str]] = declared.converted(
+        "tag", pair, None, "NAME=VALUE: only instances with it are touched", show="=".join
+    )
+    nhc: str = declared.text("nhc", "nhc", "the node's nhc")
+
+
 class SsmSuite:
     """As `nhc.marks.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
+
+    SETTINGS = SsmSettings
 
     def __init__(
         self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, every: float = EVERY,
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:  # fmt: skip
-        table = AdapterSettings(settings, KNOWN)
-        self._tag, self._nhc = table.pair("tag"), InstalledNhc(table.text("nhc", "nhc"))
-        self._aws = Aws(table, environ, timeout)
+        own = read(SsmSettings, settings)
+        self._tag, self._nhc = own.tag, InstalledNhc(own.nhc)
+        self._aws = Aws(own.access, environ, timeout)
         self._every, self._clock = every, monotonic
 
     def run(self, order: SuiteOrder) -> str:

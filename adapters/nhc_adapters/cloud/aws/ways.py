@@ -3,16 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
-from typing import NamedTuple, Tuple
+from typing import NamedTuple
 
+from nhc.core.settings import declared
 from nhc.marks.ports.repair import Rung
-from nhc_adapters.repair.settings import AdapterSettings
-
-KNOWN: Tuple[str, ...] = (
-    "region", "endpoint", "proxy", "profile", "in-group", "alone", "respect-grace-period", "hyperpod", "scheduler",
-    "cluster", "eks-cluster", "tag", "karpenter-node-repair", "kubeconfig", "context",
-)  # fmt: skip
-"""The settings of [repairers.aws]; docs/repairers.md explains them."""
 
 
 class Way(str, Enum):
@@ -34,24 +28,15 @@ IN_GROUP = {"set-health": Way.SET_UNHEALTHY, "standby": Way.STANDBY, "terminate"
 ALONE = {"none": None, "stop-start": Way.STOP_START, "terminate": Way.TERMINATE}
 
 
+@declared.settings
 class AwsRepairPolicy(NamedTuple):
-    """What the settings allow. `in_group` and `alone` say how a member of a group, and any other, is replaced."""
+    """What the settings allow."""
 
-    in_group: str
-    alone: str
-    respect_grace: bool
-    hyperpod: str
-    scheduler: str
-
-    @classmethod
-    def read(cls, table: AdapterSettings) -> AwsRepairPolicy:
-        return cls(
-            in_group=table.choice("in-group", tuple(IN_GROUP)),
-            alone=table.choice("alone", tuple(ALONE)),
-            respect_grace=table.flag("respect-grace-period", True),
-            hyperpod=table.choice("hyperpod", ("ask", "api")),
-            scheduler=table.choice("scheduler", ("kubernetes", "slurm")),
-        )
+    in_group: str = declared.word("in-group", tuple(IN_GROUP), "", "how a member of an Auto Scaling group is replaced")
+    alone: str = declared.word("alone", tuple(ALONE), "", "how any other instance is replaced")
+    respect_grace: bool = declared.flag("respect-grace-period", True, "a new instance is left its group's grace period")
+    hyperpod: str = declared.word("hyperpod", ("ask", "api"), "", "ask: by label or reason; api: by SageMaker's API")
+    scheduler: str = declared.word("scheduler", ("kubernetes", "slurm"), "", "how HyperPod is asked")
 
 
 class ChosenWay(NamedTuple):

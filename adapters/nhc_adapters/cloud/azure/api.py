@@ -13,11 +13,12 @@ from typing import Any, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, RestReply, json_at, plain_message
-from nhc_adapters.cloud.tokens import AccessToken, Bearer, by_library, of_machine
+from nhc_adapters.cloud.tokens import CREDENTIALS, AccessToken, Bearer, by_library, of_machine
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.setting_forms import https_url
 
 API = "https://management.azure.com"
 METADATA = "http://169.254.169.254"
@@ -42,16 +43,29 @@ class Begun(NamedTuple):
     answer: Mapping[str, Any]
 
 
+@declared.settings
+class AzureAccess(NamedTuple):
+    """Whose account, and by which way."""
+
+    endpoint: str = declared.converted("endpoint", https_url, API)
+    metadata: str = declared.converted("metadata", https_url, METADATA, "the machine's metadata service")
+    proxy: str = declared.text("proxy", "", "of all calls but the metadata service's")
+    client_id: str = declared.text("client-id", "", "which of several managed identities")
+    credentials: str = declared.word(
+        "credentials", CREDENTIALS, "", "metadata: this machine's identity; default: as azure-identity finds them"
+    )
+
+
 class Azure:
     """Calls to Resource Manager."""
 
-    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
-        self.address = table.url("endpoint", API)
+    def __init__(self, own: AzureAccess, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self.address = own.endpoint
         self._environ = os.environ if environ is None else environ
-        self._metadata, self._client_id = table.url("metadata", METADATA), table.text("client-id")
-        self._rest = Rest(timeout, _message, NOT_BEGUN, table.text("proxy"))
+        self._metadata, self._client_id = own.metadata, own.client_id
+        self._rest = Rest(timeout, _message, NOT_BEGUN, own.proxy)
         self._own = Rest(min(timeout, 5.0), plain_message)
-        library = by_library(table, self._environ.get("AZURE_TENANT_ID"))
+        library = by_library(own.credentials, self._environ.get("AZURE_TENANT_ID"))
         self._bearer = Bearer(self._library_token if library else self._token)
 
     def call(

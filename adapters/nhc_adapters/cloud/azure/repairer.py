@@ -19,9 +19,11 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from urllib.parse import urlsplit, urlunsplit
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import read_bytes
 from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Claim,
     EvidenceBudget,
@@ -36,7 +38,7 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.azure import machines
-from nhc_adapters.cloud.azure.api import AKS, IMPACT, PERMISSIONS, Azure
+from nhc_adapters.cloud.azure.api import AKS, IMPACT, PERMISSIONS, Azure, AzureAccess
 from nhc_adapters.cloud.azure.identity import Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
 from nhc_adapters.repair.calls import (
@@ -52,7 +54,6 @@ from nhc_adapters.repair.calls import (
     unknown,
     untouched,
 )
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # Guest health reports: telling Azure that a machine's hardware is bad, with a log, and reading what it makes of it.
 #
@@ -241,10 +242,6 @@ def grow(azure: Azure, of: AzureNodePool, count: int) -> Sent:
     return accepted(f"{of.name} grows to {count} nodes", sized(count))
 
 
-KNOWN = (
-    "endpoint", "proxy", "metadata", "credentials", "client-id", "replace", "log-directory", "subscription",
-    "resource-group",
-)  # fmt: skip
 WAYS = ("redeploy", "reimage", "deallocate", "delete", "aks", "report")
 LOG_LIMIT = 100 << 20
 """Bytes of a log that goes with a report; nvidia-bug-report.log.gz has 1 to 20 MB."""
@@ -270,6 +267,17 @@ ACTIONS: Sequence[str] = (
 """What all of it takes, as adapters/azure/role-repair.json grants it."""
 
 
+@declared.settings
+class AzureSettings(NamedTuple):
+    """The table of a repairer of this kind (docs/repairers.md)."""
+
+    access: AzureAccess = declared.part("", AzureAccess)
+    replace: str = declared.word("replace", WAYS)
+    logs: str = declared.text("log-directory", "", "where logs lie that go with a report of a fault")
+    subscription: str = declared.text("subscription", "", "with resource-group: where the doctor tries the rights")
+    resource_group: str = declared.text("resource-group")
+
+
 class AzureTarget(NamedTuple):
     """A machine whose identity was compared, and the way to repair it."""
 
@@ -281,11 +289,12 @@ class AzureTarget(NamedTuple):
 class AzureRepairer:
     """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
+    SETTINGS = AzureSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        self.table = AdapterSettings(settings, KNOWN)
-        self.replace = self.table.choice("replace", WAYS)
-        self.logs = self.table.text("log-directory")
-        self.azure = Azure(self.table, environ, timeout)
+        self.own = read(AzureSettings, settings)
+        self.replace, self.logs = self.own.replace, self.own.logs
+        self.azure = Azure(self.own.access, environ, timeout)
 
     # What is possible.
 
@@ -425,7 +434,7 @@ class AzureRepairer:
 
     def rights(self) -> Sequence[Right]:
         """Azure tells which actions one has in a resource group."""
-        subscription, group = self.table.text("subscription"), self.table.text("resource-group")
+        subscription, group = self.own.subscription, self.own.resource_group
         if not (subscription and group):
             return [Right(grant, None, "set subscription and resource-group in [repairers.azure]") for grant in ACTIONS]
         path = f"/subscriptions/{subscription}/resourceGroups/{group}/providers/Microsoft.Authorization/permissions"

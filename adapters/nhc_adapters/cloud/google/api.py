@@ -7,18 +7,19 @@ metadata service hands out tokens, and nothing else is needed; elsewhere google-
 from __future__ import annotations
 
 import os
-from typing import Any, Dict, Mapping, Optional
+from typing import Any, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
-from nhc_adapters.cloud.tokens import AccessToken, Bearer, by_library, of_machine
+from nhc_adapters.cloud.tokens import CREDENTIALS, AccessToken, Bearer, by_library, of_machine
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.setting_forms import https_url
 
 API = "https://compute.googleapis.com/compute/v1"
 METADATA = "http://metadata.google.internal"
@@ -50,17 +51,28 @@ PERMISSIONS: Mapping[str, str] = {
 """The permission that each call takes. A regional group's calls take those of a zonal one's."""
 
 
+@declared.settings
+class GoogleAccess(NamedTuple):
+    """Whose account, and by which way."""
+
+    endpoint: str = declared.converted("endpoint", https_url, API)
+    metadata: str = declared.converted("metadata", https_url, METADATA, "the machine's metadata service")
+    proxy: str = declared.text("proxy", "", "of all calls but the metadata service's")
+    credentials: str = declared.word(
+        "credentials", CREDENTIALS, "", "metadata: this machine's account; default: as google-auth finds them"
+    )
+
+
 class Google:
     """Calls to Compute Engine."""
 
-    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
-        self.address = table.url("endpoint", API)
+    def __init__(self, own: GoogleAccess, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self.address = own.endpoint
         self._environ = os.environ if environ is None else environ
-        self._metadata = table.url("metadata", METADATA)
-        self._timeout, self._proxy = timeout, table.text("proxy")
+        self._metadata, self._timeout, self._proxy = own.metadata, timeout, own.proxy
         self._rest = Rest(timeout, _message, NOT_BEGUN, self._proxy)
         self._own = Rest(min(timeout, 5.0), plain_message)
-        library = by_library(table, self._environ.get("GOOGLE_APPLICATION_CREDENTIALS"))
+        library = by_library(own.credentials, self._environ.get("GOOGLE_APPLICATION_CREDENTIALS"))
         self._bearer = Bearer(self._library_token if library else self._token)
 
     def call(

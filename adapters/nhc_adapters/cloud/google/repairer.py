@@ -14,7 +14,9 @@ import uuid
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.timestamps import from_iso
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Claim,
     EvidenceBudget,
@@ -29,9 +31,10 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.google import instances
-from nhc_adapters.cloud.google.api import PERMISSIONS, Google
+from nhc_adapters.cloud.google.api import PERMISSIONS, Google, GoogleAccess
 from nhc_adapters.cloud.google.identity import InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.repair import gke
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.repair.calls import (
@@ -45,7 +48,6 @@ from nhc_adapters.repair.calls import (
     unknown,
     untouched,
 )
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # Managed instance groups: having one instance recreated, and what the group does to it by itself.
 
@@ -107,10 +109,18 @@ def heals(google: Google, where: InstanceName, group: InstanceGroup) -> bool:
     return checked and action == "REPAIR"
 
 
-KNOWN = (
-    "endpoint", "proxy", "metadata", "credentials", "project", "zone", "replace", "reboot", "discard-local-ssd",
-    "gke-auto-repair", "kubeconfig", "context",
-)  # fmt: skip
+@declared.settings
+class GoogleSettings(NamedTuple):
+    """The table of a repairer of this kind (docs/repairers.md)."""
+
+    access: GoogleAccess = declared.part("", GoogleAccess)
+    project: str = declared.text("project", "", "with zone: where `nhc doctor remedy` tries the rights")
+    zone: str = declared.text("zone")
+    replace: str = declared.word("replace", ("auto", "gke", "group", "report-faulty"))
+    reboot: str = declared.word("reboot", ("reset", "gke"))
+    discard: bool = declared.flag("discard-local-ssd", False, "a replacement may lose what is on local SSDs")
+    auto_repair: bool = declared.flag("gke-auto-repair", False, "GKE's own node repair is on")
+    nodes: ClusterSettings = declared.part("", ClusterSettings)
 
 
 class GoogleTarget(NamedTuple):
@@ -125,14 +135,14 @@ class GoogleTarget(NamedTuple):
 class GoogleRepairer:
     """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
+    SETTINGS = GoogleSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        self.table = AdapterSettings(settings, KNOWN)
-        self.replace = self.table.choice("replace", ("auto", "gke", "group", "report-faulty"))
-        self.reboot = self.table.choice("reboot", ("reset", "gke"))
-        self.discard = self.table.flag("discard-local-ssd", False)
-        self.auto_repair = self.table.flag("gke-auto-repair", False)
-        self.google = Google(self.table, environ, timeout)
-        self.nodes = RepairCluster.of(self.table, environ, timeout)
+        self.own = read(GoogleSettings, settings)
+        self.replace, self.reboot = self.own.replace, self.own.reboot
+        self.discard, self.auto_repair = self.own.discard, self.own.auto_repair
+        self.google = Google(self.own.access, environ, timeout)
+        self.nodes = RepairCluster.of(self.own.nodes, environ, timeout)
 
     # What is possible.
 
@@ -251,7 +261,7 @@ class GoogleRepairer:
     def rights(self) -> Sequence[Right]:
         """Google tells which permissions one has on an instance: on any one of the settings' zone."""
         wanted = sorted({right for right in PERMISSIONS.values() if right.startswith("compute.instances.")})
-        project, zone = self.table.text("project"), self.table.text("zone")
+        project, zone = self.own.project, self.own.zone
         if not (project and zone):
             return [Right(right, None, "set project and zone in [repairers.google] to try it") for right in wanted]
         path = f"projects/{project}/zones/{zone}"

@@ -14,12 +14,13 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode, urlsplit
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import parse_json, read_bytes
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer
 from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc_adapters.repair.setting_forms import https_url
 
 # How a request to Oracle's cloud is signed: HTTP signatures with an RSA key (draft-cavage-http-signatures-08).
 #
@@ -58,15 +59,27 @@ def signed(key: Key, verb: str, url: str, body: Optional[bytes]) -> Dict[str, st
     return {**headers, "authorization": header}
 
 
-def find_signing_key(table: AdapterSettings, environ: Optional[Mapping[str, str]]) -> Callable[[], Key]:
+@declared.settings
+class OracleAccess(NamedTuple):
+    """Whose tenancy, and by which way."""
+
+    endpoint: str = declared.converted("endpoint", https_url, "", "default: the region's own")
+    proxy: str = declared.text("proxy", "", "of all calls")
+    region: str = declared.text("region", "", "default: that of the instance's id")
+    credentials: str = declared.word("credentials", ("auto", "config", "instance-principal", "workload-identity"))
+    config_file: str = declared.text("config-file", "", "default: $OCI_CONFIG_FILE, ~/.oci/config")
+    profile: str = declared.text("profile", "DEFAULT", "of the configuration")
+
+
+def find_signing_key(own: OracleAccess, environ: Optional[Mapping[str, str]]) -> Callable[[], Key]:
     """What gives the key of the moment, by the setting `credentials`. Raises AdapterError, as does what it returns."""
-    how = table.choice("credentials", ("auto", "config", "instance-principal", "workload-identity"))
+    how = own.credentials
     given = os.environ if environ is None else environ
-    path = os.path.expanduser(table.text("config-file") or given.get("OCI_CONFIG_FILE", "") or CONFIG)
+    path = os.path.expanduser(own.config_file or given.get("OCI_CONFIG_FILE", "") or CONFIG)
     if how == "auto":
         how = "config" if os.path.exists(path) else "instance-principal"
     if how == "config":
-        return cache(partial(_of_config, path, table.text("profile", "DEFAULT")))
+        return cache(partial(_of_config, path, own.profile))
     return _Principal(how)
 
 
@@ -192,11 +205,10 @@ class OracleAnswer(NamedTuple):
 class Oracle:
     """Calls to one tenancy."""
 
-    def __init__(self, table: AdapterSettings, environ: Optional[Mapping[str, str]], timeout: float) -> None:
-        self._endpoint = table.url("endpoint", "https://none") if table.text("endpoint") else ""
-        self._region = table.text("region")
-        self._key = find_signing_key(table, environ)
-        self._rest = Rest(timeout, _message, NOT_BEGUN, table.text("proxy"), DENIED)
+    def __init__(self, own: OracleAccess, environ: Optional[Mapping[str, str]], timeout: float) -> None:
+        self._endpoint, self._region = own.endpoint, own.region
+        self._key = find_signing_key(own, environ)
+        self._rest = Rest(timeout, _message, NOT_BEGUN, own.proxy, DENIED)
 
     def call(
         self,

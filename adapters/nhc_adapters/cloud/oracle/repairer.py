@@ -13,7 +13,9 @@ from __future__ import annotations
 import uuid
 from typing import Any, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.settings import declared
 from nhc.core.timestamps import from_iso
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Claim,
     EvidenceBudget,
@@ -28,7 +30,7 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.oracle import instances
-from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle, objects
+from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle, OracleAccess, objects
 from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance, terminate
 from nhc_adapters.repair.calls import (
     CallFailed,
@@ -42,7 +44,6 @@ from nhc_adapters.repair.calls import (
     unknown,
     untouched,
 )
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # What replaces an instance of Oracle's: instance pools, OKE's node pools, GPU memory clusters.
 
@@ -159,13 +160,22 @@ def regrow(oracle: Oracle, which: str, size: int, key: str) -> Sent:
     return accepted(f"the GPU memory cluster grows to {size} instances", sized(size))
 
 
-KNOWN = (
-    "endpoint", "proxy", "region", "credentials", "config-file", "profile", "replace", "reboot", "pool", "node-pool",
-    "gpu-memory-cluster", "compartment",
-)  # fmt: skip
 WAYS = ("pool", "oke", "memory-cluster", "terminate", "reboot-migrate")
-_OWNER = {"pool": ("pool", ""), "oke": ("node-pool", "oke-pool-id"), "memory-cluster": ("gpu-memory-cluster", "")}
+_OWNER = {"pool": ("pool", ""), "oke": ("node_pool", "oke-pool-id"), "memory-cluster": ("gpu_memory_cluster", "")}
 """The setting that names what replaces an instance, and where in its own metadata that may stand."""
+
+
+@declared.settings
+class OracleSettings(NamedTuple):
+    """The table of a repairer of this kind (docs/repairers.md)."""
+
+    access: OracleAccess = declared.part("", OracleAccess)
+    replace: str = declared.word("replace", WAYS)
+    reboot: str = declared.word("reboot", ("softreset", "reset"), "", "reset cuts the power")
+    pool: str = declared.text("pool", "", "the instance pool, unless a node's own settings name it")
+    node_pool: str = declared.text("node-pool", "", "OKE's, in the same way")
+    gpu_memory_cluster: str = declared.text("gpu-memory-cluster", "", "in the same way")
+    compartment: str = declared.text("compartment", "", "where `nhc doctor remedy` tries the rights")
 
 
 class OracleTarget(NamedTuple):
@@ -179,11 +189,12 @@ class OracleTarget(NamedTuple):
 class OracleRepairer:
     """As `nhc.marks.ports.repair.Repairer`, Completes, OtherActors, EvidenceSource."""
 
+    SETTINGS = OracleSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        self.table = AdapterSettings(settings, KNOWN)
-        self.replace = self.table.choice("replace", WAYS)
-        self.reboot = self.table.choice("reboot", ("softreset", "reset"))
-        self.oracle = Oracle(self.table, environ, timeout)
+        self.own = read(OracleSettings, settings)
+        self.replace, self.reboot = self.own.replace, self.own.reboot
+        self.oracle = Oracle(self.own.access, environ, timeout)
 
     # What is possible.
 
@@ -205,18 +216,17 @@ class OracleRepairer:
             return OracleTarget(instance, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
         owner = self._owner(machine, instance)
         if self.replace in _OWNER and not owner:
-            raise RepairRefused(
-                f"what replaces {machine.node} is not known (repairers.oracle.{_OWNER[self.replace][0]})"
-            )
+            key = _OWNER[self.replace][0].replace("_", "-")
+            raise RepairRefused(f"what replaces {machine.node} is not known (repairers.oracle.{key})")
         if self.replace == "pool" and not is_member(self.oracle, owner, which):
             raise RepairRefused(f"{machine.node} is not of the instance pool: nothing would replace it")
         return OracleTarget(instance, self.replace, owner)
 
     def _owner(self, machine: Machine, instance: Optional[OracleInstance]) -> str:
         setting, label = _OWNER.get(self.replace, ("", ""))
-        own = machine.settings.get(setting.replace("-", "_"), "") if setting else ""
+        own = machine.settings.get(setting, "") if setting else ""
         labelled = instance.metadata.get(label, "") if instance and label else ""
-        return own or labelled or (self.table.text(setting) if setting else "")
+        return own or labelled or (str(getattr(self.own, setting)) if setting else "")
 
     # Looking, acting.
 
@@ -268,7 +278,7 @@ class OracleRepairer:
             return Progress(Stage.WORKING, f"the instance is {state}; Oracle shows no boots: see the boot id")
         owner = self._owner(order.machine, instance)
         if self.replace == "pool" and owner:
-            compartment = (instance.compartment if instance else "") or self.table.text("compartment")
+            compartment = (instance.compartment if instance else "") or self.own.compartment
             return replaced(self.oracle, owner, instance, compartment, sent, before)
         if self.replace == "oke" and owner:
             return node_replaced(self.oracle, owner, which, sent)
@@ -290,7 +300,7 @@ class OracleRepairer:
         """Oracle tells nobody which permissions one has: reading is tried, the rest cannot be."""
         names = sorted(set(PERMISSIONS.values()) - {"INSTANCE_READ"})
         rights = [Right(name, None, "Oracle has no way to try it") for name in names]
-        compartment = self.table.text("compartment")
+        compartment = self.own.compartment
         if not compartment:
             return [Right("INSTANCE_READ", None, "set compartment in [repairers.oracle] to try it"), *rights]
         query = {"compartmentId": compartment, "limit": "1"}

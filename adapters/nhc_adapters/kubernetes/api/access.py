@@ -17,13 +17,14 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
 
 from nhc.core.json_values import object_in, parse_object
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import read_bytes, read_text
 from nhc.core.timestamps import from_utc
 from nhc.marks.ports.adapter import AdapterError
-from nhc_adapters.repair.settings import AdapterSettings, Given
+from nhc.marks.ports.part_settings import Given
 
 # How we prove who we are: a bearer token, a file with one that somebody keeps fresh, or a program that prints one.
 #
@@ -241,9 +242,20 @@ def find(kubeconfig: str = "", context: str = "") -> Access:
     raise AdapterError("no cluster: not in a pod, KUBECONFIG not set, and no ~/.kube/config")
 
 
-def kubeconfig_of(table: AdapterSettings, environ: Given) -> str:
-    """The kubeconfig of an adapter's settings, else of the environment that it is given; "" for what `find` finds."""
-    return table.text("kubeconfig") or (environ or {}).get("KUBECONFIG", "")
+@declared.settings
+class ClusterSettings(NamedTuple):
+    """Which cluster an adapter speaks to."""
+
+    kubeconfig: str = declared.text("kubeconfig", "", "default: $KUBECONFIG, this pod's account, ~/.kube/config")
+    context: str = declared.text("context", "", "default: the kubeconfig's current one")
+
+    def kubeconfig_in(self, environ: Given) -> str:
+        """The kubeconfig, else that of the environment that the adapter is given; "" for what `find` finds."""
+        return self.kubeconfig or (environ or {}).get("KUBECONFIG", "")
+
+    def find(self, environ: Given) -> Access:
+        """The cluster. Raises AdapterError."""
+        return find(self.kubeconfig_in(environ), self.context)
 
 
 def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, str]] = None) -> Access:

@@ -7,31 +7,40 @@ Lease writes nothing more once another has begun: each write carries the leader'
 from __future__ import annotations
 
 import threading
-from typing import Optional, Sequence
+from typing import NamedTuple, Optional, Sequence
 
+from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Right
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.rights import of_lease, tried
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 FIRST = 10.0
 """Seconds to wait for the first answer of the API server."""
 
 
-class LeaseCandidate:
-    """One of the processes that may hold a Lease.
+@declared.settings
+class LeaseSettings(NamedTuple):
+    """The table [leader] of remedy.toml, by = "kubernetes"."""
 
-    Settings: `namespace` (the pod's own), `name` (nhc-remedy), `kubeconfig`, `context`.
-    """
+    namespace: str = declared.text("namespace", "", "default: the pod's own")
+    name: str = declared.text("name", "nhc-remedy", "the Lease's name")
+    cluster: access.ClusterSettings = declared.part("", access.ClusterSettings)
+
+
+class LeaseCandidate:
+    """One of the processes that may hold a Lease."""
+
+    SETTINGS = LeaseSettings
 
     def __init__(self, settings: Given = None, environ: Given = None) -> None:
-        table = AdapterSettings(settings, ("namespace", "name", "kubeconfig", "context"), "leader")
-        cluster = access.find(access.kubeconfig_of(table, environ), table.text("context"))
+        own = read(LeaseSettings, settings, "leader")
+        cluster = own.cluster.find(environ)
         self._client = Client(cluster, retry_for=0.0, connections=1, read_timeout=5.0, agent="nhc-remedy")
-        self.lease = Lease(self._client, table.text("namespace", cluster.namespace), table.text("name", "nhc-remedy"))
+        self.lease = Lease(self._client, own.namespace or cluster.namespace, own.name)
         self._stop, self._asked = threading.Event(), threading.Event()
         self._thread: Optional[threading.Thread] = None
         self._cause = ""

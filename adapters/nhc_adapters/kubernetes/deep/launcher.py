@@ -128,7 +128,7 @@ class _Making:
 
     def job(self) -> Dict[str, Any]:
         spec = self._job_spec(f"{self.name}-0.{self.name}", self.name)
-        spec["ttlSecondsAfterFinished"] = self.settings.ttl
+        spec["ttlSecondsAfterFinished"] = round(self.settings.ttl)
         return {"apiVersion": JOB.version, "kind": "Job", "metadata": self._metadata(), "spec": spec}
 
     def jobset(self) -> Dict[str, Any]:
@@ -139,7 +139,7 @@ class _Making:
             "spec": {
                 "replicatedJobs": [{"name": "t", "replicas": 1, "template": template}],
                 "network": {"enableDNSHostnames": True, "publishNotReadyAddresses": True},
-                "failurePolicy": {"maxRestarts": 0}, "ttlSecondsAfterFinished": self.settings.ttl,
+                "failurePolicy": {"maxRestarts": 0}, "ttlSecondsAfterFinished": round(self.settings.ttl),
             },
         }  # fmt: skip
 
@@ -157,7 +157,7 @@ class _Making:
                 "slotsPerWorker": self.order.tasks, "mpiImplementation": "OpenMPI",
                 "launcherCreationPolicy": "WaitForWorkersReady",
                 "runPolicy": {
-                    "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": settings.ttl, "backoffLimit": 0,
+                    "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": round(settings.ttl), "backoffLimit": 0,
                     "activeDeadlineSeconds": self._limit(),
                 },
                 "mpiReplicaSpecs": {
@@ -203,7 +203,7 @@ class _Making:
             }]}  # fmt: skip
         spec: Dict[str, Any] = {
             "restartPolicy": "Never", "priorityClassName": settings.priority_class,
-            "terminationGracePeriodSeconds": settings.grace, "enableServiceLinks": False,
+            "terminationGracePeriodSeconds": round(settings.grace), "enableServiceLinks": False,
             "automountServiceAccountToken": False, "affinity": affinity, "tolerations": list(settings.tolerations),
             "containers": [container], "volumes": [{"name": "shm", "emptyDir": {"medium": "Memory"}}],
         }  # fmt: skip
@@ -253,9 +253,12 @@ Pod = Mapping[str, Any]
 class KubernetesLauncher:
     """Creates and deletes workloads; looks at them and at their pods."""
 
+    SETTINGS = deep_settings.DeepSettings
+
     def __init__(self, settings: Mapping[str, str], client: Optional[Client] = None) -> None:
         self.settings = deep_settings.read(settings)
-        self.client = client or Client(find(self.settings.kubeconfig, self.settings.context), agent="nhc-deep")
+        cluster = self.settings.cluster
+        self.client = client or Client(find(cluster.kubeconfig, cluster.context), agent="nhc-deep")
         self._cluster = Kubernetes(self.client)
         self._kind: Optional[WorkloadKind] = None
         self._owners: Dict[str, Dict[str, Any]] = {}

@@ -12,14 +12,16 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.timestamps import utc_milliseconds
 from nhc.core.units import seconds
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect
 from nhc.marks.ports.gates import GateLimit, GateNews, GateOrder, GateStanding, GroupOfNodes, Turn
-from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
+from nhc.marks.ports.part_settings import Given, read
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.gates.plan import (
@@ -39,7 +41,6 @@ from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import Node, cordoned
 from nhc_adapters.kubernetes.nodes.pods import has_ended, pods_on
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, parse_taint, read_taint
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # What autoscalers do to a node that is not ready yet: Karpenter's NodePools, cluster-autoscaler's flags.
 #
@@ -156,21 +157,27 @@ def _duration(text: object) -> Optional[float]:
         return None
 
 
-KNOWN = ("kubeconfig", "context", "taint", "hyperpod")
+@declared.settings
+class KubernetesGateSettings(NamedTuple):
+    """The table [adapter] of gate.toml."""
+
+    cluster: ClusterSettings = declared.part("", ClusterSettings)
+    taint: NodeTaint = declared.converted(
+        "taint", parse_taint, parse_taint(f"{TAINT}:NoSchedule"), "what keeps a node closed", form="taint",
+        show=str,
+    )  # fmt: skip
+    hyperpod: bool = declared.flag("hyperpod", False, "also while HyperPod's own deep checks run")
 
 
 class KubernetesGate:
     """On the node it publishes; `keep` acts for all nodes."""
 
+    SETTINGS = KubernetesGateSettings
+
     def __init__(self, settings: Given, environ: Given = None, timeout: float = READ_TIMEOUT) -> None:
-        table = AdapterSettings(settings, KNOWN, "adapter")
-        try:
-            taint = parse_taint(table.text("taint", f"{TAINT}:NoSchedule"))
-        except ValueError as error:
-            raise table.error("taint", str(error)) from None
-        self.marks = GateMarks(taint, table.flag("hyperpod", False))
-        cluster = find(kubeconfig_of(table, environ), table.text("context"))
-        self.client = Client(cluster, read_timeout=timeout)
+        own = read(KubernetesGateSettings, settings, "adapter")
+        self.marks = GateMarks(own.taint, own.hyperpod)
+        self.client = Client(own.cluster.find(environ), read_timeout=timeout)
         self._conditions: Optional[NodeConditions] = None
 
     # On the node.

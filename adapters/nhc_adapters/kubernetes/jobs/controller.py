@@ -16,14 +16,16 @@ from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
-from nhc.marks.ports.adapter import AdapterError, SettingError
+from nhc.core.settings import declared
+from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_ends import JobEndRecord
 from nhc.marks.ports.jobs import JobName, JobOrder, Submission, Submitted
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Sent
-from nhc_adapters.kubernetes.api.access import find, kubeconfig_of
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of
@@ -37,28 +39,37 @@ from nhc_adapters.kubernetes.jobs.reading import JobReader
 from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
 from nhc_adapters.kubernetes.jobs.view import number_of
 from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
-KNOWN = ("kubeconfig", "context", "namespaces", "kinds")
+
+def _kinds(words: Sequence[str]) -> Tuple[str, ...]:
+    for word in words:
+        if word not in KINDS:
+            raise ValueError(f"{printable(word, 60)!r} is not one of {', '.join(KINDS)}")
+    return tuple(words) or tuple(KINDS)
+
+
+@declared.settings
+class KubernetesJobSettings(NamedTuple):
+    """The table [controllers.kubernetes] of jobs.toml."""
+
+    cluster: ClusterSettings = declared.part("", ClusterSettings)
+    namespaces: Tuple[str, ...] = declared.texts("namespaces", (), "with commas between them; none: all")
+    kinds: Tuple[str, ...] = declared.texts("kinds", tuple(KINDS), "with commas between them; none: all", made=_kinds)
 
 
 class KubernetesJobController(JobReader):
     """The jobs of one cluster."""
 
+    SETTINGS = KubernetesJobSettings
+
     def __init__(
         self, settings: Given = None, environ: Given = None, timeout: float = 30.0, client: Optional[Client] = None
     ) -> None:
-        table = AdapterSettings(settings, KNOWN, "controllers.kubernetes")
-        namespaces = table.parts("namespaces")
-        wanted = table.parts("kinds") or tuple(KINDS)
-        for kind in wanted:
-            if kind not in KINDS:
-                raise SettingError("kinds", f"{printable(kind, 60)!r} is not one of {', '.join(KINDS)}")
+        own = read(KubernetesJobSettings, settings, "controllers.kubernetes")
         if client is None:
-            cluster = find(kubeconfig_of(table, environ), table.text("context"))
-            client = Client(cluster, retry_for=5.0, read_timeout=timeout)
-        super().__init__(client, [KINDS[kind] for kind in wanted], namespaces)
-        self._home = next(iter(namespaces), client.access.namespace)
+            client = Client(own.cluster.find(environ), retry_for=5.0, read_timeout=timeout)
+        super().__init__(client, [KINDS[kind] for kind in own.kinds], own.namespaces)
+        self._home = next(iter(own.namespaces), client.access.namespace)
 
     def end(self, job: str) -> Optional[JobEndRecord]:
         """How a job ended, by its pods and their logs. Raises AdapterError."""

@@ -8,6 +8,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tup
 from urllib.parse import quote
 
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given
 from nhc.marks.ports.repair import Answer, Machine, Right, Sent, Sighting
 from nhc_adapters.kubernetes.api import access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Body, Client, namespaced, node_path
@@ -16,7 +17,6 @@ from nhc_adapters.kubernetes.api.objects import get, is_ready, notes_of, texts
 from nhc_adapters.kubernetes.api.rights import ClusterRight, tried
 from nhc_adapters.kubernetes.nodes.boots import boot_id
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 Object = Dict[str, Any]
 NOT_FOUND, CONFLICT = 404, 409
@@ -84,9 +84,9 @@ class RepairCluster:
         self._lock = threading.Lock()
 
     @classmethod
-    def of(cls, table: AdapterSettings, environ: Given, timeout: float) -> RepairCluster:
-        """The cluster of a repairer's settings `kubeconfig` and `context`."""
-        return cls(access.kubeconfig_of(table, environ), table.text("context"), timeout)
+    def of(cls, own: access.ClusterSettings, environ: Given, timeout: float) -> RepairCluster:
+        """The cluster of a repairer's settings."""
+        return cls(own.kubeconfig_in(environ), own.context, timeout)
 
     def client(self) -> Client:
         """Raises AdapterError where no cluster is configured."""

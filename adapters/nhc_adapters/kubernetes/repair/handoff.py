@@ -15,7 +15,10 @@ import json
 import time
 from typing import Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.model import printable
 from nhc.core.timestamps import from_utc
+from nhc.marks.ports.adapter import SettingError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of, texts
@@ -23,13 +26,20 @@ from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.actor_kinds import is_host_of
 from nhc_adapters.kubernetes.repair.cluster import CONFLICT, KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.cluster_api import CLOCKS, ClusterApi
-from nhc_adapters.kubernetes.repair.handover import Actor, ActorSettings, annotate, booted, is_of, order_notes
+from nhc_adapters.kubernetes.repair.handover import (
+    Actor,
+    ActorSettings,
+    HandoffSettings,
+    annotate,
+    booted,
+    is_of,
+    order_notes,
+)
 from nhc_adapters.kubernetes.repair.jobs import HandSettings, OrderJobs, job_name, order_text
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.node.repairer import asked_of
 from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted, send_once
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # Metal3 reboots a host whose BareMetalHost is annotated: softly for a reboot, by its power for a power cycle.
 #
@@ -146,9 +156,11 @@ class Medik8s(Actor):
     def __init__(self, given: ActorSettings, remediation: Remediation) -> None:
         super().__init__(given)
         self.made, self.rungs = remediation, remediation.rungs
-        self.namespace, _, self.template = given.table.text("template").partition("/")
+        self.namespace, _, self.template = given.own.template.partition("/")
         if not self.template:
-            raise given.table.wrong("template", f"NAMESPACE/NAME of one of the {remediation.templates}")
+            raise SettingError(
+                "template", f"{given.own.template!r} is not NAMESPACE/NAME of one of the {remediation.templates}"
+            )
 
     def can(self, machine: Machine) -> str:
         excluded = machine.labels.get(EXCLUDED) == "true"
@@ -244,7 +256,6 @@ def _failure(remediation: Object) -> str:
 # decide when it reboots: allow for them in `effect.reboot`.
 
 
-KURED_SENTINEL = "/run/reboot-required"
 KURED_HAND = HandSettings(deadline=300)
 """A file is made: minutes, not the twenty of a repair."""
 
@@ -256,15 +267,15 @@ class Kured(Actor):
 
     def __init__(self, given: ActorSettings) -> None:
         super().__init__(given)
-        table = given.table
-        self.sentinel = table.text("sentinel", KURED_SENTINEL)
-        self.place = JobPlace(table.text("namespace", "nhc-system"), table.text("image"))
+        own = given.own
+        self.sentinel = own.sentinel
+        self.place = JobPlace(own.namespace, own.image)
         self.orders = OrderJobs(self.nodes, self.place, KURED_HAND)
-        self.where, _, self.daemonset = table.text("daemonset", "kube-system/kured").partition("/")
+        self.where, _, self.daemonset = own.daemonset.partition("/")
         if not self.sentinel.startswith("/"):
-            raise table.wrong("sentinel", "a path on the node")
+            raise SettingError("sentinel", f"{own.sentinel!r} is not a path on the node")
         if not self.daemonset:
-            raise table.wrong("daemonset", "NAMESPACE/NAME of kured's DaemonSet")
+            raise SettingError("daemonset", f"{own.daemonset!r} is not NAMESPACE/NAME of kured's DaemonSet")
 
     def can(self, machine: Machine) -> str:
         return "" if self.place.image else "no image is set up for the Job that makes the sentinel (image)"
@@ -392,26 +403,21 @@ ACTORS: Dict[str, Callable[[ActorSettings], Actor]] = {
     "fence-agents-remediation": lambda given: Medik8s(given, FENCE_AGENTS),
 }  # fmt: skip
 
-KNOWN = (
-    "to", "kubeconfig", "context", "management-kubeconfig", "management-context", "template", "namespace", "image",
-    "sentinel", "daemonset",
-)  # fmt: skip
-
 
 class KubernetesHandoff:
     """As `nhc.marks.ports.repair.Repairer`, Completes."""
 
+    SETTINGS = HandoffSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.to = table.choice("to", ("", *ACTORS))
-        if not self.to:
-            raise table.error("to", f"missing: which controller repairs (one of {', '.join(ACTORS)})?")
-        self.nodes = RepairCluster.of(table, environ, timeout)
-        management = table.text("management-kubeconfig")
-        self.objects = (
-            RepairCluster(management, table.text("management-context"), timeout) if management else self.nodes
-        )  # fmt: skip
-        self.actor = ACTORS[self.to](ActorSettings(self.nodes, self.objects, table))
+        own = read(HandoffSettings, settings)
+        self.to = own.to
+        if self.to not in ACTORS:
+            raise SettingError("to", f"{printable(self.to, 60)!r} is not one of {', '.join(ACTORS)}")
+        self.nodes = RepairCluster.of(own.cluster, environ, timeout)
+        management = own.management_kubeconfig
+        self.objects = RepairCluster(management, own.management_context, timeout) if management else self.nodes
+        self.actor = ACTORS[self.to](ActorSettings(self.nodes, self.objects, own))
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         """Why this rung is not possible, "" where it is. Asks nobody."""

@@ -6,22 +6,40 @@ from abc import ABC, abstractmethod
 from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.marks.ports.repair import Machine, Order, Progress, Rung, Sent, Sighting, Stage
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.api.objects import notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import ORDER
 from nhc_adapters.repair.calls import RepairRefused
-from nhc_adapters.repair.settings import AdapterSettings
+
+
+@declared.settings
+class HandoffSettings(NamedTuple):
+    """The table of a repairer of this kind. `to` names the actor."""
+
+    to: str = declared.text("to", declared.NEEDED, "which controller repairs", shown='"karpenter"')
+    cluster: ClusterSettings = declared.part("", ClusterSettings)
+    management_kubeconfig: str = declared.text(
+        "management-kubeconfig", "", "where the actor's objects are; default: the nodes' cluster"
+    )
+    management_context: str = declared.text("management-context")
+    template: str = declared.text("template", "", "NAMESPACE/NAME of the remediation's template")
+    namespace: str = declared.text("namespace", "nhc-system", "of the Job that makes kured's sentinel")
+    image: str = declared.text("image", "", "of that Job")
+    sentinel: str = declared.text("sentinel", "/run/reboot-required", "kured's file on the node")
+    daemonset: str = declared.text("daemonset", "kube-system/kured", "NAMESPACE/NAME of kured's DaemonSet")
 
 
 class ActorSettings(NamedTuple):
-    """The cluster of the nodes, the one with the actor's objects, and the repairer's table."""
+    """The cluster of the nodes, the one with the actor's objects, and the repairer's settings."""
 
     nodes: RepairCluster
     objects: RepairCluster
-    table: AdapterSettings
+    own: HandoffSettings
 
 
 class Actor(ABC):

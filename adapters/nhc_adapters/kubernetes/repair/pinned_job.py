@@ -8,7 +8,7 @@ from __future__ import annotations
 import hashlib
 from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
 
-from nhc_adapters.repair.settings import AdapterSettings
+from nhc.core.settings import declared
 
 NAME = "app.kubernetes.io/name"
 COMPONENT = "app.kubernetes.io/component"
@@ -17,20 +17,18 @@ NODE_LABEL = "nhc/repair-node"
 STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.sh/do-not-disrupt": "true"}
 """Annotations of the pod: no drain (ours neither) and no autoscaler ends it half way."""
 
-PLACE = ("namespace", "image", "pull-policy", "pull-secret", "service-account", "priority-class", "keep")
-"""The settings that `read_place` reads."""
 
-
+@declared.settings
 class JobPlace(NamedTuple):
     """What a site says of all such Jobs. `keep` is how many seconds an ended one stays to be seen."""
 
-    namespace: str
-    image: str
-    pull_policy: str = "IfNotPresent"
-    pull_secret: str = ""
-    account: str = ""
-    priority: str = "system-node-critical"
-    keep: int = 86400
+    namespace: str = declared.text("namespace", "nhc-system")
+    image: str = declared.text("image", "", "which has nhc and what the work needs")
+    pull_policy: str = declared.word("pull-policy", ("IfNotPresent", "Always", "Never"))
+    pull_secret: str = declared.text("pull-secret")
+    account: str = declared.text("service-account")
+    priority: str = declared.text("priority-class", "system-node-critical")
+    keep: float = declared.seconds("keep", 86400.0, "how long an ended Job stays to be seen", least=1.0)
 
 
 class PinnedJob(NamedTuple):
@@ -45,24 +43,6 @@ class PinnedJob(NamedTuple):
     notes: Mapping[str, str]
     seconds: int
     ending: int
-
-
-def read_place(table: AdapterSettings, account: str = "") -> JobPlace:
-    """The settings in PLACE; `account` where no service account is named. Raises SettingError."""
-    return JobPlace(
-        table.text("namespace", "nhc-system"), table.text("image"),
-        table.choice("pull-policy", ("IfNotPresent", "Always", "Never")), table.text("pull-secret"),
-        table.text("service-account", account), table.text("priority-class", "system-node-critical"),
-        whole_seconds(table, "keep", 86400),
-    )  # fmt: skip
-
-
-def whole_seconds(table: AdapterSettings, key: str, default: int) -> int:
-    """A number of seconds above 0, as Kubernetes takes them. Raises SettingError."""
-    value = int(table.digits(key, str(default), "a number of seconds"))
-    if not value:
-        raise table.wrong(key, "a number of seconds")
-    return value
 
 
 def label_of(node: str) -> str:
@@ -106,7 +86,7 @@ def pinned_job(
         },
         "spec": {
             "completions": 1, "parallelism": 1, "backoffLimit": 0, "podReplacementPolicy": "Failed",
-            "activeDeadlineSeconds": job.seconds, "ttlSecondsAfterFinished": place.keep,
+            "activeDeadlineSeconds": job.seconds, "ttlSecondsAfterFinished": round(place.keep),
             "template": {"metadata": {"labels": labels, "annotations": {**job.notes, **STAYS}}, "spec": spec},
         },
     }  # fmt: skip

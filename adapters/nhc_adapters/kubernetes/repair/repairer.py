@@ -21,8 +21,10 @@ import zlib
 from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import parse_json
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import (
     Answer,
     EvidenceBudget,
@@ -36,6 +38,7 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
@@ -52,12 +55,12 @@ from nhc_adapters.kubernetes.repair.jobs import (
     job_name,
     read_job,
 )
-from nhc_adapters.kubernetes.repair.pinned_job import PLACE, JobPlace, PinnedJob, labels_of, read_place, whole_seconds
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, labels_of
 from nhc_adapters.node.hand.evidence import LOG, NAMES
-from nhc_adapters.node.repairer import RUNGS, asked_of, units_of, unnamed
+from nhc_adapters.node.repairer import RUNGS, asked_of, unnamed
+from nhc_adapters.repair import setting_forms
 from nhc_adapters.repair.calls import CallFailed, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # Evidence of a node by a Job that is pinned to it: its kernel log, and what its drivers say. No SSH.
 #
@@ -198,27 +201,41 @@ def _ran(pod: Mapping[str, Any]) -> bool:
     return any(set(status.get("state") or {}) & {"running", "terminated"} for status in statuses)
 
 
-KNOWN = (
-    *PLACE, "kubeconfig", "context", "services", "stoppable", "node-kubeconfig", "wait", "deadline", "enter", "path",
-    "evidence",
-)  # fmt: skip
+@declared.settings
+class KubernetesRepairSettings(NamedTuple):
+    """The table of a repairer of this kind."""
+
+    place: JobPlace = declared.part("", JobPlace)
+    cluster: ClusterSettings = declared.part("", ClusterSettings)
+    services: Tuple[str, ...] = declared.converted(
+        "services", setting_forms.services, (), "what restart-app restarts: NAME.service, with blanks between them",
+        show=" ".join,
+    )  # fmt: skip
+    stoppable: Tuple[str, ...] = declared.converted(
+        "stoppable", setting_forms.services, (), "further services that may be stopped while a GPU is repaired",
+        show=" ".join,
+    )  # fmt: skip
+    node_kubeconfig: str = declared.text("node-kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
+    wait: float = declared.seconds("wait", 300.0, "how long what holds a GPU may take to end", least=1.0)
+    deadline: float = declared.seconds("deadline", 1200.0, "of one Job", least=1.0)
+    enter: str = declared.text("enter", jobs.ENTER, "how the Job's program enters the node")
+    path: str = declared.text("path", "", "where the node's programs are")
+    evidence: bool = declared.flag("evidence", True, "whether a Job collects what the node's programs show")
 
 
 class KubernetesJobs:
     """As `nhc.marks.ports.repair.Repairer`, Completes, EvidenceSource."""
 
+    SETTINGS = KubernetesRepairSettings
+
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        self.services, self.stoppable = units_of(table, "services"), units_of(table, "stoppable")
-        self.kubeconfig = table.text("node-kubeconfig")
-        self.wait = whole_seconds(table, "wait", 300)
-        self.place = read_place(table)
-        self.hand = HandSettings(
-            table.text("enter", jobs.ENTER), table.text("path"), whole_seconds(table, "deadline", 1200)
-        )
-        self.cluster = RepairCluster.of(table, environ, timeout)
+        own = read(KubernetesRepairSettings, settings)
+        self.services, self.stoppable = list(own.services), list(own.stoppable)
+        self.kubeconfig, self.wait, self.place = own.node_kubeconfig, round(own.wait), own.place
+        self.hand = HandSettings(own.enter, own.path, round(own.deadline))
+        self.cluster = RepairCluster.of(own.cluster, environ, timeout)
         self.orders = OrderJobs(self.cluster, self.place, self.hand)
-        self.shows = table.flag("evidence", True)
+        self.shows = own.evidence
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
         """Why this rung is not possible, "" where it is. Asks nobody: the node's own program decides in the Job."""

@@ -18,16 +18,19 @@ import time
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Union
 
 from nhc.core.model import printable
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Right
 from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
+from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
-from nhc_adapters.kubernetes.repair.pinned_job import PLACE, JobPlace, PinnedJob, pinned_job, read_place
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 from nhc_adapters.node.suite import InstalledNhc, suite_words
 from nhc_adapters.repair.calls import CallFailed
-from nhc_adapters.repair.settings import AdapterSettings, Given
 
 # The Job that runs a suite of deep checks, or proves a GPU, on a node: what it is made of, what is read from it. Pure.
 #
@@ -147,7 +150,6 @@ def report_in(log: str) -> str:
     return report
 
 
-KNOWN = (*PLACE, "kubeconfig", "context", "runtime-class", "nhc")
 TRIES = 3
 """Jobs of one run that may tell nothing; as many as the remedy loop's own tries."""
 EVERY = 2.0
@@ -166,18 +168,37 @@ class _SuiteRead(NamedTuple):
     report: str
 
 
+@declared.settings
+class SuiteJobSettings(NamedTuple):
+    """The table [verify.job]."""
+
+    place: JobPlace = declared.part(
+        "", JobPlace, default=JobPlace(account="nhc-remedy-suite"),
+        account=declared.text("service-account", "nhc-remedy-suite"),
+    )  # fmt: skip
+    cluster: ClusterSettings = declared.part("", ClusterSettings)
+    runtime_class: str = declared.text("runtime-class")
+    nhc: str = declared.text("nhc", "nhc", "the image's nhc")
+
+    def checked(self, table: Table) -> SuiteJobSettings:
+        """The same. Raises SettingsError."""
+        if not self.place.image:
+            raise table.error("image", "missing: which image has nhc and the suite's tools?")
+        return self
+
+
 class SuiteJobs:
     """As `nhc.marks.ports.suites.SuiteRunner` and `ProvesDevices`. Safe to use from several threads."""
+
+    SETTINGS = SuiteJobSettings
 
     def __init__(
         self, settings: Mapping[str, str], environ: Given = None, timeout: float = 30.0, every: float = EVERY
     ) -> None:
-        table = AdapterSettings(settings, KNOWN)
-        if not table.text("image"):
-            raise table.error("image", "missing: which image has nhc and the suite's tools?")
-        self.place = read_place(table, "nhc-remedy-suite")
-        self.program = SuiteProgram(table.text("nhc", "nhc"), table.text("runtime-class"))
-        self.cluster = RepairCluster.of(table, environ, timeout)
+        own = read(SuiteJobSettings, settings)
+        self.place = own.place
+        self.program = SuiteProgram(own.nhc, own.runtime_class)
+        self.cluster = RepairCluster.of(own.cluster, environ, timeout)
         self._every = every
 
     def run(self, order: SuiteOrder) -> str:
