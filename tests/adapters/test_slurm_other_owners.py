@@ -162,3 +162,22 @@ def test_a_slurm_before_23_02_does_not_start_with_suspend_exc_states(tmp_path):
                           timeout=60, check=False)  # fmt: skip
     assert done.returncode != 0
     assert "unrecognized key: SuspendExcStates" in done.stderr
+
+
+SLURM_KEYS = "HealthCheck|Prolog|Epilog|Scheduler|Suspend|Resume|Reboot|Slurm|Task|Job|Node|Partition"
+SLURM_CONF = re.compile(rf"^ *((?:{SLURM_KEYS})\w*=.*)$", re.MULTILINE)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(bool(missing()), reason=", ".join(missing()))
+def test_slurm_reads_what_the_pages_tell_to_put_into_slurm_conf(tmp_path):
+    lines = [line for page in sorted((ROOT / "docs").glob("*.md")) for line in SLURM_CONF.findall(page.read_text())]
+    assert any(line.startswith("HealthCheckProgram=") for line in lines)
+    own = ["ClusterName=x", "SlurmctldHost=localhost", "NodeName=gpu[001-128]", "PartitionName=a Nodes=gpu[001-128]"]
+    (tmp_path / "slurm.conf").write_text("\n".join([*own, *dict.fromkeys(lines)]) + "\n")
+    env = {"PATH": ROOT_PATH, "SLURM_CONF": f"{tmp_path}/slurm.conf"}
+    done = subprocess.run(
+        ["scontrol", "show", "daemons"], env=env, capture_output=True, text=True, timeout=60, check=False
+    )
+    assert "error" not in done.stderr.lower(), done.stderr
+    assert done.returncode == 0
