@@ -221,8 +221,12 @@ def _outage_begins(stand: Stand) -> None:
 
 
 def _outage_spreads_and_ends(stand: Stand) -> None:
+    """The others notice it once the first node is out for it; five minutes later it is over."""
+    if not stand.world.marked:
+        return
+    over = stand.world.now - stand.world.marked[0][0] > 300
     for name in stand.world.fleet:
-        stand.world.fall_sick(name, *([_OUTAGE] if stand.since < 61 else []))
+        stand.world.fall_sick(name, *([] if over else [_OUTAGE]))
 
 
 def _all_are_back(stand: Stand) -> str:
@@ -285,7 +289,7 @@ ALL: Sequence[Scenario] = (
     Scenario("goes-on", "", "The fault goes on whatever is done: each repair once, then a person.",
              _fault(DrillFault(cure=Rung.ESCALATE)),
              _ends("escalated", [Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE])),
-    Scenario("shared-outage", "", "A shared file system is away for a minute: every node comes back by itself.",
+    Scenario("shared-outage", "", "A shared file system is away for minutes: every node comes back by itself.",
              _outage_begins, _all_are_back, _outage_spreads_and_ends, over=_after(2 * 3600)),
     Scenario("other-actor", "two repairers on one node", "The platform repairs the node for a quarter of an hour.",
              _claimed, REBOOTED, _claim_ends),
