@@ -74,6 +74,16 @@ def test_a_letter_means_one_thing():
     assert {letter: meanings[letter] for letter in wanted} == {letter: {long} for letter, long in wanted.items()}
 
 
+def test_no_option_takes_a_number_that_is_none():
+    for words, command in leaves(application):
+        for option in command.params:
+            if isinstance(option.type, click.types.FloatParamType):
+                for text in ("nan", "inf"):
+                    with pytest.raises(click.BadParameter):
+                        option.type.convert(text, option, None)
+            assert option.type is not click.FLOAT, f"{words}: {option.name}"
+
+
 def test_what_has_a_letter_has_it_everywhere_and_acting_has_one_name():
     for words, command in leaves(application):
         flags = {flag for option in command.params for flag in option.opts}

@@ -10,7 +10,7 @@ from contextlib import ExitStack, closing
 import click
 
 from nhc.core.command_line.clean_output import bare_streams
-from nhc.core.command_line.common_options import BY, GroupedCommand, person, under
+from nhc.core.command_line.common_options import BY, FiniteNumber, GroupedCommand, person, under
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ WIDTH = 200
 @_where("-r", "--report", "reports", multiple=True, metavar="PATH",
         help="Reports in files or a directory: a sweep's, or what agents write. Repeatable.")  # fmt: skip
 @_where("--adapter", metavar="NAME", help="A cluster without a store, by this adapter: kubernetes, slurm …")
-@_how("--every", default=2.0, show_default=True, type=click.FloatRange(0.2, 3600), metavar="SECONDS",
+@_how("--every", default=2.0, show_default=True, type=FiniteNumber(0.2, 3600), metavar="SECONDS",
       help="Between two looks.")  # fmt: skip
 @_how("--stale", metavar="DURATION", help="A report older than this is not believed. Default: what the settings say.")
 @_how("--colors", type=click.Choice(["auto", "16", "none"]), default="auto", show_default=True,

@@ -4,6 +4,7 @@ commands; and who gives a command.
 
 from __future__ import annotations
 
+import math
 import os
 from functools import wraps
 from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
@@ -162,6 +163,16 @@ class Converted(click.ParamType):
             return self._convert(value)
         except ValueError as error:
             self.fail(str(error), param, ctx)
+
+
+class FiniteNumber(click.FloatRange):
+    """A click type: a finite number within bounds. click's own takes nan, which is outside no range."""
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> float:
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value!r} is not a finite number", param, ctx)
+        return number
 
 
 def _some_seconds(text: str) -> float:

@@ -17,7 +17,7 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, OfferedChoice, under
+from nhc.core.command_line.common_options import DURATION, FORMAT, FiniteNumber, GroupedCommand, OfferedChoice, under
 from nhc.core.command_line.on_unknown import status as on_unknown
 from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
 from nhc.core.command_line.printing import show
@@ -106,7 +106,7 @@ def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> Li
 )
 @under("How it runs")(
     "--since",
-    type=float,
+    type=FiniteNumber(0),
     default=0.0,
     metavar="TIME",
     help="Show a kept report of this suite that began after this Unix time, where there is one, and test nothing.",
@@ -311,7 +311,7 @@ def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, An
 @click.option("--store", "url", metavar="URL", default="", help="Take the results that this store has, too.")
 @click.option(
     "--days",
-    type=click.FloatRange(0, min_open=True),
+    type=FiniteNumber(0, min_open=True),
     default=90.0,
     show_default=True,
     help="Of the store, results no older than this.",

@@ -6,7 +6,7 @@ from typing import Any, Dict, List, Set, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, SHARE, GroupedCommand, under
+from nhc.core.command_line.common_options import FORMAT, SHARE, FiniteNumber, GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.deep.findings import Culprit, NodeStanding
@@ -34,7 +34,7 @@ SHOWN = 20
                          help="How often a good test comes out bad by chance: 1% or 0.01.")  # fmt: skip
 @under("How it is tested")("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
                            help="Bad tests with as many proven partners that convict a node.")  # fmt: skip
-@under("How it is tested")("--minutes", type=click.FloatRange(0, min_open=True), default=2.0, show_default=True,
+@under("How it is tested")("--minutes", type=FiniteNumber(0, min_open=True), default=2.0, show_default=True,
                            help="What one test takes, with its launch.")  # fmt: skip
 @under("How it is tested")("--seed", type=int, default=1, show_default=True, help="The same seed plays the same.")
 @FORMAT

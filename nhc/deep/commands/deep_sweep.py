@@ -15,7 +15,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, under
+from nhc.core.command_line.common_options import BY, DURATION, FORMAT, FiniteNumber, GroupedCommand, person, under
 from nhc.core.command_line.printing import age, results, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -296,7 +296,7 @@ _when = under("When it runs")
 @_how("--collective", default="all_reduce", show_default=True, help="Which collective the tool runs.")
 @_how("--size", default="8G", show_default=True, help="The size whose figure is judged.")
 @_how("--tasks", type=click.IntRange(1), default=8, show_default=True, help="Ranks on each node: its GPUs.")
-@_how("--floor", type=click.FloatRange(0), default=0.0, metavar="GB/S",
+@_how("--floor", type=FiniteNumber(0), default=0.0, metavar="GB/S",
       help="The least bus bandwidth that is good. Default: 80% of the median of all pairs.")  # fmt: skip
 @_how("--any-transport", is_flag=True, help="Take figures of data that did not travel by RDMA, too.")
 @_how("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
@@ -305,7 +305,7 @@ _when = under("When it runs")
       help="The rails, the same on each node: mlx5_[0-7]. Each alone is tested on nodes that fail.")  # fmt: skip
 @_how("--rail-by", type=click.Choice(sorted(WAYS)), default="hca", show_default=True,
       help="How the tool is held to a rail: RDMA adapters, or network interfaces.")  # fmt: skip
-@_how("--rail-floor", type=click.FloatRange(0), default=0.0, metavar="GB/S",
+@_how("--rail-floor", type=FiniteNumber(0), default=0.0, metavar="GB/S",
       help="The least bandwidth of one rail that is good. Default: its part of a good pair's.")  # fmt: skip
 @_how("--scale", is_flag=True, help="After the pairs, test all sound nodes at once.")
 @_how("--limit", type=DURATION, default="10m", show_default=True, metavar="TIME", help="The limit of one test.")
@@ -498,7 +498,7 @@ SHOWN = 20
 @SETTINGS
 @URL
 @FORMAT
-@under("What is shown")("--older-than", type=float, default=0.0, metavar="DAYS",
+@under("What is shown")("--older-than", type=FiniteNumber(0), default=0.0, metavar="DAYS",
                         help="Only verdicts of at least this age.")  # fmt: skip
 def status(path: str, url: str, form: str, older_than: float) -> None:
     """Show the newest sweeps, and for each node the last verdict of each suite with its age."""

@@ -11,7 +11,7 @@ from typing import AbstractSet, Dict, Mapping, NamedTuple, Sequence, Set, Tuple,
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import GroupedCommand, under
+from nhc.core.command_line.common_options import FiniteNumber, GroupedCommand, under
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
@@ -61,7 +61,7 @@ LOOK_EVERY = 2.0
                               help="At most so often.")  # fmt: skip
 @under("How it is restarted")("--count", "nodes", type=click.IntRange(1), default=None, metavar="N",
                               help="Nodes that the step needs. Default: the allocation's without spares.")  # fmt: skip
-@under("How it is restarted")("--settle", type=click.FloatRange(0.0, 3600.0), default=30.0, show_default=True,
+@under("How it is restarted")("--settle", type=FiniteNumber(0.0, 3600.0), default=30.0, show_default=True,
                               metavar="SECONDS", help="How long Slurm is asked whether a node failed.")  # fmt: skip
 def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) -> int:
     """Run `srun WORDS` on healthy nodes of this allocation; where a node failed it, again on others.

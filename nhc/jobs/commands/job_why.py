@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
 import click
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, named_nodes, under
+from nhc.core.command_line.common_options import FORMAT, FiniteNumber, GroupedCommand, named_nodes, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
@@ -41,7 +41,7 @@ _what, _who = under("What is asked"), under("Where the job ran")
 @_what("--kernel-log", "kernel_logs", multiple=True, metavar="[NODE=]FILE",
        help="A node's kernel log: dmesg -T, journalctl -k -o short-iso. Repeatable.")  # fmt: skip
 @_what("--store", "store_url", default="", metavar="URL", help="Ask this store for the nodes' problems and proofs.")
-@_what("--timeout", type=click.FloatRange(1, 600), default=20.0, show_default=True, metavar="SECONDS",
+@_what("--timeout", type=FiniteNumber(1, 600), default=20.0, show_default=True, metavar="SECONDS",
        help="How long the scheduler may take for one answer.")  # fmt: skip
 @_who(
     "-w",

@@ -8,11 +8,12 @@ import click
 
 from nhc.core.command_line.clean_output import bare_streams
 from nhc.core.command_line.command_error import CommandError
+from nhc.core.command_line.common_options import FiniteNumber
 
 
 @click.command()
 @click.option("--size", "count", type=click.IntRange(1, 100_000), default=500, show_default=True, help="Made-up nodes.")
-@click.option("--faults", type=click.FloatRange(0, 10_000), default=20.0, show_default=True, help="Faults a minute.")
+@click.option("--faults", type=FiniteNumber(0, 10_000), default=20.0, show_default=True, help="Faults a minute.")
 @click.option("--seed", type=int, default=1, show_default=True, help="The same seed gives the same faults.")
 @click.option("--listen", metavar="HOST:PORT", default="127.0.0.1:9810", show_default=True, help="The page's address.")
 @click.option("--top", "in_terminal", is_flag=True, help="Show nhc top in this terminal instead of the page.")
