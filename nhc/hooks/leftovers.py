@@ -29,6 +29,10 @@ SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon
 """A login session's own processes: they end with the session, and a login without a job is not ours to judge."""
 LOGINS = SESSION | {"login"}
 """What a login's processes descend from. On a machine with systemd their control group says it as well."""
+STARTS_JOBS = ("slurm", "pbs", "trqauthd", "lsf", "sge", "gridengine", "flux", "condor", "munge", "sshd", "ssh")
+"""How the units of schedulers' daemons begin, in whose control group jobs may stay (ProctrackType=linuxproc), and of
+those that MPI starts ranks by.
+"""
 GENERATIONS = 64
 """Parents that are looked at; more than a shell in a shell in a session has."""
 PROOF_WAIT = 5.0
@@ -74,7 +78,7 @@ def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
 
 
 def _of_login(host: Host, pid: str, parent: int, uid: int, has_job: bool) -> bool:
-    """Whether a process belongs to a login session: it descends from one, or is in its control group.
+    """Whether a process belongs to a login session, or to a service: it descends from one, or is in its control group.
 
     One with a job in its environment is the job's, unless it descends from salloc, whose shell has the job's variables.
     """
@@ -90,7 +94,16 @@ def _of_login(host: Host, pid: str, parent: int, uid: int, has_job: bool) -> boo
         if stat.name == "salloc" or (stat.name in LOGINS and not has_job):
             return True
         parent = stat.parent
-    return not has_job and f"/user-{uid}.slice/" in host.read_or(f"/proc/{pid}/cgroup")
+    groups = "" if has_job else host.read_or(f"/proc/{pid}/cgroup")
+    return f"/user-{uid}.slice/" in groups or _of_a_service(groups)
+
+
+def _of_a_service(groups: str) -> bool:
+    """Whether control groups are a system service's in which no scheduler starts jobs: its own program that runs as the
+    user, or what cron and at start for them.
+    """
+    units = [part for line in groups.splitlines() for part in line.split("/") if part.endswith(".service")]
+    return "/system.slice/" in groups and bool(units) and not any(unit.startswith(STARTS_JOBS) for unit in units)
 
 
 def parse_environ(data: bytes) -> str:

@@ -51,6 +51,22 @@ def test_a_process_of_this_job_is_sure_one_of_another_job_is_not_ours_and_one_of
     assert found(host) == [("10", True), ("12", False), ("16", True)]
 
 
+@pytest.mark.parametrize(("group", "login"), [
+    ("0::/system.slice/jupyter@ann.service", True),
+    ("1:name=systemd:/system.slice/crond.service", True),
+    ("0::/user.slice/user-1001.slice/session-3.scope", True),
+    ("0::/system.slice/slurmd.service", False),
+    ("0::/system.slice/slurmstepd.scope/job_9/step_0/user/task_0", False),
+    ("0::/system.slice/pbs.service", False),
+    ("0::/", False),
+])  # fmt: skip
+def test_what_a_service_or_cron_runs_for_the_user_is_no_jobs(group, login):
+    host = host_with((10, 1001, "python", "S", ""), (11, 1001, "a.out", "S", "7"))
+    for pid in ("10", "11"):
+        host.write(f"/proc/{pid}/cgroup", f"{group}\n")
+    assert [(left.login, left.sure) for left in leftovers.processes(host, 1001, "7")] == [(login, False), (False, True)]
+
+
 def test_a_process_in_uninterruptible_sleep_is_named_as_such():
     (left,) = leftovers.processes(host_with((10, 1001, "ior", "D", "7")), 1001, "7")
     assert left.what == "process 10 (ior) (uninterruptible)"
