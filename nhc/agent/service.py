@@ -34,7 +34,7 @@ from nhc.core.state.store import State
 from nhc.core.system.service_log import note
 from nhc.marks.ports.sinks import Standing
 from nhc.node.kernlog import lasting
-from nhc.node.planning.kept_verdict import forget
+from nhc.node.planning.kept_verdict import lines_of, vouch
 
 # The configuration read anew while the agent runs: all of it or, with a mistake in it, nothing.
 
@@ -262,10 +262,10 @@ def keep_report(node: NodeView, state: State) -> None:
     """Leave the report where `nhc check local --max-age` and the prolog find it."""
     if node_view.complete(node) and not any(entry.judged is None for entry in node.schedule.entries.values()):
         report = node_view.report(node)
-        if report.verdict is not Verdict.OK:
-            forget(state)
+        lines = lines_of(node.items.values())
+        vouch(state, report, lines)
         asked = {"config": list(node.settings.config), "scripts": list(node.settings.scripts), "root": node.root}
-        state.save(kept_as("agent"), {**to_dict(report), **asked, "profile": node.settings.profile})
+        state.save(kept_as("agent"), {**to_dict(report), **asked, "profile": node.settings.profile, "lines": lines})
 
 
 def recall(state: State, boot_id: str, now: float) -> Recalled:

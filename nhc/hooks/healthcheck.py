@@ -33,7 +33,7 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
         _log_untold(report, state)
         return 0  # could not tell: the node stays as it is
     healthy = report.verdict is not Verdict.CRIT
-    if healthy and not _read_again(report, settings, state):
+    if healthy and seconds_to_read(report, settings, state):
         return 0
     from nhc.hooks.marking import scheduler
 
@@ -156,6 +156,10 @@ def remembered_mark(state: State, node: str) -> Mapping[str, object]:
 def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) -> None:
     """Remember whether this node carries our mark, and of one that was set just now its text and its cause."""
     now = time.time()
+    if ours:
+        from nhc.node.planning.kept_verdict import forget
+
+        forget(state)  # the next health check is to see whether the node is well again
 
     def change(memory: Dict[str, Any]) -> None:
         before = memory.get(report.host)
@@ -167,13 +171,15 @@ def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark]
     state.update(MEMORY, change)
 
 
-def _read_again(report: Report, settings: Mapping[str, str], state: State) -> bool:
+def seconds_to_read(report: Report, settings: Mapping[str, str], state: State) -> float:
+    """For how long the node is known to carry no mark of ours: 0 where its scheduler is to be asked now."""
     last = remembered_mark(state, report.host)
     if last.get("ours") is not False or last.get("boot") != report.boot_id:
-        return True
+        return 0.0
     try:
         limit = float(settings.get("NHC_REREAD", REREAD))
     except ValueError:
-        return True
+        return 0.0
     read = last.get("read")
-    return not isinstance(read, (int, float)) or not 0 <= time.time() - read < limit
+    age = time.time() - read if isinstance(read, (int, float)) else -1.0
+    return limit - age if 0 <= age < limit else 0.0

@@ -14,6 +14,10 @@ from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional
 
+    from nhc.core.host import Host
+    from nhc.core.plan import Plan
+    from nhc.core.state.store import State
+
 
 def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     """Run the checks that the settings ask for; None where the configuration cannot be used.
@@ -76,7 +80,25 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
         from nhc.node.planning.kept_verdict import keep
 
         keep(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
+    if "NHC_HEALTHCHECK_MAX_AGE" in settings and "EVAL_LINE" not in settings:
+        _keep_beside_the_agent(state, host, plan, report, settings)
     return report
+
+
+def _keep_beside_the_agent(state: State, host: Host, plan: Plan, report: Report, settings: Mapping[str, str]) -> None:
+    """Let the wrapper answer the next health checks by what the agent finds, until the node's mark is to be read again.
+
+    Only where the agent judges every line of this plan, and the node is known to carry no mark of ours.
+    """
+    from nhc.core.state.reports import kept_as
+    from nhc.hooks.healthcheck import seconds_to_read
+    from nhc.hooks.recent import fresh_report, max_age
+    from nhc.node.planning.kept_verdict import keep_healthcheck
+
+    age, lines = max_age("healthcheck", settings), state.load(kept_as("agent")).get("lines")
+    agents = fresh_report(state, report.host, age, host.time(), report.boot_id, plan, settings, ("agent",))
+    covered = lines if agents is not None and isinstance(lines, str) else ""
+    keep_healthcheck(state, plan, report, settings, seconds_to_read(report, settings, state), age, covered)
 
 
 def tell(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> int:

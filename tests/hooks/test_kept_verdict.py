@@ -1,18 +1,23 @@
 """The prolog's wrapper takes a kept healthy verdict without starting Python, and anything odd goes the full way."""
 
 import os
+import shutil
+import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from nhc.core.language.loader import load
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.state.store import State
+from nhc.hooks.healthcheck import remember_mark
 from nhc.node.planning.kept_verdict import FILE, SETTLED, keep
 from tests.support.require import need
 from tests.support.run import ROOT
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
 
@@ -224,3 +229,121 @@ def test_the_full_way_takes_no_report_of_another_configuration(node, what):
     CHANGES[what](node)
     assert node.prolog()
     assert node.trace.exists()
+
+
+class Watched:
+    """A node with an agent, whose health check is the wrapper."""
+
+    def __init__(self, place):
+        self.place, self.state, self.calls, self.well = place, place / "state", place / "calls", place / "well"
+        (place / "etc" / "scripts").mkdir(parents=True)
+        self.well.touch()
+        self.conf = place / "etc" / "nhc.conf"
+        self.conf.write_text(f"* || NHC_HEALTHCHECK_MAX_AGE=300\n* |every 1s| check_file_test -f {self.well}\n")
+        program = place / "nhc-healthcheck"
+        program.write_text(
+            f"#!/bin/sh\necho x >> {self.calls}\n"
+            f"exec {sys.executable} {ROOT}/nhc/core/launch/nhc-healthcheck -D {place}/etc -l {place}/log NHC_RM=none\n"
+        )
+        program.chmod(0o755)
+        self.wrapper = place / "healthcheck.sh"
+        wrapper = (ROOT / "adapters/slurm/healthcheck.sh").read_text()
+        self.wrapper.write_text(wrapper.replace("program=/usr/bin/nhc-healthcheck\n", f"program={program}\n"))
+        self.wrapper.chmod(0o755)
+        self.env = {"NHC_STATE_DIR": str(self.state), "SLURMD_NODENAME": "n1", "PYTHONPATH": str(ROOT),
+                    "NHC_MUTES": "/no/such", "PATH": os.environ["PATH"]}  # fmt: skip
+        settings = place / "agent.toml"
+        settings.write_text(
+            f'[agent]\nnode = "n1"\nconfig = ["{self.conf}"]\nscripts = ["{place}/etc/scripts"]\n'
+            f'state = "{self.state}"\n'
+            f'listen = []\nsocket = "{place}/agent.sock"\nkernel-log = false\nboot-window = "0s"\n'
+        )
+        self.agent = subprocess.Popen(
+            [sys.executable, "-m", "nhc", "serve", "agent", "-s", str(settings)], env=self.env,
+            stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+        )  # fmt: skip
+
+    def unmarked(self):
+        """As after a health check that asked the scheduler: the node carries no mark of ours."""
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        State(str(self.state)).save("mark", {"n1": {"ours": False, "read": time.time(), "boot": boot}})
+
+    def healthcheck(self, **environ):
+        """Whether Python was started."""
+        before = self.calls.read_text() if self.calls.exists() else ""
+        subprocess.run([str(self.wrapper)], env={**self.env, **environ}, timeout=60, check=True)
+        return (self.calls.read_text() if self.calls.exists() else "") != before
+
+
+@pytest.fixture(scope="module")
+def agents(tmp_path_factory):
+    need("root", os.geteuid() == 0, "the file counts where root owns it")
+    node = Watched(tmp_path_factory.mktemp("agent"))
+    yield node
+    node.agent.terminate()
+    node.agent.wait(30)
+
+
+@pytest.fixture
+def watched(agents):
+    """A node whose wrapper answers by itself."""
+    agents.well.touch()
+    agents.unmarked()
+
+    def by_itself():
+        return not agents.healthcheck()
+
+    until(by_itself, every=0.3, what="the agent to vouch for the health check's lines")
+    return agents
+
+
+def replaced(node, name, line, text):
+    path = node.state / name
+    lines = path.read_text().splitlines()
+    lines[line] = text
+    path.write_text("\n".join(lines) + "\n")
+
+
+UNLIKE = {
+    "another boot": lambda n: replaced(n, "healthcheck-healthy", 1, "00000000-0000-0000-0000-000000000000"),
+    "another boot of the agent's": lambda n: replaced(n, "agent-healthy", 1, "0"),
+    "the mark is to be read": lambda n: replaced(n, "healthcheck-healthy", 3, "1"),
+    "too old a result": lambda n: replaced(n, "healthcheck-healthy", 4, "0"),
+    "an agent of other lines": lambda n: replaced(n, "healthcheck-healthy", 5, "0"),
+    "no age": lambda n: replaced(n, "healthcheck-healthy", 4, "young"),
+    "no agent": lambda n: (n.state / "agent-healthy").unlink(),
+    "a user's": lambda n: os.chown(n.state / "healthcheck-healthy", 1000, 1000),
+    "a changed configuration": lambda n: same_times(n.conf, n.conf.read_text()),
+    "a hook that was broken": lambda n: (n.state / "broken/n1/healthcheck").mkdir(parents=True),
+    "a mark that a prolog set": lambda n: remember_mark(State(str(n.state)), Report("n1", "b", 0.0, 0.0, ()), True),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNLIKE)
+def test_a_health_check_beside_an_agent_is_answered_by_the_wrapper_unless_something_is_odd(watched, what):
+    watched.agent.send_signal(signal.SIGSTOP)  # else it writes its file again
+    try:
+        UNLIKE[what](watched)
+        assert watched.healthcheck()
+    finally:
+        watched.agent.send_signal(signal.SIGCONT)
+        shutil.rmtree(watched.state / "broken", ignore_errors=True)
+
+
+def test_the_agent_vouches_for_its_own_node(watched):
+    assert watched.healthcheck(SLURMD_NODENAME="n2")
+
+
+def test_what_the_agent_finds_counts_at_once(watched):
+    watched.well.unlink()
+    until(lambda: not (watched.state / "agent-healthy").exists(), what="the agent to see it")
+    assert watched.healthcheck()
+    assert not (watched.state / "healthcheck-healthy").exists()
+
+
+def test_an_agent_that_does_not_judge_every_line_vouches_for_none(watched):
+    before = watched.conf.read_text()
+    watched.conf.write_text(before + "* |context healthcheck| check_file_test -d /\n")
+    for _ in range(3):
+        assert watched.healthcheck()
+    watched.conf.write_text(before)

@@ -73,6 +73,7 @@ RULES: Dict[str, Rule] = {
     "NHC_EPILOG_MAX_AGE": units.seconds,
     "NHC_EPILOG_TIMEOUT": _seconds,
     "NHC_EPILOG_WHY": _switch,
+    "NHC_HEALTHCHECK_MAX_AGE": units.seconds,
     "NHC_HEALTHCHECK_TIMEOUT": _seconds,
     "NHC_MAX_DRAINED": _ceiling,
     "NHC_PROLOG_MAX_AGE": units.seconds,

@@ -1,23 +1,31 @@
-"""The healthy verdict as a small file that the prolog's wrapper reads by itself, without Python.
+"""The healthy verdict as a small file that the hooks' wrappers read by themselves, without Python.
 
 Kept only where `NHC_PROLOG_MAX_AGE` lets a prolog take a recent report, by the health check and by a prolog that judged
 the whole node. adapters/slurm/prolog.sh takes it while the node runs since the same boot, the time has not passed, and
 `stat` says of every file and directory that the verdict depends on what it said then. Anything else goes the full way:
 docs/decisions/0013-kept-verdict.md.
 
-The file lies in the state directory, which belongs to root and which nobody else can write to:
+The health check's (`NHC_HEALTHCHECK_MAX_AGE`) counts only beside the agent's: the agent judges the same lines all the
+time, and says in a file of its own since when every one of them was good. adapters/slurm/healthcheck.sh takes both.
 
-    nhc-prolog-healthy 1
-    BOOT ID
-    NODE
-    UNTIL     seconds of /proc/uptime
-    COUNT     paths that follow, one a line
-    ...       what `stat` printed of them
+The files lie in the state directory, which belongs to root and which nobody else can write to:
+
+    nhc-prolog-healthy 1       nhc-healthcheck-healthy 1               nhc-agent-healthy 1
+    BOOT ID                    BOOT ID                                 BOOT ID
+    NODE                       NODE                                    NODE
+    UNTIL                      UNTIL                                   JUDGED
+                               AGE of the agent's results, at most     LINES
+                               LINES that the agent judges, a digest
+    COUNT                      COUNT     paths that follow, one a line
+    ...                        ...       what `stat` printed of them
+
+UNTIL and JUDGED, when the oldest result was found, are seconds of /proc/uptime.
 """
 
 from __future__ import annotations
 
 import os
+import time
 
 from nhc.core.language import site_settings
 from nhc.core.light import TYPE_CHECKING
@@ -28,12 +36,11 @@ from nhc.core.system.bounded_read import read_text
 from nhc.node.planning.cache import code_path
 
 if TYPE_CHECKING:
-    from typing import List, Mapping
+    from typing import Iterable, Mapping, Tuple
 
-    from nhc.core.plan import Plan
+    from nhc.core.plan import Item, Plan
 
-FILE = "prolog-healthy"
-FORM = "nhc-prolog-healthy 1"
+FILE, HEALTHCHECK, AGENT = "prolog-healthy", "healthcheck-healthy", "agent-healthy"
 STAT = ("stat", "-L", "-c", "%n %d %i %s %.9Y %.9Z", "--")
 """Inode, size, times of content and of the inode: the last no user and no copying tool can set."""
 SETTLED = 0.1
@@ -45,42 +52,98 @@ def keep(state: State, plan: Plan, report: Report, settings: Mapping[str, str], 
 
     Never raises.
     """
-    try:
-        content = _content(plan, report, settings, max_age, context)
-        if content and state.usable():
-            written_files.write_whole(f"{state.directory}/{FILE}", content.encode("utf-8", "surrogateescape"), 0o600)
+    own = f"{_directory(settings)}/nhc-prolog.conf"
+    # A health check and an agent may judge by another configuration than the prolog.
+    others = context != "prolog" and (
+        os.path.exists(own) or settings.get("CONFFILE") != f"{_directory(settings)}/nhc.conf"
+    )
+    content = ""
+    if max_age > 0 and not others and _covers(plan, context):
+        content = _content(plan, report, settings, "prolog", max_age - report.elapsed)
+    _write(state, FILE, content)
+
+
+def keep_healthcheck(
+    state: State, plan: Plan, report: Report, settings: Mapping[str, str], left: float, age: float, lines: str
+) -> None:
+    """Keep the verdict of a health check for the next `left` seconds, or forget an earlier one. Never raises.
+
+    It counts while the agent judges `lines`, and found all of them good at most `age` seconds ago.
+    """
+    content = _content(plan, report, settings, "healthcheck", left, (str(int(age)), lines)) if lines else ""
+    _write(state, HEALTHCHECK, content)
+
+
+def vouch(state: State, report: Report, lines: str) -> None:
+    """The agent's part: since when every line was good. Written where a health check waits for it. Never raises."""
+    if report.verdict is not Verdict.OK:
+        forget(state)
+    elif os.path.exists(f"{state.directory}/{HEALTHCHECK}"):
+        try:
+            judged = _uptime() - max(time.time() - report.started, 0.0)
+        except (OSError, ValueError):
             return
-    except (OSError, ValueError):
-        pass
-    forget(state)
+        said = ("nhc-agent-healthy 1", report.boot_id, report.host, str(int(judged)), lines, "")
+        _write(state, AGENT, "\n".join(said))
+
+
+def lines_of(items: Iterable[Item]) -> str:
+    """A digest of the lines that the agent judges."""
+    import hashlib
+
+    named = sorted(f"{item.source}\0{item.line}" for item in items)
+    return hashlib.sha256("\0".join(named).encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def forget(state: State) -> None:
-    """Delete the kept verdict, so that the next prolog runs its checks. Never raises."""
+    """Delete the kept verdicts, so that the next hooks run their checks. Never raises."""
+    for name in (FILE, HEALTHCHECK, AGENT):
+        _write(state, name, "")
+
+
+def _write(state: State, name: str, content: str) -> None:
+    """Write one of the files, or delete it: without a content, and where it cannot be written."""
+    path = f"{state.directory}/{name}"
     try:
-        os.unlink(f"{state.directory}/{FILE}")
+        if content and state.usable():
+            written_files.write_whole(path, content.encode("utf-8", "surrogateescape"), 0o600)
+            return
+    except (OSError, ValueError):
+        pass
+    try:
+        os.unlink(path)
     except OSError:
         pass
 
 
-def _content(plan: Plan, report: Report, settings: Mapping[str, str], max_age: float, context: str) -> str:
-    """The file, "" where nothing may be kept. Raises OSError, ValueError."""
-    if report.verdict is not Verdict.OK or report.not_run or not report.boot_id or max_age <= 0 or os.geteuid():
+def _uptime() -> float:
+    return float(read_text("/proc/uptime").split()[0])
+
+
+def _directory(settings: Mapping[str, str]) -> str:
+    return settings.get("CONFDIR") or site_settings.CONFDIR
+
+
+def _content(
+    plan: Plan, report: Report, settings: Mapping[str, str], hook: str, left: float, more: Tuple[str, ...] = ()
+) -> str:
+    """The file of a verdict that counts for `left` seconds, "" where none may be kept."""
+    if report.verdict is not Verdict.OK or report.not_run or not report.boot_id or left <= 0 or os.geteuid():
         return ""
-    if not plan.inputs or plan.notes or not _covers(plan, context):
+    if not plan.inputs or plan.notes:
         return ""
-    directory = settings.get("CONFDIR") or site_settings.CONFDIR
-    own = f"{directory}/nhc-prolog.conf"
-    if context != "prolog" and (os.path.exists(own) or settings.get("CONFFILE") != f"{directory}/nhc.conf"):
-        return ""  # the prolog judges by another configuration
-    paths = sorted({*plan.inputs, *site_settings.FILES, own, code_path()})
+    paths = sorted({*plan.inputs, *site_settings.FILES, f"{_directory(settings)}/nhc-prolog.conf", code_path()})
     if any("\n" in path or not path.startswith("/") for path in paths):
         return ""
-    seen = process.run([*STAT, *paths], timeout=5.0, env={"LC_ALL": "C", "PATH": process.PATH})
+    try:
+        seen = process.run([*STAT, *paths], timeout=5.0, env={"LC_ALL": "C", "PATH": process.PATH})
+        until = _uptime() + left
+    except (OSError, ValueError):
+        return ""
     if seen.timed_out or any(_changed(path, report.started - SETTLED) for path in paths):
         return ""
-    until = float(read_text("/proc/uptime").split()[0]) - report.elapsed + max_age
-    lines: List[str] = [FORM, report.boot_id, report.host, str(int(until)), str(len(paths)), *paths]
+    form = f"nhc-{hook}-healthy 1"
+    lines = [form, report.boot_id, report.host, str(int(until)), *more, str(len(paths)), *paths]
     return "\n".join(lines) + "\n" + seen.stdout  # what is not there has no line
 
 
