@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional
 from nhc.agent import agent_plan
 from nhc.agent.app_faults import AppFaults
 from nhc.agent.event_loop import Loop
+from nhc.agent.gpu_events import GpuEvents
 from nhc.agent.journal_follower import KernelJournal
 from nhc.agent.kmsg_follower import Follower
 from nhc.agent.schedule import Schedule
@@ -40,21 +41,28 @@ class KernelSources:
         self._wanted = False
         self.follower: Optional[Follower] = None
         self.journal = KernelJournal(loop, host, self._journal_spoke, log)
+        self.gpu_events = GpuEvents(loop, host, state, log)
 
     def start(
         self,
         items: Mapping[str, Item],
         wanted: bool,
+        gpu_events: bool,
         on_finding: Callable[[], None],
         app_fault: Callable[[EventDetails], None],
     ) -> None:
-        """Follow what is `wanted`. `on_finding` is called for new findings, `app_fault` for an application's."""
+        """Follow what is `wanted`, and `gpu_events` of the driver beside a live log.
+
+        `on_finding` is called for new findings, `app_fault` for an application's.
+        """
         self.follower = Follower(self._loop, self._host, self._state, on_finding, self._log)
         faults = AppFaults(app_fault, self._host.monotonic)
         self.follower.call_for_apps(faults.publish)
         self.journal.call_for_apps(faults.publish)
         if wanted and not self.follower.start():
             self._log(self.follower.problem)
+        if gpu_events and self.follower.live:
+            self.gpu_events.start()
         self.follow_journal(items, wanted)
         if self.follower.problem and not self.journal.pid:
             self._log("the kernel log is read with each round, not live")
@@ -89,6 +97,7 @@ class KernelSources:
     def close(self) -> None:
         if self.follower:
             self.follower.close()
+        self.gpu_events.close()
         self.journal.close()
 
     def _journal_keys(self) -> List[str]:

@@ -376,7 +376,8 @@ class Agent:
         self._begun = True
         lasting.agent_begins(self.state, self.boot_id)
         self._recall()
-        self.sources.start(self.items, self.settings.kernel_log, self.kernel.findings_changed, self.publisher.log_event)
+        wanted, events = self.settings.kernel_log, self.settings.gpu_events
+        self.sources.start(self.items, wanted, events, self.kernel.findings_changed, self.publisher.log_event)
         self._start_monitors()
         gc.collect()
         gc.freeze()  # rounds are forks: what is never collected is never copied

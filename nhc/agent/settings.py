@@ -171,6 +171,9 @@ class AgentSettings(NamedTuple):
         "agent.boot-window-except", (), 'checks that count at once, as ["check_fs_*"]', one=True
     )
     kernel_log: bool = declared.flag("agent.kernel-log", True, "follow /dev/kmsg live")
+    gpu_events: bool = declared.flag(
+        "agent.gpu-events", False, "the driver's GPU events beside it (R615); no GPU can be reset meanwhile"
+    )
     listen: Tuple[str, ...] = declared.texts(
         "agent.listen", ("127.0.0.1:20258",), "HTTP: /metrics /healthz /livez /conditions /report; [] for none",
         one=True, each=_address,

@@ -213,6 +213,8 @@ def outcome(finding: Finding) -> Outcome:
     lines: Tuple[str, ...] = (finding["line"],)
     if "last_line" in finding:
         lines = (finding["line"], finding["last_line"])
+    if "witness" in finding:
+        lines += (f"GPU event {finding['witness']}",)
     action = Action(finding["action"])
     reason = reason_of(finding["kind"], finding["code"])
     return Outcome(verdict, reason, message, finding["device"], action=action, evidence=lines)

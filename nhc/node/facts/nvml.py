@@ -17,7 +17,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.node.facts.nvml_codes import error_code, error_text
 
 if TYPE_CHECKING:
-    from typing import AbstractSet, Any, Callable, Dict, List, Optional, Tuple
+    from typing import AbstractSet, Any, Callable, Dict, Iterator, List, Optional, Tuple
 
     from typing_extensions import TypeAlias
 
@@ -467,3 +467,59 @@ def put_back(pci: str, persistence: bool) -> Dict[str, Plain]:
         return {"found": True}
 
     return _loaded(act)
+
+
+def operational_events(wait: int, least: int) -> Iterator[Dict[str, Plain]]:
+    """The driver's GPU Operational Events from now on, each as its fields, with the `xid` that it stands for.
+
+    After `wait` milliseconds without one there is an empty answer, so that who follows can look up. `least` is the
+    severity below which nothing is sent. The first answer says that all GPUs are followed; `error` ends it, 13 where
+    this driver has no such events (before R615). It holds the GPUs open: none can be reset meanwhile.
+    Source: nvml.h of R615, nvmlEventSetRegisterGpuOperationalEvents_v1 and nvmlEventSetWait_v3.
+    """
+    try:
+        nvml: Any = __import__("pynvml")
+    except ImportError as error:
+        yield {"error": BINDING_MISSING, "text": str(error)}
+        return
+    try:
+        nvml.nvmlInit()
+        events = nvml.nvmlEventSetCreate()
+        places: Dict[str, Plain] = {}
+        for index in range(nvml.nvmlDeviceGetCount()):
+            device = nvml.nvmlDeviceGetHandleByIndex(index)
+            uuid = nvml.nvmlDeviceGetUUID(device)
+            places[uuid] = _plain(nvml.nvmlDeviceGetPciInfo(device).busId)
+            config = nvml.c_nvmlGpuOperationalEventConfig_v1_t(uuid=uuid, minSeverity=least)
+            nvml.nvmlEventSetRegisterGpuOperationalEvents_v1(events, config)
+        yield {}
+        while True:
+            waited = nvml.c_nvmlEventSetWait_v3_t(timeoutMs=wait)
+            try:
+                nvml.nvmlEventSetWait_v3(events, waited)
+            except nvml.NVMLError as error:
+                if error.value != nvml.NVML_ERROR_TIMEOUT:
+                    raise
+                yield {}
+                continue
+            if waited.dataType == nvml.NVML_EVENT_DATA_TYPE_GPU_OPERATIONAL_EVENT:
+                answer = {name: _plain(getattr(waited, name)) for name, *_ in waited._fields_}
+                yield {**answer, "pci": places.get(str(answer["uuid"]), ""), "xid": _event_xid(nvml, events)}
+    except AttributeError:  # a binding older than the events
+        yield {"error": 13}
+    except nvml.NVMLError as error:
+        yield {"error": int(error.value)}
+
+
+def _event_xid(nvml: Any, events: object) -> Optional[int]:
+    """The Xid that the event last returned stands for; None for one that has none."""
+    counted = nvml.c_nvmlEventSetGetContextCount_v1_t()
+    nvml.nvmlEventSetGetContextCount_v1(events, counted)
+    for index in range(min(counted.count, 64)):
+        about = nvml.c_nvmlEventSetGetContextInfo_v1_t(index=index)
+        nvml.nvmlEventSetGetContextInfo_v1(events, about)
+        if about.nvmlGpuOperationalEventContextType == nvml.NVML_GPU_OPERATIONAL_EVENT_CONTEXT_TYPE_LEGACY_XID:
+            legacy = nvml.c_nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1_t(index=index)
+            nvml.nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(events, legacy)
+            return int(legacy.xidCode)
+    return None

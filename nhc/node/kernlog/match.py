@@ -22,8 +22,8 @@ RANK = {INFO: 0, APP: 1, DEGRADED: 2, FATAL: 3}
 
 DRILL = "nhc-drill"
 """The mark of a line that `nhc inject` wrote."""
-NO_ROW = (("driver", "Complaint"), ("boot", "Unclean"))
-"""Kinds and codes of findings that no row of the catalogue gives: nhc.node.kernlog.complaints and silent."""
+NO_ROW = (("driver", "Complaint"), ("boot", "Unclean"), ("gpu", "EventFatal"))
+"""Kinds and codes of findings that no row of the catalogue gives: complaints, collect and gpu_events."""
 
 _PCI = r"(?:([0-9a-fA-F]{4,8}):)?([0-9a-fA-F]{2}):([0-9a-fA-F]{2})(?:\.([0-7]))?"
 

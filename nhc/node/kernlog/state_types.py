@@ -27,6 +27,7 @@ class Finding(_FindingAlways, total=False):
     `drill`: all its lines were written by `nhc inject`. `before_boot`: from before the node restarted; `unproven`: its
     device could not be asked after that. `recurring`: it came back so often that the device is to be replaced. `eased`:
     the count at which its device named no repair any more. `compared`: it counts because no other device had it.
+    `witness`: the driver's GPU event that says the same.
     """
 
     last_line: str
@@ -37,6 +38,7 @@ class Finding(_FindingAlways, total=False):
     recurring: bool
     compared: bool
     eased: int
+    witness: str
 
 
 class HungMemory(TypedDict):

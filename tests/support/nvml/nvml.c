@@ -451,6 +451,56 @@ API nvmlDeviceGetNvLinkRemotePciInfo_v2(device_t *d, unsigned link, pci_t *out) 
     return ret ? ret : pci(value, out);
 }
 
+/* event.K DEVICE MODULE CODE CATEGORY SEVERITY GROUP XID (-1: none), each once, in order; none without `events 1`. */
+typedef struct { char uuid[96]; unsigned level, severity; } event_config_t;
+typedef struct {
+    unsigned timeout, type; char uuid[96], module[16];
+    unsigned long long event_type, data, cursor, instance, time, trace;
+    unsigned gpu_instance, compute_instance, severity, category, code, scope, originator, module_instance, chiplet, level,
+        attributes, cper_size, group; unsigned char group_size, group_index;
+} wait3_t;
+typedef struct { unsigned index, kind, source_kind, size; unsigned short version; } context_t;
+_Static_assert(sizeof(event_config_t) == 104 && sizeof(wait3_t) == 224 && sizeof(context_t) == 20, "nvml.h of R615");
+static unsigned next_event, least_severity;
+static int event_xid;
+API nvmlEventSetCreate(void **set) { *set = &next_event; return OK; }
+API nvmlEventSetRegisterGpuOperationalEvents_v1(void *set, const event_config_t *config) {
+    unsigned there = 0;
+    if (set != &next_event || strncmp(config->uuid, "GPU-", 4)) return INVALID;
+    least_severity = config->severity;
+    return number(NULL, "events", &there) || !there ? NOT_SUPPORTED : OK;
+}
+API nvmlEventSetWait_v3(void *set, wait3_t *out) {
+    char key[32], module[17];
+    unsigned device;
+    (void)set;
+    snprintf(key, sizeof key, "event.%u", next_event);
+    const char *value = find(NULL, key), *uuid;
+    unsigned wait = out->timeout;
+    if (!value) { usleep(wait * 1000); return 10; }
+    memset(out, 0, sizeof *out);
+    if (sscanf(value, "%u %16s %x %u %u %x %d", &device, module, &out->code, &out->category, &out->severity, &out->group, &event_xid) != 7)
+        abort();
+    next_event++;
+    if (out->severity < least_severity) return 10;
+    out->type = 1;
+    memcpy(out->module, module, strlen(module) < 16 ? strlen(module) : 16); /* no NUL where it is full */
+    if (query(&devices[device], "uuid", &uuid)) return LOST;
+    snprintf(out->uuid, sizeof out->uuid, "%s", uuid);
+    return OK;
+}
+API nvmlEventSetGetContextCount_v1(void *set, unsigned *out) { (void)set; *out = event_xid < 0 ? 1 : 2; return OK; }
+API nvmlEventSetGetContextInfo_v1(void *set, context_t *about) {
+    (void)set;
+    about->kind = about->index == 1; /* the first is of a kind without a public meaning */
+    return about->index > 1 ? INVALID : OK;
+}
+API nvmlEventSetGetGpuOperationalEventContextLegacyXid_v1(void *set, unsigned *index_and_xid) {
+    (void)set;
+    index_and_xid[1] = (unsigned)event_xid;
+    return index_and_xid[0] == 1 ? OK : INVALID;
+}
+
 typedef struct { unsigned pid; unsigned long long memory; unsigned gpu_instance, compute_instance; } process_t;
 API nvmlDeviceGetComputeRunningProcesses_v3(device_t *d, unsigned *size, process_t *out) {
     const char *value;

@@ -1,0 +1,122 @@
+"""The driver's GPU Operational Events while the agent runs: followed in a process of their own, filed beside the log.
+
+NVML can hang in the driver, so the process is one that the agent can lose. It gives the kernel's log time to say the
+same first, and then notes or files the event in the store of findings, which is not the agent's alone: the agent sees
+that the store has changed as it does after `nhc ack`.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import time
+from typing import Any, Callable, Dict, Iterator, List, Optional, Tuple
+
+from nhc.agent.event_loop import Loop, Timer
+from nhc.core.host import Host
+from nhc.core.state.store import State
+from nhc.core.system.backoff import Backoff
+from nhc.core.system.children import fork
+from nhc.node.facts import nvml
+from nhc.node.facts.nvml_codes import ABSENT, error_text
+from nhc.node.facts.pci import shows
+from nhc.node.kernlog.gpu_events import RECOVERABLE, GpuEvent, parse, take_in
+from nhc.node.kernlog.shape import fit
+from nhc.node.kernlog.source import STORE
+
+AGAIN = (60.0, 3600.0)
+"""Seconds before a process that ended is started again, at first and at most."""
+AFTER_THE_LOG = 5.0
+"""Seconds that the kernel's log has to say what an event says."""
+LOOK = 1000
+"""Milliseconds that NVML waits for an event at most: then the process looks whether its agent is there."""
+_WITHOUT = (*ABSENT, nvml.BINDING_MISSING, 12)
+"""What does not change while the agent runs: a driver or a binding without such events, no library."""
+
+
+class GpuEvents:
+    """The process, started anew when it ends. `log` gets why nothing is followed, once."""
+
+    def __init__(self, loop: Loop, host: Host, state: State, log: Callable[[str], None]) -> None:
+        self.loop, self.host, self.state, self.log = loop, host, state, log
+        self.pid = 0
+        self._fd = -1
+        self._again = Backoff(*AGAIN)
+        self._timer: Optional[Timer] = None
+        self._problem = ""
+
+    def start(self) -> None:
+        """Follow, unless it does, or this node has no NVIDIA GPU."""
+        self._timer = None
+        if self.pid or not shows(self.host, "nvidia"):
+            return
+        directory, agent = self.state.directory, os.getpid()
+        try:
+            self.pid, [(self._fd, writing)] = fork(lambda pipe: _follow(directory, agent, pipe))
+        except OSError as error:
+            self._failed(f"no process for them: {error.strerror}")
+            return
+        os.close(writing)
+        self.loop.child(self.pid, lambda _status: self._ended())
+
+    def close(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+            self._timer = None
+        if self.pid:
+            self.loop.child(self.pid, lambda _status: None)
+            try:
+                os.kill(self.pid, signal.SIGKILL)  # it holds no lock but the store's, which ends with it
+            except ProcessLookupError:
+                pass
+            self._forget()
+
+    def _ended(self) -> None:
+        said = os.read(self._fd, 1000).decode(errors="replace").strip()
+        self._forget()
+        if said.startswith("!"):
+            self._say(said[1:])
+        else:
+            self._failed(said or "the process that follows them ended")
+
+    def _forget(self) -> None:
+        self.pid = 0
+        os.close(self._fd)
+        self._fd = -1
+
+    def _failed(self, problem: str) -> None:
+        self._say(problem)
+        self._timer = self.loop.after(self._again.next(), self.start)
+
+    def _say(self, problem: str) -> None:
+        if problem != self._problem:
+            self._problem = problem
+            self.log(f"GPU events of the driver are not followed: {problem}")
+
+
+def _follow(directory: str, agent: int, pipe: Tuple[int, int]) -> None:
+    """The process, until its agent is gone or the driver gives no events. Says why; `!` where no new try is of use."""
+    os.close(pipe[0])
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
+    state = State(directory)
+    code = file_events(nvml.operational_events(LOOK, RECOVERABLE), state, lambda: os.getppid() == agent)
+    if code is not None:
+        os.write(pipe[1], f"{'!' if code in _WITHOUT else ''}{error_text(code)}".encode())
+
+
+def file_events(answers: Iterator[Dict[str, Any]], state: State, goes_on: Callable[[], bool]) -> Optional[int]:
+    """File each event once the log has had its time; NVML's code where `answers` end in one."""
+    waiting: List[Tuple[float, GpuEvent]] = []
+    for answer in answers:
+        if not goes_on():
+            return None
+        if "error" in answer:
+            return int(answer["error"])
+        now = time.time()
+        if answer:
+            waiting.append((now + AFTER_THE_LOG, parse(answer, now)))
+        while waiting and waiting[0][0] <= now:
+            _due, event = waiting.pop(0)
+            state.update(STORE, lambda held, event=event: take_in(fit(held), event, time.time()))  # type: ignore[misc]
+    return None
