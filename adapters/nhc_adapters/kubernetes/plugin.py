@@ -56,6 +56,7 @@ from nhc_adapters.kubernetes.nodes.maintenance import lifecycle_changes
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved
 from nhc_adapters.kubernetes.nodes.overruled import OVERRULED, ended_since
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of, read_own_mark, released
+from nhc_adapters.kubernetes.nodes.pods import pod_name, pods_on
 from nhc_adapters.kubernetes.nodes.view import PLACES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import KEY
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
@@ -287,7 +288,30 @@ class Adapter(Kubernetes):
 
     def clear_device(self, node: str, device: DeviceId) -> Applied:
         """Delete our rules about one device; as `nhc.marks.ports.adapter`."""
-        return self._marker().clear(node, device)
+        done = self._marker().clear(node, device)
+        if done.effect is Effect.CHANGED:
+            self._offer_restart(node, device)
+        return done
+
+    def _offer_restart(self, node: str, device: DeviceId) -> None:
+        """Say how a device that is proved is given out again where its driver's own taint stays: NVIDIA's does until
+        the driver's kubelet plugin restarts (dra-driver-nvidia-gpu, issue 1455).
+        """
+        try:
+            left = self._marker().left_by_driver(node, device)
+            plugins = [
+                f"kubectl -n {namespace} delete pod {name}"
+                for namespace, _slash, name in (pod_name(pod).partition("/") for pod in pods_on(self.client, node))
+                if "dra-driver" in name and "kubelet-plugin" in name
+            ] if left else []  # fmt: skip
+        except AdapterError:
+            return  # it is an offer
+        if left:
+            how = plugins[0] if plugins else "restart its kubelet plugin on this node"
+            text = f"{device} is proved, and its driver's taint {left} still keeps it out: {how}"
+            self._events.say(
+                NORMAL, node, "NhcRemedyDriverTaint", text, self._kept[node].uid if node in self._kept else ""
+            )
 
     def _marker(self) -> DeviceMarker:
         if self._devices is None:

@@ -118,6 +118,12 @@ class DeviceMarker:
                 writer.delete(rule)
         return Applied(node, effect, why)
 
+    def left_by_driver(self, node: str, device: DeviceId) -> str:
+        """Taints of a device's own driver that still keep it out, "" for none. Raises AdapterError."""
+        known = self._read([node]).slices.find(node, device)
+        taints = taints_of(known) if known is not None else ()
+        return taint_texts([taint for taint in taints if taint.effect in (NO_SCHEDULE, NO_EXECUTE)])
+
     def tidy(self, nodes: Iterable[str], good: Container[str]) -> List[Tuple[str, str]]:
         """Have our own rules select the names that their devices have now, and delete those that a person has released
         from a fault that has ended: their nodes are among `good`. Returns what was changed, each with its node.

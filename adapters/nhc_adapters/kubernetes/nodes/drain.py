@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any, Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.model import DeviceId
 from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.objects import controller_of
+from nhc_adapters.kubernetes.nodes.holders import may_hold
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 from nhc_adapters.kubernetes.nodes.pods import MIRROR, has_ended, pod_name, pods_on
 from nhc_adapters.kubernetes.nodes.slurm_nodes import runs_jobs
@@ -61,6 +63,10 @@ class DrainRules(NamedTuple):
     protected: Tuple[str, ...] = declared.texts("protected", (f"{SAFE}=false",), "annotations that protect a pod")
     namespaces: Tuple[str, ...] = declared.texts("namespaces", (), "only pods of these; none: of all")
     selector: str = declared.text("selector", "", "only pods with these labels")
+    holders: bool = declared.flag(
+        "only-holders", False,
+        "where a mark is for single devices, evict only the pods that hold one of them (Kubernetes 1.36)",
+    )  # fmt: skip
     waits: Tuple[str, ...] = ()
 
 
@@ -113,8 +119,8 @@ class Sorted:
     block: Mapping[str, str]
 
 
-def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
-    """What a drain would do to each of these pods. Pure."""
+def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules, devices: Sequence[DeviceId] = ()) -> Sorted:
+    """What a drain would do to each of these pods; with `devices`, of those alone that may hold one of them. Pure."""
     evict: List[Mapping[str, Any]] = []
     leave: Dict[str, str] = {}
     block: Dict[str, str] = {}
@@ -129,6 +135,8 @@ def sort_pods(pods: Sequence[Mapping[str, Any]], rules: DrainRules) -> Sorted:
             leave[name] = "the kubelet's own"
         elif COLLECTS in annotations:
             leave[name] = "ours, and only reads"
+        elif devices and not may_hold(pod, devices):
+            leave[name] = "holds none of the devices at fault"
         elif runs_jobs(pod) and not finished:
             block[name] = SLURM_JOBS
         elif controller.get("kind") == "DaemonSet" and not finished:
@@ -158,11 +166,13 @@ class Drain:
         budget_wait: float = BUDGET_WAIT,
         elapsed: float = 0.0,
         allowed: Callable[[], bool] = lambda: True,
+        devices: Sequence[DeviceId] = (),
     ) -> None:
         """`elapsed` is how many seconds ago the drain was begun, by another leader perhaps: the deadline is its own.
-        `allowed` says whether a pod may be evicted at this moment. It is asked for each pod.
+        `allowed` says whether a pod may be evicted at this moment. It is asked for each pod. `devices`: only
+        what may hold one of them goes.
         """
-        self.client, self.node, self.rules, self.allowed = client, node, rules, allowed
+        self.client, self.node, self.rules, self.allowed, self.devices = client, node, rules, allowed, devices
         self._budget_wait = budget_wait
         self._begin = time.monotonic() - elapsed
         self._refused: Dict[str, str] = {}  # uid to why the server will never evict it for us
@@ -175,7 +185,7 @@ class Drain:
         elapsed = time.monotonic() - self._begin
         late = elapsed >= self.rules.deadline
         try:
-            pods = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules)
+            pods = sort_pods(pods_on(self.client, self.node, self.rules.selector), self.rules, self.devices)
             for pod in pods.evict if not late else ():
                 self._evict(pod)
         except AdapterError as error:

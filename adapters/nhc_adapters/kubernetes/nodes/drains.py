@@ -19,6 +19,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import may_change
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
+from nhc_adapters.kubernetes.nodes.holders import devices_at_fault
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import DRAIN, annotations_of, read_own_mark, released
@@ -137,7 +138,8 @@ class Drains:
             node = self._node(name) or {}
             return self._allowed() and _drains_here(node) and not _held(node)
 
-        drain = Drain(self.client, name, self.rules, elapsed=now - since, allowed=may_evict)
+        devices = devices_at_fault(self._node(name) or {}) if self.rules.holders else ()
+        drain = Drain(self.client, name, self.rules, elapsed=now - since, allowed=may_evict, devices=devices)
         for progress in drain.run(cancelled, self._poll):
             if self._stop.is_set() or not self._allowed():
                 return
