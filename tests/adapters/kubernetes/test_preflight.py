@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
 import socket
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from nhc_adapters.kubernetes.preflight import certificate
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate, Pair, blocks
 from nhc_adapters.kubernetes.preflight.server import ServedCertificate, Webhook, WebhookServer
 from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
-from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, preflight_of
+from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, altered, preflight_of
 from tests.adapters.kubernetes.test_controller import cordoned, running, settings
 from tests.support.kube import REPOSITORY, Kube, environment
 from tests.support.waiting import until as eventually
@@ -143,6 +144,53 @@ def test_an_end_says_its_fault_with_its_device_and_one_that_cannot_be_read_its_e
     for code in (2, 3, 137):
         assert ends_of({**ran, "status": status_of(code)}) == []
     assert ends_of({"metadata": 5, "status": {"initContainerStatuses": [None, {"name": CONTAINER}]}}) == []
+
+
+def admitted(**more: Any) -> dict[str, Any]:
+    """A pod as the API server has it once the webhook has answered: the patch, defaults, and what providers add."""
+    made = pod({"resources": GPUS, "env": [{"name": "NVIDIA_DRIVER_CAPABILITIES", "value": "all"}]}, **more)
+    for one in preflight_of(made, ON).ops:
+        *way, last = one["path"].strip("/").replace("~1", "/").split("/") if "labels" not in one["path"] else (
+            "metadata", "labels")  # fmt: skip
+        at = made
+        for key in way:
+            at = at[key]
+        at[last] = one["value"]
+    container = made["spec"]["initContainers"][0]
+    container["env"][3]["valueFrom"]["fieldRef"]["apiVersion"] = "v1"
+    container["env"].append({"name": "AWS_ROLE_ARN", "value": "arn:aws:iam::1:role/x"})
+    container["volumeMounts"].append({"name": "t", "mountPath": "/var/run/secrets/kubernetes.io/serviceaccount"})
+    container.update(imagePullPolicy="IfNotPresent", terminationMessagePath="/dev/termination-log")
+    return made
+
+
+@pytest.mark.parametrize(
+    ("changes", "why"),
+    [
+        ({}, ""),
+        ({"image": "busybox"}, "image"),
+        ({"command": ["sh", "-c", "exit 1"]}, "command"),
+        ({"args": ["--message", "/x"]}, "args"),
+        ({"lifecycle": {"postStart": {"exec": {"command": ["sh"]}}}}, "lifecycle"),
+        ({"envFrom": [{"secretRef": {"name": "s"}}]}, "envFrom"),
+        ({"securityContext": {"privileged": True}}, "securityContext"),
+        ({"env": []}, "HOME|NHC|NVIDIA|TMPDIR"),
+        ({"env+": {"name": "PYTHONPATH", "value": "/x"}}, "PYTHONPATH"),
+        ({"env+": {"name": "NHC_NODE_NAME", "value": "victim"}}, "NHC_NODE_NAME"),
+        ({"volumeMounts+": {"name": "v", "mountPath": "/usr/lib/python3"}}, "/usr/lib/python3"),
+    ],
+)
+def test_of_a_preflight_that_the_webhook_did_not_make_nothing_is_believed(changes: Mapping[str, Any], why: str) -> None:
+    made = admitted()
+    container = made["spec"]["initContainers"][0]
+    for key, value in changes.items():
+        if key.endswith("+"):
+            container[key[:-1]].append(value)
+        else:
+            container[key] = value
+    found = altered(made, ON)
+    assert bool(found) is bool(why)
+    assert re.search(why, found)
 
 
 def ends(*nodes: str, passed: bool = False, when: float = 1000.0) -> list[PreflightEnd]:

@@ -27,7 +27,7 @@ from nhc_adapters.kubernetes.nodes.drain import eviction_of
 from nhc_adapters.kubernetes.nodes.pods import pod_name
 from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule, conditions_of
 from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
-from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT
+from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, altered
 
 BAD = 1
 """The exit status of a preflight that found its node at fault; any other says nothing of the node."""
@@ -112,6 +112,7 @@ class PreflightReader:
     apply: bool = False
     _ends: Dict[str, PreflightEnd] = field(default_factory=dict)
     _evicted: Set[str] = field(default_factory=set)
+    _altered: Set[str] = field(default_factory=set)
     _failing: str = ""
     _doubts: bool = False
 
@@ -146,13 +147,27 @@ class PreflightReader:
         fresh: List[PreflightEnd] = []
         for pod in pods:
             try:
-                fresh += [end for end in ends_of(pod) if end.place not in self._ends]
+                ends = [end for end in ends_of(pod) if end.place not in self._ends]
+                if ends and self._is_ours(pod):
+                    fresh += ends
             except Exception as error:
                 self.log(problem(f"a pod's preflight cannot be read: {failure(error)}"))
         self._ends.update((end.place, end) for end in fresh)
         while len(self._ends) > KEPT:
             del self._ends[next(iter(self._ends))]
         return fresh
+
+    def _is_ours(self, pod: Mapping[str, Any]) -> bool:
+        """Whether the webhook made a pod's preflight; of one that it did not, nothing is believed, and that is said."""
+        why, uid = altered(pod, self.settings), str(get(pod, "metadata", "uid"))
+        if why and uid not in self._altered:
+            self.log(
+                problem(f"{pod_name(pod)}: its preflight is not the webhook's ({printable(why, 80)}): not believed")
+            )
+            if len(self._altered) >= KEPT:
+                self._altered.clear()
+            self._altered.add(uid)
+        return not why
 
     def _note_doubts(self, doubts: bool) -> bool:
         if doubts and not self._doubts:
@@ -172,7 +187,7 @@ class PreflightReader:
     def _move_on(self, pods: Sequence[Mapping[str, Any]]) -> None:
         for pod in pods:
             uid = str(get(pod, "metadata", "uid"))
-            if uid in self._evicted or not self.stuck(pod):
+            if uid in self._evicted or not self.stuck(pod) or altered(pod, self.settings):
                 continue
             name, node = pod_name(pod), str(get(pod, "spec", "nodeName"))
             if not self.apply:

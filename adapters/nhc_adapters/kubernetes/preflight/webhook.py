@@ -174,6 +174,50 @@ def init_container(
     }
 
 
+INJECTED_ENV = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "KUBERNETES_", "OTEL_")
+"""How variables begin that other webhooks put into every container: workload identities and tracing. None of them
+changes what a program does to its node."""
+
+INJECTED_MOUNTS = ("/var/run/secrets/", "/run/secrets/")
+"""Where tokens of service accounts and of workload identities are mounted."""
+
+
+def altered(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
+    """Why the preflight of a pod is not the one that the webhook adds, "" where it is. Pure.
+
+    Whoever may create pods could write the label and the container by hand, and take nodes out with what it says. So
+    only our own image counts, that runs our own command, with nothing beside it but what providers add to each
+    container.
+    """
+    found = next((one for one in objects_of(get(pod, "spec", "initContainers")) if one.get("name") == CONTAINER), {})
+    suite = texts(get(pod, "metadata", "labels")).get(PREFLIGHT, "")
+    ours = init_container(objects_of(get(pod, "spec", "containers")), {}, suite, settings)
+    for field in ("image", "command", "securityContext"):
+        if found.get(field) != ours[field]:
+            return f"{field} is another"
+    for field in ("args", "envFrom", "lifecycle", "workingDir", "restartPolicy", "volumeDevices"):
+        if found.get(field):
+            return f"{field} was added"
+    has, wanted = ({text_of(one.get("name")): _env_value(one) for one in objects_of(made.get("env"))}
+                   for made in (found, ours))  # fmt: skip
+    free = ("NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN")  # the settings were others when it was made
+    changed = sorted(name for name in wanted if name not in free and has.get(name) != wanted[name])
+    added = sorted(name for name in has if name not in wanted and not name.startswith(INJECTED_ENV))
+    mounts = {text_of(one.get("mountPath")) for one in objects_of(found.get("volumeMounts"))} - {PLACE}
+    added += sorted(path for path in mounts if not path.startswith(INJECTED_MOUNTS))
+    if changed or added:
+        return f"{(changed + added)[0]} was {'changed' if changed else 'added'}"
+    return ""
+
+
+def _env_value(one: Mapping[str, Any]) -> object:
+    """What a variable is set to, without the version of the API that the server adds."""
+    path = get(one, "valueFrom", "fieldRef", "fieldPath")
+    if path is None and one.get("valueFrom"):
+        return one["valueFrom"]
+    return text_of(one.get("value")), path
+
+
 def _visible(containers: Sequence[Mapping[str, Any]]) -> List[Dict[str, Any]]:
     """What tells a vendor's runtime how much of its driver to hand over, as the pod's own containers say it."""
     names = ("NVIDIA_DRIVER_CAPABILITIES",)
