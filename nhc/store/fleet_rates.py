@@ -60,8 +60,8 @@ class FleetRate(NamedTuple):
     days_out: float = 0.0
 
     def per_node_day(self, measure: str) -> Optional[float]:
-        """One of MEASURES a node-day; None where there was none."""
-        return float(getattr(self, measure)) / self.node_days if self.node_days else None
+        """One of MEASURES a node-day; None where there was not even one: a minute of a fault is no rate of a day."""
+        return float(getattr(self, measure)) / self.node_days if self.node_days >= 1 else None
 
 
 class RateRow(NamedTuple):

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.console.snapshot import find
 from nhc.console.sources import StoreSource
-from nhc.core.model import Verdict
+from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from tests.console.conftest import Running, Site, report, settings
 from tests.support import browser as browsers
 from tests.support.ports import free_ports
@@ -53,6 +53,14 @@ def news(running, reason):
     """A problem of another node than what a test looks at, as the page gets it from the stream."""
     running.site.now += 1
     running.site.hear(report("a4", Verdict.WARN, reason, started=running.site.now))
+
+
+def many(running, count):
+    """So many problems of one node at once."""
+    running.site.now += 1
+    outcomes = [Outcome(Verdict.WARN, f"Many{number}", "one of many", f"gpu{number}") for number in range(count)]
+    results = tuple(CheckResult("check_gpu_lost", outcome) for outcome in outcomes)
+    running.site.hear(Report("a4", "boot-a4", running.site.now, 0.1, results))
 
 
 def test_a_refresh_leaves_a_table_scrolled_and_rows_as_they_are(browser, running, narrow):
@@ -106,6 +114,26 @@ def test_nothing_is_replaced_between_a_press_and_its_release(browser, running):
     browsers.until_script(
         browser, "return document.querySelector('main').innerText.includes('GpuPressed')", "the news after the release"
     )
+
+
+def test_what_is_typed_outside_a_decision_stays_too_and_a_filter_keeps_its_caret(browser, running):
+    go(browser, running, "node/a4")
+    field = browser.find_element("css selector", "form.bar input")
+    field.send_keys("a1")
+    news(running, "GpuTyped")
+    browsers.until_script(browser, "return document.querySelector('.new') !== null", "the offer")
+    assert field.get_attribute("value") == "a1"
+
+    many(running, 9)  # enough rows for a filter
+    until(lambda: "Many8" in str(running.ask("GET", "/api/causes")[1]), what="the news in the console")
+    go(browser, running, "problems")
+    browser.find_element("css selector", ".tools input").send_keys("Mny")
+    browser.execute_script("document.activeElement.setSelectionRange(1, 1); window.before = document.activeElement")
+    many(running, 10)
+    browsers.until_script(browser, "return !window.before.isConnected", "the screen made anew")
+    browser.switch_to.active_element.send_keys("a")
+    assert browser.find_element("css selector", ".tools input").get_attribute("value") == "Many"
+    running.site.hear(report("a4", started=running.site.now + 1))
 
 
 @pytest.mark.parametrize("screen", ["needs", "problems", "nodes?text=", "node/b1", "episodes"])

@@ -124,19 +124,23 @@ async function refresh() {
   await released();
   if (made === null || turn !== showing) return;
   if (touched()) return offer();
-  const scroll = scrollY, focus = document.activeElement, inside = main.contains(focus);
+  const scroll = scrollY, focus = document.activeElement, inside = main.contains(focus), caret = focus.matches?.("input[type=search]") ? [focus.selectionStart, focus.selectionEnd] : null;
   const same = (one) => ["href", "name", "aria-label"].every((key) => one.getAttribute(key) === focus.getAttribute(key));
   const told = main.querySelector("p.done"); // the stream tells of the act itself a moment later
   put(made, true);
   if (told) { told.removeAttribute("role"); main.querySelector("h1")?.after(told); }
   scrollTo(0, scroll);
-  if (inside && focus !== main) [...main.querySelectorAll(focus.tagName)].find(same)?.focus({ preventScroll: true });
+  const now = inside && focus !== main ? [...main.querySelectorAll(focus.tagName)].find(same) : null;
+  now?.focus({ preventScroll: true });
+  if (caret) now?.setSelectionRange(...caret);
 }
 
+// A table's filter is no such field: it stands in the address, and keeps its caret.
 function touched() {
-  const fields = [...main.querySelectorAll("form.act input, form.act select, form.act textarea")];
+  const here = document.activeElement, typed = [...main.querySelectorAll("form input, form textarea")], chosen = [...main.querySelectorAll("form.act select")];
   const selected = getSelection();
-  return fields.some((one) => one === document.activeElement || (one.options ? one.selectedIndex > 0 : one.value !== one.defaultValue))
+  return (here.matches("input, select, textarea") && main.contains(here) && !here.closest(".tools"))
+    || typed.some((one) => one.value !== one.defaultValue) || chosen.some((one) => one.selectedIndex > 0)
     || (!selected.isCollapsed && main.contains(selected.anchorNode));
 }
 

@@ -38,9 +38,9 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
         yield "  ".join([*cells, row[-1]]).rstrip()
 
 
-def show_table(rows: Sequence[Sequence[str]]) -> None:
-    """Rows in columns on standard output."""
-    for line in table(rows):
+def show_table(rows: Sequence[Sequence[str]], nothing: str = "") -> None:
+    """Rows in columns on standard output. With `nothing` the first is their head, and that line stands for no others."""
+    for line in [nothing] if nothing and len(rows) < 2 else table(rows):
         click.echo(line)
 
 

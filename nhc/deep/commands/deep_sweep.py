@@ -514,10 +514,11 @@ def status(path: str, url: str, form: str, older_than: float) -> None:
         })  # fmt: skip
         return
     rows = [[str(row.id), row.state, when(row.began), row.by, counts.get(row.id, _summary(row))] for row in newest]
-    show_table([["sweep", "state", "began", "by", ""], *rows])
+    show_table([["sweep", "state", "began", "by", ""], *rows], "no sweep was begun")
     click.echo()
     show_table([["node", "suite", "verdict", "age"],
-                *([row.node, row.suite, row.verdict, age(row.at)] for row in last)])  # fmt: skip
+                *([row.node, row.suite, row.verdict, age(row.at)] for row in last)],
+               f"no node has a deep verdict{' of that age' if older_than else ''}")  # fmt: skip
 
 
 @click.command("show", cls=GroupedCommand)
@@ -589,7 +590,7 @@ def history(node: str, path: str, url: str, form: str, serial: str, folded: bool
     with opened(path, url) as store, store.read() as connection:
         rows = deep.history(connection, node, last, serial)
     if folded:
-        _show_rates(rates(rows), form)
+        _show_rates(rates(rows), form, serial or node)
     elif form == "json":
         show_value([row._asdict() for row in rows])
     else:
@@ -598,10 +599,11 @@ def history(node: str, path: str, url: str, form: str, serial: str, folded: bool
              f"{row.value:g} {row.unit}" if row.value is not None else "", row.message]
             for row in rows
         ]  # fmt: skip
-        show_table([["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""], *cells])
+        heads = ["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""]
+        show_table([heads, *cells], f"no deep check of {serial or node} is known")
 
 
-def _show_rates(found_rates: List[MeasuredRate], form: str) -> None:
+def _show_rates(found_rates: List[MeasuredRate], form: str, of: str) -> None:
     if form == "json":
         show_value([{**rate._asdict(), "median": rate.middle, "last": rate.last} for rate in found_rates])
         return
@@ -612,7 +614,7 @@ def _show_rates(found_rates: List[MeasuredRate], form: str) -> None:
         for rate in found_rates
     ]  # fmt: skip
     heads = ["node", "device", "serial", "test", "runs", "lowest", "median", "last", "from median", "at"]
-    show_table([heads, *cells])
+    show_table([heads, *cells], f"no rate of {of} was measured")
 
 
 def _counts(tests: List[SweepTest]) -> str:

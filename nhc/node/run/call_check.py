@@ -74,7 +74,7 @@ def run_command(item: Item, host: Host, timeout: float) -> Outcome:
         return unknown("CannotRun", f"{program} could start no process: {starved}", evidence=evidence)
     if ended.timed_out:
         verdict = crit if item.on_timeout == "crit" else unknown
-        return verdict("CheckTimeout", f"{item.line or program} timed out", evidence=evidence)
+        return verdict("CheckTimeout", f"{item.line or program} timed out (timeout of its line)", evidence=evidence)
     if ended.status:
         return crit("CommandFailed", f"Check {item.line or program} returned {ended.status}", evidence=evidence)
     return ok()._replace(evidence=evidence) if shows_output(item.settings) else ok()

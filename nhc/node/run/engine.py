@@ -365,7 +365,8 @@ def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     if done.how == "timeout":
         stays = "cannot be killed" if done.stuck and done.stuck.unkillable else "was killed and has not ended yet"
         still = f"; pid {done.stuck.pid} {stays}" if done.stuck else ""
-        return [_hang(job, "CheckTimeout", f"timed out after {_duration(done.elapsed)}{_on(job)}{still}")]
+        whose = "timeout of its line" if done.elapsed > 0.9 * job.timeout else "--timeout or TIMEOUT of the run"
+        return [_hang(job, "CheckTimeout", f"timed out after {_duration(done.elapsed)}{_on(job)} ({whose}){still}")]
     if done.how == "source-hung":
         message = f"not run: another check had no answer of the {job.source} within {_duration(done.elapsed)}"
         return [_hang(job, "CheckTimeout", message)]
@@ -374,7 +375,7 @@ def _ended(job: Job, done: TaskResult, limit: float) -> List[Outcome]:
     if done.how == "no-worker":
         return [unknown("CannotRun", f"no process can be started for it: {done.value}")]
     if done.how == "out-of-time":
-        return [unknown("NotRun", f"not run: the run's deadline of {_duration(limit)} had passed")]
+        return [unknown("NotRun", f"not run: the run's deadline of {_duration(limit)} (--timeout, TIMEOUT) had passed")]
     return []
 
 

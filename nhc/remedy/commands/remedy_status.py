@@ -161,9 +161,7 @@ def episodes(
             f"{age(row.updated)} ago", ", ".join(done[row.id]) or "-",
             printable(f"{about}: {why}" if why else about),
         ])  # fmt: skip
-    show_table(lines)
-    if not rows:
-        click.echo("no episode")
+    show_table(lines, "no episode")
 
 
 def _since(text: str, now: float, option: str) -> float:

@@ -72,7 +72,7 @@ def test_what_a_sweep_measured_of_a_board_is_in_its_history(kept, capsys):
     assert store_results(sweep, number, "prejob", kept) == ""
     [row] = json.loads(asked(capsys, "--serial", "1650", "--rates", "--format", "json", "--store", kept)[1])
     assert (row["node"], row["last"]) == ("gpu003", 650.0)
-    assert "gpu004" not in asked(capsys, "gpu004", "--store", kept)[1]
+    assert asked(capsys, "gpu004", "--store", kept)[1] == "no deep check of gpu004 is known\n"
 
 
 def test_a_history_is_of_a_node_or_of_a_board(kept, capsys):
