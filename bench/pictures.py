@@ -22,7 +22,8 @@ SCREENS = {"needs": "needs", "map": "map?by=rack", "problems": "problems"}
 SIZE = (1180, 720)
 EACH = (
     "needs", "map?by=rack", "problems", "episodes", "episodes?which=ended", "episode/{episode}", "held", "maintenance",
-    "nodes?text=", "nodes?text=nobody", "history?hours=1", "rates", "deep", "checks?fact=rack", "offenders", "audit", "health",
+    "nodes?text=", "nodes?text=nobody", "history?hours=1", "rates", "deep", "checks?fact=rack", "offenders", "audit",
+    "health",
     "node/{node}", "timeline/{node}", "cause?check={check}&reason={reason}", "explain/Xid79?check=check_gpu_xid",
     "compare?a={node}&b=gpu002", "compare?by=rack&a=r01&b=r02", "login", "nothing",
 )  # fmt: skip

@@ -121,7 +121,7 @@ const figure = (number) => number.toLocaleString("en", { maximumSignificantDigit
 // A rate of a hundred node-days; where there is something to compare with, how many times as often, and how sure that is.
 function rateCell(row, [measure, , unit]) {
   const rate = row.rate.per_node_day[measure], ratio = row.ratios[measure];
-  if (rate === null) return "";
+  if (rate === null) return cell("", "–");
   const amount = figure(100 * rate) + unit;
   if (row.other.per_node_day[measure] === null) return cell(rate, amount);
   const how = ratio ? `${figure(ratio.ratio)} times (${figure(ratio.low)} to ${figure(ratio.high)}): ${ratio.shown || "no difference shown"}` : "too little to compare";

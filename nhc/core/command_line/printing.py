@@ -39,7 +39,7 @@ def table(rows: Sequence[Sequence[str]]) -> Iterator[str]:
 
 
 def show_table(rows: Sequence[Sequence[str]], nothing: str = "") -> None:
-    """Rows in columns on standard output. With `nothing` the first is their head, and that line stands for no others."""
+    """Rows in columns on standard output. With `nothing` the first is a head, and that line stands for no others."""
     for line in [nothing] if nothing and len(rows) < 2 else table(rows):
         click.echo(line)
 

@@ -16,6 +16,7 @@ export const lasting = (seconds) => cell(seconds === null ? "" : Math.round(seco
 export const said = (text) => el("td", { class: "said" }, text);
 
 const plain = (one) => (one === null || one === undefined ? "" : one.value !== undefined ? one.value : one instanceof Node ? one.textContent : Array.isArray(one) ? one.map(plain).join("") : one);
+const shows = (one) => (one instanceof Node ? one.textContent !== "" || one.childElementCount > 0 : plain(one) !== "");
 const natural = new Intl.Collator("en", { numeric: true });
 const rank = (one) => (one?.rank !== undefined ? one.rank : plain(one));
 const compare = (one, other) => (typeof one === "number" && typeof other === "number" ? one - other : natural.compare(String(one), String(other)));
@@ -38,9 +39,8 @@ export function table(caption, heads, rows, empty = "Nothing.") {
   const key = caption.toLowerCase().replace(/[^a-z0-9]+/g, "-");
   const [order = "0", at = "0", ...rest] = choices.get(key).split(",");
   let sort = Number(order) || 0, page = Number(at) || 0, text = rest.join(","); // sort: the head's place from 1 on, negative for the greatest first
-  // By the first row that says something; a column in which none does is not shown.
-  const telling = heads.map((_head, place) => rows.find((row) => plain(row[place]) !== "" || row[place]?.childElementCount)?.[place]);
-  const numbers = telling.map((one) => typeof plain(one) === "number"), bare = telling.map((one, place) => one === undefined && heads[place] !== "");
+  const numbers = heads.map((_head, place) => typeof plain(rows.find((row) => plain(row[place]) !== "")?.[place]) === "number"); // by the first that says something
+  const bare = heads.map((head, place) => head !== "" && !rows.some((row) => shows(row[place]))); // a column in which nothing stands is not shown
   const words = rows.map(() => null);
   const holds = (place) => (words[place] ??= rows[place].map((one) => `${plain(one)} ${one instanceof Node ? one.textContent : ""}`).join("\n").toLowerCase()).includes(text.toLowerCase());
   const chosen = () => {
