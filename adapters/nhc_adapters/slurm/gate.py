@@ -55,6 +55,10 @@ class SlurmGate:
         self._slurm = Slurm(own.place.variables(), environ, own.timeout or timeout, run)
         self.command = self._slurm.command
 
+    def nodes(self) -> List[NodeState]:
+        """All nodes as slurmctld has them."""
+        return self._slurm.nodes()
+
     def standing(self, node: str) -> Optional[GateStanding]:
         """How slurmctld has the node."""
         state = self._state(node)

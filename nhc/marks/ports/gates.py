@@ -11,7 +11,8 @@ from enum import Enum
 from typing import Callable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
 from typing import runtime_checkable as port
 
-from nhc.marks.ports.adapter import Applied
+from nhc.core.limits import Limit
+from nhc.marks.ports.adapter import Applied, NodeState
 
 
 class GateStanding(NamedTuple):
@@ -81,12 +82,23 @@ class HasLimits(Protocol):
         """Every limit that applies. Raises AdapterError."""
 
 
+@port
+class ShowsNodes(Protocol):
+    """A gatekeeper that shows all nodes, by which a gate sees how many of its group are out."""
+
+    def nodes(self) -> List[NodeState]:
+        """Raises AdapterError."""
+
+
 class GroupOfNodes(NamedTuple):
-    """What a gatekeeper of a whole cluster needs of a group's rules: who is in it, and what makes its gate close."""
+    """What a gatekeeper of a whole cluster needs of a group's rules: who is in it, what makes its gate close, and how
+    many of its nodes may be out where closing may wait.
+    """
 
     name: str
     contains: Callable[[str], bool]
     on: Tuple[str, ...]
+    out: Limit = Limit()
 
 
 class Turn(NamedTuple):

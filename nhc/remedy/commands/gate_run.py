@@ -332,6 +332,6 @@ def _show_turn(turn: Turn, options: Dict[str, Any]) -> None:
 
 def _groups(settings: GateSettings) -> List[GroupOfNodes]:
     return [
-        GroupOfNodes(group.name, group.contains, tuple(sorted(trigger.value for trigger in group.on)))
+        GroupOfNodes(group.name, group.contains, tuple(sorted(trigger.value for trigger in group.on)), group.out)
         for group in settings.groups
     ]

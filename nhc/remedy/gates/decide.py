@@ -85,6 +85,14 @@ def due(rules: GateRules, seen: GateView) -> str:
     return ""
 
 
+def may_wait(rules: GateRules, seen: GateView) -> bool:
+    """Whether a gate that has to close may do so later: its machine was tested, in this boot where boots count. What it
+    runs has changed since, or its verdict is old.
+    """
+    others = rules._replace(on=rules.on - {Trigger.UPDATE}, max_age=0.0)
+    return seen.record is not None and seen.record.state.lets_in and not due(others, seen)
+
+
 def adopted(seen: GateView) -> bool:
     """Whether a person has lately asked to take a node without a verdict as it is."""
     standing = seen.standing

@@ -17,11 +17,19 @@ from nhc.core.state import gate_record as record
 from nhc.core.state.gate_record import BadRecord, GateRecord, GateState
 from nhc.core.system import written_files
 from nhc.core.system.service_log import failure
+from nhc.marks.policy.bounds import Bounds, RadiusBounds, full_radius, usage_of
+from nhc.marks.policy.door import one_too_many
 from nhc.marks.ports.adapter import Effect
-from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook
+from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook, ShowsNodes
+from nhc.marks.ports.marks import out_by_nhc
 from nhc.remedy.gates import identity, suite_process
-from nhc.remedy.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide
+from nhc.remedy.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide, may_wait
 from nhc.remedy.gates.settings import GateRules, Trigger
+
+GROUP = "group"
+"""The kind of blast radius that a group of gates is."""
+TICK = 1.0
+"""Seconds after which no mark can be set any more in the second of this one: Slurm keeps a mark's time in seconds."""
 
 Tell = Callable[[str, str, Mapping[str, object]], None]
 """Told each change: `gate.held`, the node, and details. Must not raise."""
@@ -98,8 +106,16 @@ class Gate:
         """One pass. Raises OSError where the record cannot be written: then nothing was begun."""
         seen = self.look()
         decision = decide(self.world.rules, seen)
+        waits = bool(decision.due) and may_wait(self.world.rules, seen)
+        no_room = self._no_room() if waits else ""
+        if no_room:
+            decision = GateDecision(GateStep.NOTHING, f"{decision.due}; {no_room}")
         if not apply:
             return GatePass(decision, seen.record, _lets_in(seen.record, decision))
+        if waits and not no_room:
+            no_room = self._met_others(decision.why)
+            if no_room:
+                decision = GateDecision(GateStep.NOTHING, f"{decision.due}; {no_room}")
         if decision.step is GateStep.ADOPT:
             return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
         if decision.step is GateStep.GIVE_WAY:
@@ -128,6 +144,43 @@ class Gate:
         if not apply:
             return GatePass(decision, kept, False)
         return self._settle(self._fresh(seen, GateState.OPENED, decision.why), decision)
+
+    # Room in the group, where closing may wait.
+
+    def _no_room(self, itself: bool = False) -> str:
+        """Why too many of the group are out for this gate to close now, "" where they are not, or nobody shows them.
+        `itself`: it is closed already, and may be one too many of those that have closed together.
+        """
+        world, rules = self.world, self.world.rules
+        keeper: object = world.keeper
+        if not isinstance(keeper, ShowsNodes):
+            return ""
+        try:
+            states = keeper.nodes()
+        except Exception as error:
+            return f"the scheduler does not answer: {failure(error)}"
+        group = [
+            state._replace(groups=(), placed=((GROUP, rules.name),)) for state in states if rules.contains(state.name)
+        ]
+        bounds = Bounds({GROUP: RadiusBounds(rules.out)})
+        out = (state.name for state in group if out_by_nhc(state) and state.name != world.node)
+        full = one_too_many(group, world.node, bounds) if itself else full_radius(
+            bounds, usage_of(group, out), world.node)  # fmt: skip
+        return f"{full.out} of {full.size} nodes of {rules.name} are out, {full.limit.show()} may be" if full else ""
+
+    def _met_others(self, why: str) -> str:
+        """Close, and look once more: gates that close together have all found room before. Why it is open again, ""
+        where it stays closed.
+        """
+        keeper: object = self.world.keeper
+        if not isinstance(keeper, ShowsNodes):
+            return ""
+        self._hold(why)
+        time.sleep(TICK)
+        no_room = self._no_room(itself=True)
+        if no_room:
+            self._release()
+        return no_room
 
     # Closing and testing.
 

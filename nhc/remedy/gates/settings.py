@@ -10,6 +10,7 @@ from enum import Enum
 from fnmatch import fnmatchcase
 from typing import FrozenSet, Mapping, NamedTuple, Optional, Tuple
 
+from nhc.core.limits import Limit, read_limit
 from nhc.core.matching.node_ranges import expand
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
@@ -86,7 +87,8 @@ class GateRules(NamedTuple):
 
     `nodes` are patterns (`gpu*`) or sets (`gpu[001-064]`). `max_age` is how long a verdict holds, 0 for ever. `closed`:
     a suite that could not tell keeps the node out, else lets it in. After such a run comes another, `tries` in all,
-    each `pause` after the one before. `limit` is for one run. Times are in seconds.
+    each `pause` after the one before. `limit` is for one run. Times are in seconds. `out` bounds how many
+    nodes an update, or the age of verdicts, takes out at one time.
     """
 
     name: str
@@ -108,6 +110,11 @@ class GateRules(NamedTuple):
     tries: int = declared.count("tries", 3, least=1, most=100)
     pause: float = declared.seconds("pause", 300.0, "between two tries")
     limit: float = declared.seconds("limit", 7200.0, "of one run", least=1.0)
+    out: Limit = declared.converted(
+        "out", read_limit, Limit(share=0.25),
+        "Nodes of the group that may be out at one time, where a gate would close for an update or an old verdict; the "
+        "others wait in service. none: any number.", show=Limit.written,
+    )  # fmt: skip
     hook: Optional[HookSettings] = declared.part(
         "hook", HookSettings, "An Auto Scaling group that waits with new instances until their gate has decided.",
         optional=True,

@@ -22,7 +22,7 @@ from nhc.marks.ports.gates import GateNews, GroupOfNodes
 from nhc.marks.ports.marks import out_by_nhc
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.gates import keeper
-from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, GateMarks, condition_of, plan
+from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, GateMarks, condition_of, may_wait, plan
 from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 from tests.adapters.kubernetes.test_manifests import SYSTEM
@@ -325,6 +325,20 @@ def test_only_a_word_that_lets_in_of_this_boot_opens(state: str, boot: str) -> N
     found = plan(node, GROUP, GateMarks(), 1_800_000_100.0)
     opens = found is not None and found.what == "open"
     assert opens is (state in ("passed", "opened") and boot == "b1")
+
+
+@pytest.mark.parametrize(("seen", "order", "waits"), [
+    ({"kernelVersion": "6.8"}, "", True),
+    ({"bootID": "b0"}, "", False),
+    ({"uid": "another"}, "", False),
+    ({"kernelVersion": "6.8"}, f"close {utc(1.8e9)} by anna: look", False),
+    (None, "", False),
+])  # fmt: skip
+def test_only_what_an_update_closes_may_wait_for_room(seen, order, waits) -> None:
+    known = json.dumps({"seen": {"bootID": "b1", "uid": "u", **seen}, "opened": 1.7e9}) if seen is not None else ""
+    node = an_object(metadata={"annotations": {"nhc/gate": known, "nhc/gate-order": order}})
+    assert may_wait(node, GROUP) is waits
+    assert plan(node, GROUP, GateMarks(), 1_800_000_100.0).what == "close"
 
 
 def adoption(**more: Any) -> dict[str, Any]:

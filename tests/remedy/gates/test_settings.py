@@ -47,7 +47,7 @@ def test_all_of_it_is_read() -> None:
     gpu = found.rules("gpu007")
     assert gpu == GateRules(
         "gpu", ("gpu[001-064]", "h100-*"), "standard", frozenset({Trigger.NEW, Trigger.DEMAND}), 604800.0, False, 5,
-        60.0, 10800.0, HookSettings("aws", 600.0, {"name": "nhc-gate"}),
+        60.0, 10800.0, hook=HookSettings("aws", 600.0, {"name": "nhc-gate"}),
     )  # fmt: skip
     assert found.rules("h100-3") == gpu
     rest = found.rules("gpu065")

@@ -12,7 +12,8 @@ from __future__ import annotations
 
 import re
 import time
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from collections import Counter
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 from nhc.core.model import printable
 from nhc.core.settings import declared
@@ -31,6 +32,7 @@ from nhc_adapters.kubernetes.gates.plan import (
     GateMarks,
     condition_of,
     held,
+    may_wait,
     plan,
     read_known,
     read_order,
@@ -179,6 +181,8 @@ class KubernetesGate:
         self.marks = GateMarks(own.taint, own.hyperpod)
         self.client = Client(own.cluster.find(environ), read_timeout=timeout)
         self._conditions: Optional[NodeConditions] = None
+        self._waiting: Set[str] = set()
+        """The nodes whose gates were shown to wait for room."""
 
     # On the node.
 
@@ -225,15 +229,32 @@ class KubernetesGate:
     def keep(self, groups: Sequence[GroupOfNodes], *, apply: bool) -> List[Turn]:
         """One round over all nodes. Raises AdapterError where they cannot be read."""
         turns: List[Turn] = []
-        for node in self.client.items("/api/v1/nodes"):
-            name = str(node["metadata"]["name"])
-            group = next((candidate for candidate in groups if candidate.contains(name)), None)
-            change = plan(node, group, self.marks, time.time()) if group is not None else None
-            if group is None or change is None:
+        nodes = {str(node["metadata"]["name"]): node for node in self.client.items("/api/v1/nodes")}
+        group_of = {name: group for name in nodes for group in [self._group(groups, name)] if group is not None}
+        out = Counter(group.name for name, group in group_of.items() if held(nodes[name], self.marks))
+        size = Counter(group.name for group in group_of.values())
+        waiting: Set[str] = set()
+        for name, group in group_of.items():
+            node = nodes[name]
+            change = plan(node, group, self.marks, time.time())
+            if change is None:
                 continue
+            if change.what == "close":
+                if out[group.name] >= group.out.of(size[group.name]) and may_wait(node, group):
+                    waiting.add(name)
+                    room = f"{out[group.name]} of {size[group.name]} nodes of {group.name} are out"
+                    if name not in self._waiting:
+                        turns.append(Turn(name, "wait", f"{change.why}; {room}, {group.out.show()} may be", False))
+                    continue
+                out[group.name] += 1
             failed = self._change(name, node, group) if apply else ""
             turns.append(Turn(name, change.what, change.why, apply and not failed, failed))
+        self._waiting = waiting
         return turns
+
+    @staticmethod
+    def _group(groups: Sequence[GroupOfNodes], name: str) -> Optional[GroupOfNodes]:
+        return next((candidate for candidate in groups if candidate.contains(name)), None)
 
     def _change(self, name: str, node: Node, group: GroupOfNodes) -> str:
         """Carry a change out, planned anew where somebody wrote in between; what kept it from being done."""

@@ -144,6 +144,16 @@ def why_closed(node: Node, group: GroupOfNodes, known: GateNotes) -> str:
     return ""
 
 
+def may_wait(node: Node, group: GroupOfNodes) -> bool:
+    """Whether the gate of a node that takes work may close later: what runs there has changed, and nothing else."""
+    known, verdict = read_known(node), read_verdict(node)
+    order, ordered, _rest = read_order(node)
+    asked = order == "close" and ordered > max(known.opened, known.closed)
+    bad = verdict is not None and not verdict.lets_in and verdict.state not in ("held", "testing")
+    others = group._replace(on=tuple(trigger for trigger in group.on if trigger != "update"))
+    return bool(known.seen) and not asked and not bad and not why_closed(node, others, known)
+
+
 def proved(node: Node, group: GroupOfNodes, known: GateNotes) -> bool:
     """Whether the node's verdict is one of a suite that passed, in this boot where boots count, since it was closed."""
     verdict = read_verdict(node)
