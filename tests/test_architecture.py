@@ -564,6 +564,14 @@ def test_a_check_family_loads_only_cheap_modules(family, tmp_path):
     assert banned_in_family(family, tmp_path) == set()
 
 
+@pytest.mark.parametrize(
+    "family", ["cmd", "file", "fs", "fs_mount", "gpu", "hw", "hw_mem", "ps", "ps_load", "ps_service"]
+)
+def test_the_checks_that_every_node_runs_compile_no_regular_expression_to_be_imported(family, tmp_path):
+    loaded, _said = loaded_modules(f"import nhc.node.checks.{family}", tmp_path)
+    assert not loaded & {"re", "enum", "functools"}, "they cost a tenth of a run"
+
+
 def test_the_version_costs_nothing(tmp_path):
     assert banned_in_version(tmp_path) == set()
 

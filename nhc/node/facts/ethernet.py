@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import re
-
 from nhc.core.host import Host
-from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 
 if TYPE_CHECKING:
     from typing import Dict, Mapping, Optional, Tuple
@@ -56,7 +54,7 @@ def interface(host: Host, name: str) -> Optional[Interface]:
         driver = "virtio_net"
     return Interface(
         name=name,
-        up=re.fullmatch(r"0x[0-9a-f]+", flags) is not None and bool(int(flags, 16) & _IFF_UP),
+        up=_HEX.fullmatch(flags) is not None and bool(int(flags, 16) & _IFF_UP),
         carrier=carrier == "1" if carrier in ("0", "1") else None,
         speed=speed if 0 < speed < 4294967295 else None,
         duplex=host.read_or(f"{base}/duplex"),
@@ -92,7 +90,8 @@ def unread_statistics(host: Host, name: str, read: Mapping[str, int]) -> Dict[st
     return host.unread(f"{NET}/{name}/statistics", [each for each in COUNTERS if each not in read])
 
 
-_MODE = re.compile(r"(\d+)base\S*")
+_HEX = regex(r"0x[0-9a-f]+")
+_MODE = regex(r"(\d+)base\S*")
 
 
 def parse_ethtool_best(text: str) -> Optional[int]:

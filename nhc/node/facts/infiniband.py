@@ -17,8 +17,6 @@ Documentation/ABI/stable/sysfs-class-infiniband lists both.
 
 from __future__ import annotations
 
-import re
-
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 
@@ -195,9 +193,9 @@ def _natural(name: str) -> Tuple[Tuple[int, str], ...]:
 LANE = {"2.5": 2.5, "5.0": 5.0, "10.0": 10.0, "14.0625": 14.0, "25.78125": 25.0, "53.125": 50.0, "106.25": 100.0,
         "212.5": 200.0}  # fmt: skip
 
-_LINE = re.compile(r"(\w+):\.+(.*)")
-_WIDTH = re.compile(r"(\d+)X")
-_SPEED = re.compile(r"(\d+(?:\.\d+)?) Gbps")
+_LINE = regex(r"(\w+):\.+(.*)")
+_WIDTH = regex(r"(\d+)X")
+_SPEED = regex(r"(\d+(?:\.\d+)?) Gbps")
 
 
 def parse_portinfo(text: str) -> Optional[float]:

@@ -6,10 +6,8 @@ enumerated here until the node restarts.
 
 from __future__ import annotations
 
-import re
-
 from nhc.core.host import Host
-from nhc.core.light import TYPE_CHECKING, NamedTuple
+from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
 from nhc.node.facts.pci_index import AMAZON, INDEX, VENDORS, may_accelerate, of_neuron, parse_index
 
 if TYPE_CHECKING:
@@ -31,9 +29,9 @@ _NVSWITCH_CLASS = 0x0680
 FOR_GUESTS = frozenset(["pci-stub", "vfio-pci"])
 """Drivers that hold a device for a virtual machine: it is not this node's to judge."""
 
-ADDRESS = re.compile(r"(?:[0-9a-f]{4,8}:)?[0-9a-f]{2}:[0-9a-f]{2}\.[0-7]", re.IGNORECASE)
+ADDRESS = regex(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 """A function's address, with or without its domain."""
-_SPEED = re.compile(r"(\d+(?:\.\d+)?)\s*GT/s")
+_SPEED = regex(r"(\d+(?:\.\d+)?)\s*GT/s")
 _GENERATION = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 
 
