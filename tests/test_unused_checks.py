@@ -37,6 +37,7 @@ REASONS = {
     "check_gate": "genconf, the node's hooks and docs/new-nodes.md ask for it where a gate was set up",
     "check_gpu_compute_mode": POLICY,
     "check_gpu_idle": "for idle nodes, by ClusterMAX's limits: nhc profile clustermax asks for it",
+    "check_gpu_ifoe": "never tried on such hardware: genconf writes it where it holds",
     "check_gpu_memory_numa": POLICY,
     "check_gpu_mig": POLICY,
     "check_gpu_p2p": "seconds a node: genconf writes it where all pairs reach each other",

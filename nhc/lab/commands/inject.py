@@ -249,8 +249,11 @@ def put_back() -> List[str]:
 def _tell_bus(name: str) -> None:
     """Write 1 into a file of the PCI bus (Documentation/ABI/testing/sysfs-bus-pci), where there is one."""
     try:
-        with open(f"{PCI}/{name}", "r+b", buffering=0) as file:
-            file.write(b"1\n")
+        fd = os.open(f"{PCI}/{name}", os.O_WRONLY | os.O_CLOEXEC)
+        try:
+            os.write(fd, b"1\n")
+        finally:
+            os.close(fd)
     except FileNotFoundError:
         pass  # NVML's removal has taken the device from the bus already
     except OSError as error:

@@ -252,9 +252,9 @@ def _accelerators(host: Host) -> LineGroup:
     versions = {device.driver for device in inventory.devices if device.driver}
     if inventory.on_bus:
         lines += ["check_gpu_lost", "check_gpu_ecc", "check_gpu_row_remap", "check_gpu_retired_pages",
-                  "check_gpu_links", "check_gpu_p2p", "check_gpu_fabric", "check_fabric_manager", "check_gpu_pcie",
-                  "check_gpu_clock_throttling", "check_gpu_temp", "check_gpu_xid", "check_vbios_version",
-                  "check_gpu_persistence"]  # fmt: skip
+                  "check_gpu_links", "check_gpu_ifoe", "check_gpu_p2p", "check_gpu_fabric", "check_fabric_manager",
+                  "check_gpu_pcie", "check_gpu_clock_throttling", "check_gpu_temp", "check_gpu_xid",
+                  "check_vbios_version", "check_gpu_persistence"]  # fmt: skip
         if host.which("dcgmi"):
             lines.append("check_dcgm_health")
         if len(versions) == 1:
