@@ -32,7 +32,7 @@ from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService, listening
 
 AS_SERVICE: Dict[str, Any] = {
-    "store_url": None, "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
+    "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
 }  # fmt: skip
 """The options of `nhc serve remedy` and `nhc serve job` for a service whose address another has."""
 
@@ -77,7 +77,7 @@ def services_of(settings: HostSettings, opened: contextlib.ExitStack) -> List[Ro
 
 def spares_service(part: SparesPart, remedy: Optional[str], opened: contextlib.ExitStack) -> RoundService:
     """`nhc spares swap` again and again. Raises SettingsError, StoreError, CommandError."""
-    site, pools = opened.enter_context(spares.opened(part.settings or POOLS, remedy, None, look=False))
+    site, pools = opened.enter_context(spares.opened(part.settings or POOLS, remedy, look=False))
     leader = Leader(site.store, name="spares")
     return RoundService("spares swap", SpareRounds(site, pools, part.apply, spares.tell), leader, every=part.every)
 

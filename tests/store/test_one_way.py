@@ -63,7 +63,6 @@ def site(tmp_path, monkeypatch):
 
 COMMANDS = {
     "hold remedy": ("hold", "remedy", "n1", "--why", "a drill", "-s", "remedy.toml"),
-    "remedy hold --store": ("hold", "remedy", "n1", "--why", "a drill", "-s", "remedy.toml", "--store", "URL"),
     "remedy hold, the store of store.toml": ("hold", "remedy", "n1", "--why", "a drill", "-s", "none.toml"),
     "job watch": ("job", "watch", "log", "--job", "17", "--store", "URL"),
     "token node": ("token", "node", "n1"),

@@ -51,14 +51,14 @@ class Server:
     def start(self):
         before = self.log.stat().st_size if self.log.exists() else 0
         words = ["serve", "server", "-s", str(self.settings), "--listen", self.listen]
-        words += ["--store-settings", str(self.directory / "store.toml")]
         (self.directory / "store.toml").write_text(
             f'url = "{self.store_url}"\naudit-anchor = "{self.directory}/anchor"\n'
         )
         with open(self.log, "ab") as log:
             self.process = subprocess.Popen(
                 [sys.executable, "-m", "nhc", *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL,
-                env={**os.environ, "NHC_STORE": ""}, start_new_session=True,
+                start_new_session=True,
+                env={**os.environ, "NHC_STORE": "", "NHC_STORE_SETTINGS": str(self.directory / "store.toml")},
             )  # fmt: skip
         until = time.monotonic() + 60
         while time.monotonic() < until and self.process.poll() is None:

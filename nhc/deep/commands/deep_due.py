@@ -18,7 +18,7 @@ from nhc.core.plugins import NoAdapter
 from nhc.deep.due import DeepRule, Due, due
 from nhc.marks.plugins import open_adapter
 from nhc.marks.ports.adapter import AdapterError, JobMessages
-from nhc.store.commands.store_options import SETTINGS, URL, opened
+from nhc.store.commands.store_options import URL, opened
 from nhc.store.errors import StoreError
 
 SHOWN = 3
@@ -43,7 +43,6 @@ _hook = under("As a hook of the scheduler")
        help="What a store that does not answer does: tell (exit status 3), admit (0) or refuse (1).")  # fmt: skip
 @_hook("--tell-job", is_flag=True,
        help="Where some are due, say so in the AdminComment of the job $SLURM_JOB_ID, and to its srun.")  # fmt: skip
-@SETTINGS
 @URL
 @FORMAT
 def command(
@@ -83,11 +82,11 @@ def command(
     return EXIT_UNHEALTHY if late else EXIT_HEALTHY
 
 
-def _late(nodes: Sequence[str], rule: DeepRule, path: str, url: str) -> Tuple[Due, ...]:
+def _late(nodes: Sequence[str], rule: DeepRule, url: str) -> Tuple[Due, ...]:
     """The nodes that are due. Raises StoreError."""
     from nhc.store import deep
 
-    with opened(path, url) as store, store.read() as connection:
+    with opened(url) as store, store.read() as connection:
         return due(nodes, deep.last_conclusive(connection, nodes, rule.suites), rule, time.time())
 
 

@@ -15,7 +15,7 @@ from nhc.deep.sweep_plan import BadPlan, read
 from nhc.marks.plugins import launcher as launcher_of
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store import deep
-from nhc.store.commands.store_options import SETTINGS, URL, opened
+from nhc.store.commands.store_options import URL, opened
 from nhc.store.database import Store
 from nhc.store.errors import Conflict
 from nhc.store.rounds.leader import Leader
@@ -23,18 +23,17 @@ from nhc.store.rounds.leader import Leader
 
 @click.command("stop", cls=GroupedCommand)
 @click.argument("number", type=int, metavar="ID")
-@SETTINGS
 @URL
 @BY
 @under("How it ends")("--wait", type=DURATION, default="1m", show_default=True, metavar="TIME",
                       help="How long to wait for the process that runs the sweep.")  # fmt: skip
-def command(number: int, path: str, url: str, by: str, wait: float) -> None:
+def command(number: int, url: str, by: str, wait: float) -> None:
     """End a sweep: its tests are ended, and what is certain by then is kept.
 
     The process that runs it sees this at its next look. Where there is none, this command ends the tests itself.
     Exit status: 0 the sweep is stopped, 2 there is no such sweep or it has ended, 3 not stopped yet.
     """
-    with opened(path, url) as store:
+    with opened(url) as store:
         try:
             with store.write() as connection:
                 deep.ask_to_stop(connection, number, f"stopped by {person(by)}", time.time())

@@ -41,7 +41,7 @@ from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.group_launch import Launcher
 from nhc.marks.ports.jobs import JobName, JobView
 from nhc.store import audit, deep, jobs
-from nhc.store.commands.store_options import SETTINGS, URL, opened
+from nhc.store.commands.store_options import URL, opened
 from nhc.store.database import Store
 from nhc.store.deep import MeasuredRate, StoredSweep, SweepTest, rates
 from nhc.store.errors import LeadershipLost, StoreError
@@ -325,7 +325,6 @@ _when = under("When it runs")
        help="Test from 22:00-06:00 each day, or for 4h from now; what runs then is ended.")  # fmt: skip
 @_when("--fresh", type=DURATION, default="7d", show_default=True, metavar="TIME",
        help="With --continuous or --window: who has a verdict as young as this is not due.")  # fmt: skip
-@SETTINGS
 @URL
 @BY
 @under("What is shown")("--dry-run", is_flag=True, help="Show the first round and launch nothing.")
@@ -370,7 +369,7 @@ def _new_plan(options: Dict[str, Any]) -> SweepPlan:
         store: Optional[Store] = None
         if options["job"]:
             try:
-                store = stack.enter_context(opened(options["path"], options["url"]))
+                store = stack.enter_context(opened(options["url"]))
             except StoreError as error:
                 click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
         return _planned(options, store)
@@ -403,7 +402,7 @@ def _run(options: Dict[str, Any]) -> int:
     if not options["number"]:
         plan = _new_plan(options)
         new = plan, _launcher(options["launcher_name"], plan)
-    with opened(options["path"], options["url"], create=new is not None) as store, _leading(store) as leader:
+    with opened(options["url"], create=new is not None) as store, _leading(store) as leader:
         if new is None:
             number, plan, launcher = _stored(store, options["number"])
         else:
@@ -448,7 +447,7 @@ def _endless(options: Dict[str, Any]) -> int:
     by = person(options["by"])
     statuses: Set[int] = set()
     signals = Signals()
-    with opened(options["path"], options["url"], create=True) as store, _leading(store) as leader:
+    with opened(options["url"], create=True) as store, _leading(store) as leader:
         try:
             signals.take()
             around = Surroundings(options["every"], time.time, time.sleep,
@@ -495,15 +494,14 @@ SHOWN = 20
 
 
 @click.command("status", cls=GroupedCommand)
-@SETTINGS
 @URL
 @FORMAT
 @under("What is shown")("--older-than", type=FiniteNumber(0), default=0.0, metavar="DAYS",
                         help="Only verdicts of at least this age.")  # fmt: skip
-def status(path: str, url: str, form: str, older_than: float) -> None:
+def status(url: str, form: str, older_than: float) -> None:
     """Show the newest sweeps, and for each node the last verdict of each suite with its age."""
     now = time.time()
-    with opened(path, url) as store, store.read() as connection:
+    with opened(url) as store, store.read() as connection:
         newest = deep.newest_sweeps(connection, SHOWN)
         counts = {row.id: _counts(deep.tests_of(connection, row.id)) for row in newest if row.state == deep.OPEN}
         last = [verdict for verdict in deep.last_verdicts(connection) if verdict.age(now) >= older_than * 86400]
@@ -523,15 +521,14 @@ def status(path: str, url: str, form: str, older_than: float) -> None:
 
 @click.command("show", cls=GroupedCommand)
 @click.argument("number", type=int, metavar="ID")
-@SETTINGS
 @URL
 @FORMAT
-def show(number: int, path: str, url: str, form: str) -> int:
+def show(number: int, url: str, form: str) -> int:
     """Show a sweep: whom it blames, and the tests that speak for it.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 there is no such sweep, 3 could not tell.
     """
-    with opened(path, url) as store:
+    with opened(url) as store:
         return show_sweep(store, number, form)
 
 
@@ -570,7 +567,6 @@ def show_sweep(store: Store, number: int, form: str) -> int:
 
 @click.command("history", cls=GroupedCommand)
 @click.argument("node", default="")
-@SETTINGS
 @URL
 @FORMAT
 @under("What is shown")(
@@ -583,11 +579,11 @@ def show_sweep(store: Store, number: int, form: str) -> int:
     "--rates", "folded", is_flag=True, help="How each measured value went, a row for each of a GPU."
 )
 @under("What is shown")("--last", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many.")
-def history(node: str, path: str, url: str, form: str, serial: str, folded: bool, last: int) -> None:
+def history(node: str, url: str, form: str, serial: str, folded: bool, last: int) -> None:
     """Show what deep checks and sweeps found of a node or a GPU, the newest first."""
     if not (node or serial):
         raise click.UsageError("name a node, or a board with --serial")
-    with opened(path, url) as store, store.read() as connection:
+    with opened(url) as store, store.read() as connection:
         rows = deep.history(connection, node, last, serial)
     if folded:
         _show_rates(rates(rows), form, serial or node)

@@ -16,20 +16,17 @@ from nhc.store.settings import fleet_store
 SETTINGS = under("Where")(
     "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
 )
-STORE_URL = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
 
 
-def settings_of(path: Optional[str], store: Optional[str] = None) -> RestartSettings:
+def settings_of(path: Optional[str]) -> RestartSettings:
     """The settings of a command line. Raises SettingsError."""
-    settings = load(path or PATH)
-    return settings._replace(store=store) if store else settings
+    return load(path or PATH)
 
 
-def opened(path: Optional[str], store: Optional[str]) -> contextlib.closing[Store]:
-    """The store of a command line, which has to be there; closed at the end. Raises SettingsError, StoreError."""
-    if store is None and (path or os.path.exists(PATH)):
-        store = load(path or PATH).store
-    return contextlib.closing(fleet_store(store or "", create=False))
+def opened(path: Optional[str]) -> contextlib.closing[Store]:
+    """The store that the settings of a command line name, closed at the end. Raises SettingsError, StoreError."""
+    store = load(path or PATH).store if path or os.path.exists(PATH) else ""
+    return contextlib.closing(fleet_store(store, create=False))
 
 
 def the_job(store: Store, name: str) -> WatchedJob:

@@ -13,7 +13,7 @@ from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_s
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
-from nhc.jobs.commands.job_options import SETTINGS, STORE_URL, settings_of
+from nhc.jobs.commands.job_options import SETTINGS, settings_of
 from nhc.jobs.job_round import JobEvent
 from nhc.jobs.rounds import JobRounds
 from nhc.jobs.site import open_site
@@ -30,7 +30,6 @@ LEAD = "jobs"
 @service_log
 @check_settings("jobs.toml", "settings_path")
 @SETTINGS
-@STORE_URL
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
 @under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
 @under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9471.")
@@ -50,7 +49,7 @@ def command(**options: Any) -> int:
 @contextlib.contextmanager
 def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
     """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
-    settings = settings_of(options["settings_path"], options["store_url"])
+    settings = settings_of(options["settings_path"])
     try:
         site = open_site(settings, look=options["dry_run"])
     except AdapterError as error:

@@ -11,7 +11,7 @@ from nhc.core.command_line.common_options import BY, FORMAT, GroupedCommand, per
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.timestamps import utc
-from nhc.jobs.commands.job_options import SETTINGS, STORE_URL, opened, the_job
+from nhc.jobs.commands.job_options import SETTINGS, opened, the_job
 from nhc.store import jobs
 from nhc.store.database import Store
 from nhc.store.jobs import JobNodePair, JobRestart, WatchedJob
@@ -22,15 +22,14 @@ RECENT = 7 * 86400.0
 @click.command("status", cls=GroupedCommand)
 @click.argument("job", required=False, default="")
 @SETTINGS
-@STORE_URL
 @under("What is shown")("--all", "everything", is_flag=True, help="Jobs that have ended as well.")
 @FORMAT
-def status(job: str, settings_path: Optional[str], store_url: Optional[str], everything: bool, form: str) -> None:
+def status(job: str, settings_path: Optional[str], everything: bool, form: str) -> None:
     """Show the jobs that are watched; of one JOB (17, team/llama) every restart, and the nodes it is kept off.
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    with opened(settings_path, store_url) as store:
+    with opened(settings_path) as store:
         if job:
             _show_job(store, the_job(store, job), form)
         else:
@@ -114,14 +113,13 @@ def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -
 @click.argument("job")
 @click.argument("nodes", nargs=-1)
 @SETTINGS
-@STORE_URL
 @BY
-def forget(job: str, nodes: Sequence[str], settings_path: Optional[str], store_url: Optional[str], by: str) -> None:
+def forget(job: str, nodes: Sequence[str], settings_path: Optional[str], by: str) -> None:
     """Forget that NODES (none named: all) failed JOB: its next restart no longer avoids them.
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    with opened(settings_path, store_url) as store:
+    with opened(settings_path) as store:
         row = the_job(store, job)
         with store.write() as connection:
             count = jobs.forget_pairs(connection, row, nodes, time.time(), person(by))

@@ -32,7 +32,7 @@ from nhc.lab.drills.real import (
     would_send,
 )
 from nhc.lab.drills.scenarios import ALL, BY_NAME, Scenario
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, settings_of, site_of
+from nhc.remedy.commands.remedy_options import SETTINGS, settings_of, site_of
 from nhc.remedy.site import RemedySite
 from nhc.store.commands.store_options import tell_stand_in
 
@@ -53,7 +53,6 @@ EVERY = "all"
                           help="With --real: when it is undone at the latest.")  # fmt: skip
 @BY
 @SETTINGS
-@STORE
 @FORMAT
 def command(**options: Any) -> int:
     """Play what users of other repair loops complained of against this loop and its policy; show what took how long.
@@ -83,7 +82,7 @@ def command(**options: Any) -> int:
         return _real(name, options)
     if options["apply"]:
         raise CommandError("--apply is for --real: on made-up nodes a drill is always played", 2)
-    settings = settings_of(options["settings_path"], options["store_url"])
+    settings = settings_of(options["settings_path"])
     chosen: Sequence[Scenario] = ALL if name == EVERY else [BY_NAME[name]]
     drilled = [
         play(scenario, settings, options["node"], nodes=options["count"], takes=options["repair_takes"])
@@ -93,7 +92,7 @@ def command(**options: Any) -> int:
 
 
 def _real(name: str, options: Dict[str, Any]) -> int:
-    with site_of(options["settings_path"], options["store_url"], look=not options["apply"]) as site:
+    with site_of(options["settings_path"], look=not options["apply"]) as site:
         tell_stand_in("drill", site.store)
         return _on(site, name, options)
 

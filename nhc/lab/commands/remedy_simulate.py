@@ -13,7 +13,7 @@ from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedComman
 from nhc.core.command_line.printing import show, when
 from nhc.core.model import printable
 from nhc.lab.simulate import OURS, Assumed, PolicyCost, PolicyDifference, PolicyReplay, differences, play
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, settings_of
+from nhc.remedy.commands.remedy_options import SETTINGS, settings_of
 from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
 from nhc.remedy.settings import RemedySettings
@@ -26,7 +26,6 @@ LINES = 50
 @click.command("simulate", cls=GroupedCommand)
 @under("What is compared")("--policy", required=True, metavar="FILE", help="The other settings (TOML).")
 @SETTINGS
-@STORE
 @under("What is played")("-r", "--report", "reports", multiple=True, metavar="FILE",
                          help="Recorded reports as JSON; a directory's *.json. Repeatable.")  # fmt: skip
 @under("What is played")("--events", multiple=True, metavar="FILE", help="An event log of the agent. Repeatable.")
@@ -48,7 +47,7 @@ def command(**options: Any) -> int:
     The loop itself decides, over a store of its own; nothing outside is asked and nothing is done. Persons are taken to
     agree at once. Exit status: 0 no difference, 1 there is one, 2 wrong usage, 3 the history cannot be read.
     """
-    before = settings_of(options["settings_path"], options["store_url"])
+    before = settings_of(options["settings_path"])
     after = load(options["policy"])
     assumed = Assumed(
         max(options["step"], 1.0), options["repair_takes"], options["drain"], options["repairs"] == "cure",

@@ -21,7 +21,7 @@ from nhc.marks.policy.reconcile import where_from
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import HasRights
 from nhc.remedy import counting
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, candidate, site_of
+from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.site import RemedySite
@@ -43,16 +43,15 @@ class Examined(NamedTuple):
 
 @click.command("doctor", cls=GroupedCommand)
 @SETTINGS
-@STORE
 @FORMAT
-def command(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+def command(settings_path: Optional[str], form: str) -> int:
     """Try the store, the adapter, every repairer's rights, and each repairer on one real node up to its call.
 
     Nothing is changed.
 
     Exit status: 0 nothing is amiss, 1 something is, 2 wrong usage or settings, 3 the store cannot be used.
     """
-    with site_of(settings_path, store_url, look=True) as site:
+    with site_of(settings_path, look=True) as site:
         examined = examine(site, site.settings)
     if form == "json":
         show([row._asdict() for row in examined])

@@ -27,22 +27,20 @@ if TYPE_CHECKING:
 SETTINGS = under("Where")(
     "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
 )
-STORE = under("Where")("--store", "store_url", metavar="URL", help="The store. Default: what the settings say.")
 
 
-def settings_of(path: Optional[str], store: Optional[str] = None) -> RemedySettings:
+def settings_of(path: Optional[str]) -> RemedySettings:
     """The settings of a command line. Raises SettingsError."""
-    settings = load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
-    return settings._replace(store=store) if store else settings
+    return load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
 
 
-def opened(path: Optional[str], store: Optional[str]) -> contextlib.closing[Store]:
-    """The store of a command line, which has to be there. Raises SettingsError, StoreError."""
-    return contextlib.closing(fleet_store(settings_of(path, store).store, create=False))
+def opened(path: Optional[str]) -> contextlib.closing[Store]:
+    """The store that the settings of a command line name, which has to be there. Raises SettingsError, StoreError."""
+    return contextlib.closing(fleet_store(settings_of(path).store, create=False))
 
 
 @contextlib.contextmanager
-def site_of(path: Optional[str], store: Optional[str], *, look: bool = False) -> Iterator[RemedySite]:
+def site_of(path: Optional[str], *, look: bool = False) -> Iterator[RemedySite]:
     """The nodes, repairers and store that the settings of a command line name, for a command that acts through them.
 
     `look`: the command changes nothing, so it makes no store. Raises SettingsError, StoreError, NoAdapter; CommandError
@@ -51,7 +49,7 @@ def site_of(path: Optional[str], store: Optional[str], *, look: bool = False) ->
     from nhc.remedy.site import open_site  # commands that only read the store do without repairers
 
     try:
-        site = open_site(settings_of(path, store), look=look)
+        site = open_site(settings_of(path), look=look)
     except AdapterError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     with contextlib.closing(site):

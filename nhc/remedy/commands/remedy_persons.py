@@ -22,7 +22,7 @@ from nhc.core.units import seconds, show_number
 from nhc.marks.policy.bounds import radii_of
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.remedy import persons
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, opened, site_of
+from nhc.remedy.commands.remedy_options import SETTINGS, opened, site_of
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.persons import close_breaker, decide, hold_scope
 from nhc.store import ended_episodes, holds, nodes
@@ -38,8 +38,7 @@ WHY = _decided("--why", default="", metavar="TEXT", help="For everybody who read
 @_decided("--refuse", is_flag=True, help="Refuse it: the episode is escalated.")
 @WHY
 @SETTINGS
-@STORE
-def approve(number: int, refuse: bool, why: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+def approve(number: int, refuse: bool, why: str, settings_path: Optional[str]) -> None:
     """Agree to the next repair of episode ID. Where the policy asks for two persons, each gives this command.
 
     A person is the user, or the user behind sudo. Everything is read again before the repair is sent. Exit status: 0,
@@ -48,7 +47,7 @@ def approve(number: int, refuse: bool, why: str, settings_path: Optional[str], s
     if refuse and not why.strip():
         raise CommandError("--refuse needs --why", EXIT_USAGE)
     try:
-        with opened(settings_path, store_url) as store:
+        with opened(settings_path) as store:
             click.echo(decide(store, number, by=person(), agree=not refuse, why=why, now=time.time()))
     except Conflict as error:
         raise CommandError(str(error), EXIT_USAGE) from None
@@ -59,14 +58,13 @@ def approve(number: int, refuse: bool, why: str, settings_path: Optional[str], s
 @_decided("--why", required=True, metavar="TEXT", help="For everybody who reads the audit log.")
 @BY
 @SETTINGS
-@STORE
-def abort(number: int, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+def abort(number: int, why: str, by: str, settings_path: Optional[str]) -> None:
     """Stop episode ID. The node stays as it is; what was sent is not taken back.
 
     `nhc release remedy NODE` proves the node and brings it back. Exit status: 0, 2 there is no such open episode, 3 the
     store cannot be used.
     """
-    with opened(settings_path, store_url) as store:
+    with opened(settings_path) as store:
         click.echo(persons.abort(store, number, by=person(by), why=why, now=time.time()))
 
 
@@ -77,8 +75,7 @@ def abort(number: int, why: str, by: str, settings_path: Optional[str], store_ur
           "Default: until it is released.")  # fmt: skip
 @BY
 @SETTINGS
-@STORE
-def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str]) -> None:
     """Hold nodes (n17, n[1-8]), a group (rack=r12) or the fleet: no mark, no repair, no clear. What was sent is still
     watched. A name that no node of the store or the cluster has is held as well, and said. A group that no node is in
     is refused, unless the cluster cannot be asked.
@@ -91,10 +88,10 @@ def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str],
     end = _end(until, now)
     scope = hold_scope(name)
     names = named_nodes(name, "NODES") if scope == "node" else [name]
-    with opened(settings_path, store_url) as store:
+    with opened(settings_path) as store:
         with store.read() as connection:
             unknown = [each for each in names if scope != "fleet" and not is_known(connection, scope, each)]
-        states = _cluster_nodes(settings_path, store_url) if unknown else None
+        states = _cluster_nodes(settings_path) if unknown else None
         if states is not None:
             unknown = [each for each in unknown if not _has(states, scope, each)]
             if unknown and scope == "group":
@@ -110,10 +107,10 @@ def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str],
     click.echo(f"{name} {verb} held by {by} until {when(end) if end is not None else 'it is released'}")
 
 
-def _cluster_nodes(path: Optional[str], url: Optional[str]) -> Optional[List[NodeState]]:
+def _cluster_nodes(path: Optional[str]) -> Optional[List[NodeState]]:
     """The nodes of the scheduler or cluster of the settings; None where it cannot be asked."""
     try:
-        with site_of(path, url, look=True) as site:
+        with site_of(path, look=True) as site:
             return site.marker.nodes()
     except (CommandError, SettingsError, NoAdapter, AdapterError, StoreError):
         return None
@@ -155,10 +152,7 @@ def _end(text: str, now: float) -> Optional[float]:
 @WHY
 @BY
 @SETTINGS
-@STORE
-def release(
-    name: str, all_escalated: bool, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]
-) -> None:
+def release(name: str, all_escalated: bool, why: str, by: str, settings_path: Optional[str]) -> None:
     """End the hold on nodes (n17, n[1-8]), a group or the fleet; or close the breaker.
 
     A node that an episode left to a person is proved first, as after a repair, and put back if it is healthy and the
@@ -167,7 +161,7 @@ def release(
     by, now = person(by), time.time()
     if bool(name) == all_escalated:
         raise CommandError("name what to release, or give --all-escalated", EXIT_USAGE)
-    with opened(settings_path, store_url) as store:
+    with opened(settings_path) as store:
         if name == "breaker":
             if not why.strip():
                 raise CommandError("the breaker is closed with a reason: --why", EXIT_USAGE)

@@ -14,7 +14,7 @@ from nhc.core.model import printable
 from nhc.core.system.service_log import ServiceLog
 from nhc.core.timestamps import utc
 from nhc.remedy.cases import Written
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, candidate, site_of
+from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.rounds import RemedyRounds
 from nhc.store.commands.store_options import tell_stand_in
@@ -26,7 +26,6 @@ from nhc.store.rounds.service import RoundService
 @service_log
 @check_settings("remedy.toml", "settings_path")
 @SETTINGS
-@STORE
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
 @under("What is done")(
     "--leader", default="", metavar="NAME",
@@ -50,7 +49,7 @@ def command(**options: Any) -> int:
 @contextlib.contextmanager
 def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
     """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
-    with site_of(options["settings_path"], options["store_url"], look=options["dry_run"]) as site:
+    with site_of(options["settings_path"], look=options["dry_run"]) as site:
         dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
         streams = not (once or dry)
         leader = None if dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))

@@ -26,7 +26,7 @@ from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy.cases import next_repair, standing_cause
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, detail_of, episode_value, opened, settings_of
+from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, episode_value, opened, settings_of
 from nhc.remedy.persons import case_of
 from nhc.remedy.site import verdicts_by_cluster
 from nhc.store import attempts, audit, ended_episodes, evidence, holds, nodes
@@ -40,14 +40,13 @@ LINES = 1000
 
 @click.command("status", cls=GroupedCommand)
 @SETTINGS
-@STORE
 @FORMAT
-def status(settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+def status(settings_path: Optional[str], form: str) -> int:
     """Show open episodes, nodes that wait for a person, the breaker, holds, and which actions are enabled.
 
     Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
     """
-    settings, now = settings_of(settings_path, store_url), time.time()
+    settings, now = settings_of(settings_path), time.time()
     with closing(fleet_store(settings.store, create=False)) as store:
         with store.read() as connection:
             rows = rows_of.list_episodes(connection, is_open=True)
@@ -127,11 +126,10 @@ def _counted(verdicts: Mapping[str, int], known: str) -> str:
                 help="Only those that were open since then, ended ones too: 12h, or 2026-12-01T22:00:00Z.")  # fmt: skip
 @under("Which")("--limit", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many.")
 @SETTINGS
-@STORE
 @FORMAT
 def episodes(
     node: str, ended: Optional[str], since: Optional[str], limit: int, settings_path: Optional[str],
-    store_url: Optional[str], form: str,
+    form: str,
 ) -> None:  # fmt: skip
     """List episodes, the newest last, with the repairs that were tried: what was done to n7 last night is
     `nhc list episodes -w n7 --since 12h`. Exit status: 0, 2 wrong usage, 3 the store cannot be read.
@@ -142,7 +140,7 @@ def episodes(
     names = named_nodes(node) or [""]
     both = bool(node) or ended is not None or begun is not None
     earliest = max((at for at in (within, begun) if at is not None), default=None)
-    with opened(settings_path, store_url) as store, store.read() as connection:
+    with opened(settings_path) as store, store.read() as connection:
         rows = [row for name in names for row in rows_of.list_episodes(connection, node=name, is_open=True)]
         for name in names if both else ():
             rows += rows_of.list_episodes(connection, node=name, is_open=False, ended_since=earliest, limit=limit)
@@ -193,14 +191,13 @@ def _in_words(detail: str) -> str:
 @click.command("show", cls=GroupedCommand)
 @click.argument("number", type=int, metavar="ID")
 @SETTINGS
-@STORE
 @FORMAT
-def show(number: int, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def show(number: int, settings_path: Optional[str], form: str) -> None:
     """Show an episode: its faults, each attempt, the evidence, who decided, and every step of the audit log.
 
     Exit status: 0, 2 there is no such episode, 3 the store cannot be read.
     """
-    with opened(settings_path, store_url) as store, store.read() as connection:
+    with opened(settings_path) as store, store.read() as connection:
         case = case_of(connection, number)
         decisions = attempts.decisions(connection, number)
         pieces = evidence.of_episode(connection, number)

@@ -16,7 +16,7 @@ from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError, Effect
 from nhc.marks.ports.spares import SpareSource
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, site_of
+from nhc.remedy.commands.remedy_options import SETTINGS, site_of
 from nhc.remedy.site import RemedySite
 from nhc.remedy.spares.decide import unverified
 from nhc.remedy.spares.settings import PATH, PoolSettings, load
@@ -31,16 +31,14 @@ Pools = List[Tuple[PoolSettings, SpareSource]]
 
 
 @contextlib.contextmanager
-def opened(
-    path: str, settings: Optional[str], store: Optional[str], look: bool = True
-) -> Iterator[Tuple[RemedySite, Pools]]:
+def opened(path: str, settings: Optional[str], look: bool = True) -> Iterator[Tuple[RemedySite, Pools]]:
     """What the settings name, closed at the end. `look`: nothing is changed. Raises as `site_of`."""
     pools = load(path)
     try:
         keepers = [(pool, open_pool(pool)) for pool in pools]
     except AdapterError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
-    with site_of(settings, store, look=look) as site:
+    with site_of(settings, look=look) as site:
         tell_stand_in("spares", site.store)
         yield site, keepers
 
@@ -58,29 +56,27 @@ def _problems(rounds: List[PoolRound], site: RemedySite) -> bool:
 @click.command("status", cls=GroupedCommand)
 @POOLS
 @SETTINGS
-@STORE
 @FORMAT
-def status(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+def status(pools_path: str, settings_path: Optional[str], form: str) -> int:
     """Show each pool: the spares that wait, those in service and for whom, and who waits for one.
 
     Exit status: 0, 1 a pool could not be read, 2 wrong settings, 3 the store cannot be used.
     """
-    with opened(pools_path, settings_path, store_url) as (site, pools):
+    with opened(pools_path, settings_path) as (site, pools):
         return _status(site, pools, form, judged=False)
 
 
 @click.command("verify", cls=GroupedCommand)
 @POOLS
 @SETTINGS
-@STORE
 @FORMAT
-def verify(pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+def verify(pools_path: str, settings_path: Optional[str], form: str) -> int:
     """Say of each spare whether it may be trusted with work: a fresh healthy report, and the deep suite of its pool.
 
     Exit status: 0 each pool has as many verified spares as it wants, 1 one has fewer, or could not be read, 2 wrong
     settings, 3 the store cannot be used.
     """
-    with opened(pools_path, settings_path, store_url) as (site, pools):
+    with opened(pools_path, settings_path) as (site, pools):
         return _status(site, pools, form, judged=True)
 
 
@@ -123,17 +119,16 @@ def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
 @under("What is done")("--apply", is_flag=True, help="Do it. Without this it is shown, and nothing is done.")
 @POOLS
 @SETTINGS
-@STORE
 @FORMAT
 def swap(
-    apply: bool, pools_path: str, settings_path: Optional[str], store_url: Optional[str], form: str
+    apply: bool, pools_path: str, settings_path: Optional[str], form: str
 ) -> int:  # fmt: skip
     """Let verified spares stand in for nodes that are out for too long, and bring spares back. One round: for cron.
 
     Exit status: 0 done, or nothing was to be done, 1 a step failed, or a pool could not be read, 2 wrong settings, 3
     the store or the lead cannot be had.
     """
-    with opened(pools_path, settings_path, store_url, look=not apply) as (site, pools):
+    with opened(pools_path, settings_path, look=not apply) as (site, pools):
         return _swap(site, pools, apply, form)
 
 

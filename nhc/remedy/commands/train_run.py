@@ -23,7 +23,7 @@ from nhc.core.units import show_number
 from nhc.marks.ports.adapter import AdapterError
 from nhc.remedy import counting
 from nhc.remedy.cases import Written
-from nhc.remedy.commands.remedy_options import SETTINGS, STORE, detail_of, opened, site_of
+from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, opened, site_of
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.site import RemedySite
 from nhc.remedy.trains import persons
@@ -44,15 +44,14 @@ FILE = click.argument("file", metavar="FILE")
 @click.command("plan", cls=GroupedCommand)
 @FILE
 @SETTINGS
-@STORE
 @FORMAT
-def plan_command(file: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> None:
+def plan_command(file: str, settings_path: Optional[str], form: str) -> None:
     """Show the waves of the train in FILE over the fleet as it is now. Nothing is written and nothing is done.
 
     Exit status: 0, 2 wrong usage, settings or plan, 3 the store or the adapter cannot be used.
     """
     plan = load(file)
-    with site_of(settings_path, store_url, look=True) as site:
+    with site_of(settings_path, look=True) as site:
         tell_stand_in("train plan", site.store)
         _show(site, plan, _taken(site, plan), form)
 
@@ -107,7 +106,6 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
 @under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
 @BY
 @SETTINGS
-@STORE
 @FORMAT
 def run_command(**options: Any) -> int:
     """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
@@ -117,7 +115,7 @@ def run_command(**options: Any) -> int:
     plan, 3 the store, the adapter or the lead cannot be had.
     """
     plan = load(options["file"])
-    with site_of(options["settings_path"], options["store_url"]) as site:
+    with site_of(options["settings_path"]) as site:
         if not options["apply"]:
             _show(site, plan, _taken(site, plan), options["form"])
             click.echo("dry run: nothing was done; --apply does it", err=True)
@@ -243,15 +241,14 @@ WHY = under("What is decided")("--why", required=True, metavar="TEXT", help="For
 @click.command("status", cls=GroupedCommand)
 @click.argument("name", metavar="[NAME]", required=False, default="")
 @SETTINGS
-@STORE
 @FORMAT
-def status(name: str, settings_path: Optional[str], store_url: Optional[str], form: str) -> int:
+def status(name: str, settings_path: Optional[str], form: str) -> int:
     """List the trains, or show the train NAME node by node, and what holds each.
 
     Exit status: 0, 1 a train is stopped, held or waits for persons, 2 there is no such train, 3 the store cannot be
     read.
     """
-    with opened(settings_path, store_url) as store, store.read() as connection:
+    with opened(settings_path) as store, store.read() as connection:
         chosen = trains.list_trains(connection)
         if name:
             chosen = [train for train in chosen if train.name == name]
@@ -300,10 +297,10 @@ def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
     return done if some and done and some[-1].status is AttemptStatus.SUCCEEDED else done + 1
 
 
-def _change(name: str, to: TrainState, path: Optional[str], url: Optional[str], by: str, why: str) -> None:
+def _change(name: str, to: TrainState, path: Optional[str], by: str, why: str) -> None:
     if not why.strip():
         raise CommandError("--why is empty", 2)
-    with opened(path, url) as store:
+    with opened(path) as store:
         persons.change(store, name, to, by=person(by), why=why, now=time.time())
         with store.read() as connection:
             train = trains.get(connection, name)
@@ -322,9 +319,8 @@ def _decision(verb: str, to: TrainState, help: str) -> click.Command:
     @WHY
     @BY
     @SETTINGS
-    @STORE
-    def command(name: str, why: str, by: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
-        _change(name, to, settings_path, store_url, by, why)
+    def command(name: str, why: str, by: str, settings_path: Optional[str]) -> None:
+        _change(name, to, settings_path, by, why)
 
     return command
 
@@ -347,11 +343,10 @@ abort = _decision(
 @NAME
 @under("What is decided")("--why", default="", metavar="TEXT", help="For everybody who reads the audit log.")
 @SETTINGS
-@STORE
-def approve(name: str, why: str, settings_path: Optional[str], store_url: Optional[str]) -> None:
+def approve(name: str, why: str, settings_path: Optional[str]) -> None:
     """Agree to the train NAME. As many persons must agree as the policy asks for its repairs; who began it is one.
 
     Exit status: 0, 2 there is no such train, or this person has agreed already, 3 the store cannot be used.
     """
-    with opened(settings_path, store_url) as store:
+    with opened(settings_path) as store:
         click.echo(persons.agree(store, name, by=person(), why=why, now=time.time()))

@@ -14,7 +14,7 @@ from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc
 from nhc.core.units import seconds, show_seconds
-from nhc.store.commands.store_options import SETTINGS, URL, opened
+from nhc.store.commands.store_options import URL, opened
 from nhc.store.fleet_rates import DAY, FACTS, MEASURES, RateRatio, RateRow, rates
 
 TITLES = {"faults": "faults", "failed_proofs": "failed proofs", "days_out": "time out"}
@@ -28,11 +28,10 @@ _what = under("What is counted")
 @_what("--within", type=SOME_TIME, default="30d", show_default=True, metavar="TIME",
        help="How far back to look, and at most so far to both sides of --since.")  # fmt: skip
 @_what("-w", "--nodes", "node_set", metavar="SET", default="", help="Only these nodes: gpu[001-064].")
-@SETTINGS
 @URL
 @FORMAT
 def command(
-    fact: Optional[str], date: str, within: float, node_set: str, path: str, url: str, form: str
+    fact: Optional[str], date: str, within: float, node_set: str, url: str, form: str
 ) -> int:  # fmt: skip
     """Show how often nodes fail: faults, failed proofs and time out of service, each for a hundred node-days.
 
@@ -46,7 +45,7 @@ def command(
     began = now - within if at is None else at - span
     ended = now if at is None else at + span
     names = named_nodes(node_set) if node_set else None
-    with opened(path, url) as store, store.read() as connection:
+    with opened(url) as store, store.read() as connection:
         rows = rates(connection, began, ended, [fact or ""], date=at, names=names)[fact or ""]
     if form == "json":
         show({"began": began, "date": at, "ended": ended, "by": fact or "", "rows": [row.value_of() for row in rows]})

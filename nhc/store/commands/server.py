@@ -27,10 +27,6 @@ if TYPE_CHECKING:
     from nhc.store.server.settings import ServerSettings
     from nhc.store.settings import StoreSettings
 
-STORE = under("Which store")(
-    "--store-settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any."
-)
-
 
 @click.command("run", cls=GroupedCommand)
 @service_log
@@ -39,14 +35,13 @@ STORE = under("Which store")(
     "-s", "--settings", "server_path", default="", metavar="FILE", help="Default: /etc/nhc/server.toml, if any."
 )
 @under("How it serves")("--listen", default="", metavar="HOST:PORT", help="Instead of the settings' listen.")
-@STORE
 @URL
-def run(server_path: str, listen: str, path: str, url: str) -> None:
+def run(server_path: str, listen: str, url: str) -> None:
     """Take in the reports that agents push (the sink `server`), until told to end.
 
     Exit status: 0 ended as told, 2 wrong settings or an address that cannot be listened on, 3 the store cannot be used.
     """
-    server, settings = settings_of(server_path, path, url)
+    server, settings = settings_of(server_path, url=url)
     if listen:
         server = server._replace(listen=listen)
         try:
@@ -60,7 +55,7 @@ def run(server_path: str, listen: str, path: str, url: str) -> None:
     serve(server, settings)
 
 
-def settings_of(server_path: str, store_path: str, url: str = "") -> Tuple[ServerSettings, StoreSettings]:
+def settings_of(server_path: str, store_path: str = "", url: str = "") -> Tuple[ServerSettings, StoreSettings]:
     """The settings of the server and of its store, by their files. Raises SettingsError."""
     from nhc.store import settings as store_settings
     from nhc.store.server.settings import load
@@ -82,10 +77,9 @@ def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSi
 
 @click.command("token", cls=GroupedCommand)
 @click.argument("nodes", metavar="NODE|NODESET")
-@STORE
 @URL
 @under("What it is for")("--only", is_flag=True, help="Revoke the tokens that the nodes had until now.")
-def token(nodes: str, path: str, url: str, only: bool) -> None:
+def token(nodes: str, url: str, only: bool) -> None:
     """Make a token for a node and print it: it is shown this once, the store keeps its hash.
 
     For a node set (gpu[001-512]) a line for each node: its name, a blank, its token. All are made, or none.
@@ -104,7 +98,7 @@ def token(nodes: str, path: str, url: str, only: bool) -> None:
     from nhc.store.server import access
 
     made: Dict[str, str] = {}
-    with opened(path, url, create=True) as store, store.write() as connection:
+    with opened(url, create=True) as store, store.write() as connection:
         for node in names:
             made[node] = access.make_token(connection, node, by=person(), now=time.time())
             if only:
@@ -115,16 +109,15 @@ def token(nodes: str, path: str, url: str, only: bool) -> None:
 
 @click.command("revoke", cls=GroupedCommand)
 @click.argument("node")
-@STORE
 @URL
-def revoke(node: str, path: str, url: str) -> int:
+def revoke(node: str, url: str) -> int:
     """End all tokens of a node; servers see it within seconds.
 
     Exit status: 0 ended, 1 the node had none, 2 wrong settings, 3 the store cannot be used.
     """
     from nhc.store.server import access
 
-    with opened(path, url) as store, store.write() as connection:
+    with opened(url) as store, store.write() as connection:
         count = access.revoke(connection, node, by=person(), now=time.time())
     print(f"{node}: {count} tokens revoked")
     return EXIT_HEALTHY if count else EXIT_UNHEALTHY
@@ -132,17 +125,16 @@ def revoke(node: str, path: str, url: str) -> int:
 
 @click.command("tokens", cls=GroupedCommand)
 @click.argument("node", required=False, default="")
-@STORE
 @URL
 @FORMAT
-def tokens(node: str, path: str, url: str, form: str) -> None:
+def tokens(node: str, url: str, form: str) -> None:
     """List tokens: for which node, by whom and when they were made and revoked.
 
     Exit status: 0, 2 wrong settings, 3 the store cannot be used.
     """
     from nhc.store.server import access
 
-    with opened(path, url) as store, store.read() as connection:
+    with opened(url) as store, store.read() as connection:
         rows = access.list_tokens(connection, node)
     if form == "json":
         print(json.dumps([row._asdict() for row in rows]))

@@ -17,7 +17,7 @@ from nhc.core.model import Report, printable
 from nhc.core.plugins import attribute_of
 from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.marks.policy.reconcile import BadReports
-from nhc.store.commands.store_options import SETTINGS, URL, opened
+from nhc.store.commands.store_options import URL, opened
 
 SWEEPS = "nhc.fleet.history:reports_of_file"
 EVIDENCE = "nhc.remedy.remedy_file:evidence_of_store"
@@ -25,9 +25,8 @@ EVIDENCE = "nhc.remedy.remedy_file:evidence_of_store"
 
 
 @click.command("migrate", cls=GroupedCommand)
-@SETTINGS
 @URL
-def migrate(path: str, url: str) -> None:
+def migrate(url: str) -> None:
     """Bring the store to the schema of this nhc; make it where there is none.
 
     Exit status: 0 it has it now, 2 wrong settings, 3 it cannot be reached or is another's.
@@ -35,15 +34,14 @@ def migrate(path: str, url: str) -> None:
     from nhc.store import schema
     from nhc.store.migrate import upgrade
 
-    with opened(path, url, create=True, check=False) as store:
+    with opened(url, create=True, check=False) as store:
         done = upgrade(store, time.time())
         print(f"{store.name}: {f'migrated ({chr(44).join(done)})' if done else 'has'} schema {schema.REVISION}")
 
 
 @click.command("check", cls=GroupedCommand)
-@SETTINGS
 @URL
-def check(path: str, url: str) -> int:
+def check(url: str) -> int:
     """Say whether the store can be used by this nhc. Changes nothing.
 
     Exit status: 0 it can, 1 its tables are not what they should be or it needs nhc store migrate, 3 it cannot be told.
@@ -52,7 +50,7 @@ def check(path: str, url: str) -> int:
     from nhc.store.database import revision
     from nhc.store.migrate import differences
 
-    with opened(path, url, check=False) as store:
+    with opened(url, check=False) as store:
         with store.read() as connection:
             standing = revision(connection, store.name)
         if standing != schema.REVISION:
@@ -66,16 +64,15 @@ def check(path: str, url: str) -> int:
 
 
 @click.command("verify", cls=GroupedCommand)
-@SETTINGS
 @URL
-def verify(path: str, url: str) -> int:
+def verify(url: str) -> int:
     """See whether the audit log is whole: each row, each archived segment, and against the anchor.
 
     Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
     """
     from nhc.store.audit import verify as verified
 
-    with opened(path, url) as store, store.read() as connection:
+    with opened(url) as store, store.read() as connection:
         seen = verified(connection, store.anchor)
     for line in seen.mistakes:
         print(line)
@@ -91,12 +88,11 @@ def verify(path: str, url: str) -> int:
 
 @click.command("import", cls=GroupedCommand)
 @click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@SETTINGS
 @URL
 @under("What is imported")(
     "--source", default="import", show_default=True, help="The way by which these reports came, as the store has it."
 )
-def import_command(paths: Sequence[str], path: str, url: str, source: str) -> int:
+def import_command(paths: Sequence[str], url: str, source: str) -> int:
     """Bring reports in: JSON files of them, directories of those, - for standard input, sweeps' fleet.sqlite.
 
     Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
@@ -106,12 +102,12 @@ def import_command(paths: Sequence[str], path: str, url: str, source: str) -> in
     from nhc.store import settings as store_settings
     from nhc.store.reports import import_reports
 
-    pace = store_settings.load(path, url).pace
+    pace = store_settings.load(url=url).pace
     try:
         reports, whole = _reports(paths)
     except (BadReports, UnicodeDecodeError) as error:
         raise CommandError(str(error), EXIT_USAGE) from None
-    with opened(path, url, create=True) as store:
+    with opened(url, create=True) as store:
         done = import_reports(store, reports, printable(source, 100), pace, time.time())
     for line in done.refused:
         print(f"nhc: refused: {line}", file=sys.stderr)
@@ -138,13 +134,12 @@ def _sweeps(path: str) -> Iterator[Report]:
 
 
 @click.command("prune", cls=GroupedCommand)
-@SETTINGS
 @URL
 @under("What may be done")("--apply/--dry-run", "apply", default=False, help="Do it, or only count (the default).")
 @under("Which store")(
     "--evidence", default="", metavar="DIR", help="The evidence's files. Default: as remedy.toml of this store says."
 )
-def prune(path: str, url: str, apply: bool, evidence: str) -> None:
+def prune(url: str, apply: bool, evidence: str) -> None:
     """Delete what is older than the settings keep it; move old rows of the audit log into files.
 
     Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
@@ -155,9 +150,9 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
     from nhc.store.retention import due
     from nhc.store.retention import prune as delete
 
-    settings, now = store_settings.load(path, url), time.time()
+    settings, now = store_settings.load(url=url), time.time()
     directory = evidence or _evidence_of(settings.url)
-    with opened(path, url) as store:
+    with opened(url) as store:
         with_files = bool(directory) and os.path.isdir(directory)
         counts = due(store, settings.prune.keep, now)
         if not with_files and counts.pop("evidence", 0):
@@ -177,16 +172,15 @@ def prune(path: str, url: str, apply: bool, evidence: str) -> None:
 
 
 @click.command("status", cls=GroupedCommand)
-@SETTINGS
 @URL
 @FORMAT
-def status(path: str, url: str, form: str) -> None:
+def status(url: str, form: str) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
     from nhc.store import schema
     from nhc.store.overview import overview
     from nhc.store.rounds.leader import lead_of
 
-    with opened(path, url) as store:
+    with opened(url) as store:
         seen = overview(store, schema.REVISION)
         lead = lead_of(store)
         if form == "json":

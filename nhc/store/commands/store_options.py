@@ -11,21 +11,20 @@ from nhc.core.light import TYPE_CHECKING
 if TYPE_CHECKING:
     from nhc.store.database import Store
 
-_where = under("Which store")
-SETTINGS = _where("-s", "--settings", "path", default="", metavar="FILE", help="Default: /etc/nhc/store.toml, if any.")
-URL = _where(
-    "--store", "url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. $NHC_STORE."
-)
+URL = under("Which store")(
+    "--store", "url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. Default: "
+    "$NHC_STORE, else /etc/nhc/store.toml's ($NHC_STORE_SETTINGS names another file).",
+)  # fmt: skip
 
 
-def opened(path: str, url: str, *, create: bool = False, check: bool = True) -> contextlib.closing[Store]:
+def opened(url: str, *, create: bool = False, check: bool = True) -> contextlib.closing[Store]:
     """The store of a command line, closed at the end; with `check` false whatever its schema is.
 
     Raises SettingsError, StoreError.
     """
     from nhc.store.settings import load, opened
 
-    return contextlib.closing(opened(load(path, url), create=create, check=check))
+    return contextlib.closing(opened(load(url=url), create=create, check=check))
 
 
 def tell_stand_in(command: str, store: Store) -> None:

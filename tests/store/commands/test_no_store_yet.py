@@ -96,10 +96,9 @@ def test_a_store_that_root_makes_in_a_service_s_directory_is_the_service_s(tmp_p
         '[keep]\naudit = "1d"\n'
     )
     for words in (("store", "migrate"), ("token", "node", "n1")):
-        option = "--settings" if words[0] == "store" else "--store-settings"
         done = subprocess.run(
-            [sys.executable, "-m", "nhc", *words, option, tmp_path / "store.toml"], capture_output=True, text=True,
-            timeout=120, cwd=ROOT, env={**os.environ, "NHC_STORE": ""},
+            [sys.executable, "-m", "nhc", *words], capture_output=True, text=True, timeout=120, cwd=ROOT,
+            env={**os.environ, "NHC_STORE": "", "NHC_STORE_SETTINGS": str(tmp_path / "store.toml")},
         )  # fmt: skip
         assert done.returncode == 0, done.stderr
     made = list(state.rglob("*"))

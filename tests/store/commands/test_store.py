@@ -30,10 +30,9 @@ def nhc(url, tmp_path):  # noqa: F811
     )
 
     def run(*words):
-        group = "--settings" if "store" in words[:2] else "--store-settings"
         done = subprocess.run(
-            [sys.executable, "-m", "nhc", *map(str, words), group, tmp_path / "store.toml"], capture_output=True,
-            text=True, timeout=120, env={**os.environ, "NHC_STORE": ""},
+            [sys.executable, "-m", "nhc", *map(str, words)], capture_output=True, text=True, timeout=120,
+            env={**os.environ, "NHC_STORE": "", "NHC_STORE_SETTINGS": str(tmp_path / "store.toml")},
         )  # fmt: skip
         assert "Traceback" not in done.stderr
         return done.returncode, done.stdout, done.stderr
