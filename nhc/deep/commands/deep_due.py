@@ -46,7 +46,7 @@ _hook = under("As a hook of the scheduler")
 @URL
 @FORMAT
 def command(
-    node_set: str, younger_than: float, more_than: int, suites: Tuple[str, ...], choice: str, tell_job: bool, path: str,
+    node_set: str, younger_than: float, more_than: int, suites: Tuple[str, ...], choice: str, tell_job: bool,
     url: str, form: str,
 ) -> int:  # fmt: skip
     """Show the nodes that have no good deep verdict young enough.
@@ -65,7 +65,7 @@ def command(
         click.echo("[]" if form == "json" else "", nl=form == "json")
         return EXIT_HEALTHY
     try:
-        late = _late(nodes, rule, path, url)
+        late = _late(nodes, rule, url)
     except StoreError as error:
         if choice == "tell":
             raise
