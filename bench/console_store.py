@@ -29,11 +29,11 @@ from nhc.console.hub import Hub
 from nhc.console.metrics import exposition
 from nhc.console.sources import StoreSource
 from nhc.store import deep
+from nhc.store.commands.store import overview
 from nhc.store.connect import open_store
 from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.deep import DeepResult
-from nhc.store.overview import overview
 from nhc.store.schema import REVISION
 from tests.support.postgresql import Cluster, programs
 

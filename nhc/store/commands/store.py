@@ -6,9 +6,10 @@ import json
 import os
 import sys
 import time
-from typing import Callable, Iterable, Iterator, List, Sequence, Tuple
+from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
 import click
+import sqlalchemy as sa
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT, GroupedCommand, person, under
@@ -17,7 +18,12 @@ from nhc.core.model import Report, printable
 from nhc.core.plugins import attribute_of
 from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.marks.policy.reconcile import BadReports
+from nhc.store import nodes
 from nhc.store.commands.store_options import URL, opened
+from nhc.store.database import Store
+from nhc.store.episodes import REPAIR
+from nhc.store.schema import audit, count, episodes, problems, report_history
+from nhc.store.schema import nodes as nodes_table
 
 SWEEPS = "nhc.fleet.history:reports_of_file"
 EVIDENCE = "nhc.remedy.remedy_file:evidence_of_store"
@@ -177,7 +183,6 @@ def prune(url: str, apply: bool, evidence: str) -> None:
 def status(url: str, form: str) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
     from nhc.store import schema
-    from nhc.store.overview import overview
     from nhc.store.rounds.leader import lead_of
 
     with opened(url) as store:
@@ -212,3 +217,44 @@ def _evidence_of(url: str) -> str:
 
 def _counted(rows: Iterable[tuple[str, int]]) -> str:
     return ", ".join(f"{count} of {name}" for name, count in rows if count) or "nothing"
+
+
+class Overview(NamedTuple):
+    """Counts, and times as Unix seconds; None where there is nothing yet."""
+
+    store: str
+    revision: str
+    size: int
+    nodes: Dict[str, int]
+    problems: int
+    episodes: int
+    history: int
+    audit: int
+    oldest: Optional[float]
+    newest: Optional[float]
+
+
+def overview(store: Store, revision: str) -> Overview:
+    """What it holds now. Raises StoreError."""
+    with store.read() as connection:
+        if store.sqlite:
+            pages = connection.exec_driver_sql("PRAGMA page_count").scalar() or 0
+            size = pages * (connection.exec_driver_sql("PRAGMA page_size").scalar() or 0)
+        else:
+            size = connection.scalar(sa.select(sa.func.pg_database_size(sa.func.current_database()))) or 0
+        times = connection.execute(
+            sa.select(sa.func.min(nodes_table.c.received_at), sa.func.max(nodes_table.c.received_at))
+        ).one()
+
+        return Overview(
+            store.id,
+            revision,
+            int(size),
+            nodes.counts(connection),
+            count(connection, problems, problems.c.ended.is_(None)),
+            count(connection, episodes, REPAIR, episodes.c.ended.is_(None)),
+            count(connection, report_history),
+            int(connection.scalar(sa.select(sa.func.max(audit.c.seq))) or 0),
+            times[0],
+            times[1],
+        )

@@ -7,6 +7,7 @@ import pytest
 from nhc.core.host import Completed
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
+from nhc.node.checks.nvme import check_nvme_count
 from tests.support.judge import judge, judge_all
 
 
@@ -103,3 +104,26 @@ def test_skip_and_unknown():
     assert "Permission denied" in judge(FakeHost(controller(), {"nvme": denied}), "check_nvme_health").message
     partial = json.dumps({"smartctl": {"exit_status": 0}, "nvme_smart_health_information_log": {"critical_warning": 0}})
     assert judge(FakeHost(controller(), {"smartctl": partial}), "check_nvme_health").verdict is Verdict.UNKNOWN
+
+
+NAMES = ("nvme0n1", "nvme0n1p1", "nvme1n1", "nvme0c0n1", "nvme1n2", "sda", "nvme10n1")
+
+
+def host():
+    return FakeHost({f"/sys/class/block/{name}/": "" for name in NAMES})
+
+
+def test_first_namespaces_are_counted_partitions_and_paths_are_not():
+    assert check_nvme_count(host(), 3).verdict is Verdict.OK
+
+
+def test_a_missing_drive():
+    outcome = check_nvme_count(host(), 8)
+
+    assert (outcome.verdict, outcome.reason) == (Verdict.CRIT, "NvmeCountMismatch")
+    assert outcome.message == "Expected to see 8 NVMe drives but found 3"
+    assert outcome.evidence == ("nvme0n1", "nvme10n1", "nvme1n1")
+
+
+def test_unreadable_is_unknown():
+    assert check_nvme_count(FakeHost(), 8).verdict is Verdict.UNKNOWN
