@@ -1,6 +1,6 @@
 // For kube-prometheus, and whoever else builds with jsonnet:
 //   local nhc = import 'nhc/mixin.libsonnet';
-// `_config.runbooks` is the address of docs/monitoring.md at your site, as https://wiki.example.org/nhc: each alert
+// `_config.runbooks` is the address of alerts.md at your site, as https://wiki.example.org/nhc: each alert
 // then has a `runbook_url`. The annotation `runbook` names the page and its heading in any case.
 {
   _config+:: { runbooks: '' },

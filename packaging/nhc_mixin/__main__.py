@@ -1,4 +1,4 @@
-"""Write the rules, dashboards and mixin: `python -m nhc_mixin DIRECTORY [--alerts FILE]`.
+"""Write the rules, their runbooks, dashboards and mixin: `python -m nhc_mixin DIRECTORY`.
 
 The content of adapters/prometheus is made by this; a test holds that it is what would be made now.
 """
@@ -16,7 +16,7 @@ from nhc_mixin import alerts, dashboards
 MIXIN = """\
 // For kube-prometheus, and whoever else builds with jsonnet:
 //   local nhc = import 'nhc/mixin.libsonnet';
-// `_config.runbooks` is the address of docs/monitoring.md at your site, as https://wiki.example.org/nhc: each alert
+// `_config.runbooks` is the address of alerts.md at your site, as https://wiki.example.org/nhc: each alert
 // then has a `runbook_url`. The annotation `runbook` names the page and its heading in any case.
 {
   _config+:: { runbooks: '%s' },
@@ -41,6 +41,7 @@ def files(runbooks: str = "") -> Dict[str, str]:
     }  # fmt: skip
     texts = {
         "alerts.json": _json(rules),
+        "alerts.md": alerts.document(),
         "prometheusrule.json": _json(resource),
         "mixin.libsonnet": MIXIN % (
             runbooks, "".join(f"    'nhc-{board.name}.json': (import 'dashboards/{board.name}.json'),\n"
@@ -56,25 +57,13 @@ def _json(value: object) -> str:
     return json.dumps(value, indent=1, ensure_ascii=False) + "\n"
 
 
-def _text(path: str) -> str:
-    """A page as it is; "" where there is none yet."""
-    try:
-        with open(path, encoding="utf-8") as file:
-            return file.read()
-    except FileNotFoundError:
-        return ""
-
-
 def main(argv: Optional[List[str]] = None) -> int:
     """Write them all; 1 where a file cannot be written."""
     parser = argparse.ArgumentParser(prog="python -m nhc_mixin", description=__doc__)
     parser.add_argument("directory")
-    parser.add_argument("--runbooks", default="", metavar="URL", help="address of docs/monitoring.md at your site")
-    parser.add_argument("--alerts", metavar="FILE", help="also put the runbooks at the end of this page")
+    parser.add_argument("--runbooks", default="", metavar="URL", help="address of alerts.md at your site")
     asked = parser.parse_args(argv)
     made = {os.path.join(asked.directory, name): text for name, text in files(asked.runbooks).items()}
-    if asked.alerts:
-        made[asked.alerts] = alerts.renewed(_text(asked.alerts))
     for path, text in made.items():
         try:
             os.makedirs(os.path.dirname(path) or ".", exist_ok=True)

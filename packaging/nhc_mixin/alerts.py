@@ -31,7 +31,7 @@ class AlertGroup(NamedTuple):
     alerts: Tuple[Alert, ...]
 
 
-RUNBOOKS = "docs/monitoring.md"
+RUNBOOKS = "adapters/prometheus/alerts.md"
 """The page with the runbooks, for the annotation `runbook`. `runbook_url` is the address of that page at a site."""
 
 
@@ -76,26 +76,16 @@ def rules(runbooks: str = "") -> Dict[str, List[Dict[str, object]]]:
     }
 
 
-HEADING = "## Alerts"
-"""Where the runbooks begin in RUNBOOKS; they reach to its end."""
-
-
 def document() -> str:
-    """The part of RUNBOOKS that says what each alert means and what to do."""
+    """RUNBOOKS: what each alert means and what to do."""
     lines = [
-        HEADING,
+        "# Alerts",
         "",
-        "`python -m nhc_mixin` writes this part from `packaging/nhc_mixin/alerts.toml`; rules have the rest.",
+        "What each alert of `alerts.json` means, and what to do. `python -m nhc_mixin` writes this page.",
     ]
     for group in GROUPS:
-        lines += ["", f"### {group.name}"]
+        lines += ["", f"## {group.name}"]
         for alert in group.alerts:
-            lines += ["", f"#### {alert.name}", "", alert.means, ""]
+            lines += ["", f"### {alert.name}", "", alert.means, ""]
             lines += [f"{number}. {action}" for number, action in enumerate(alert.actions, 1)]
     return "\n".join(lines) + "\n"
-
-
-def renewed(page: str) -> str:
-    """The page with today's runbooks; a page without them gets them at its end."""
-    head = page.partition(f"{HEADING}\n")[0].rstrip("\n")
-    return f"{head}\n\n{document()}" if head else document()
