@@ -130,7 +130,7 @@ class Plane:
             "--profiling=false",
             *gates,
             *((f"--admission-control-config-file={self.admission}",) if self.admission else ()),
-            *(("--runtime-config=resource.k8s.io/v1alpha3=true",) if "DeviceTaint" in str(gates) else ()),
+            f"--runtime-config={self._alpha(gates[0])}=true",
         )
         self._await("kube-apiserver", self._ready)
         shared = (f"--kubeconfig={self.kubeconfig}", "--leader-elect=false", "--secure-port=0")
@@ -201,12 +201,19 @@ class Plane:
         self.parts.clear()
 
     def _gates(self) -> tuple[str, ...]:
-        """What turns on what is not yet on by default: lifecycle conditions (1.37), device taints (before 1.37)."""
+        """What turns on what is not yet on by default: lifecycle conditions and EvictionRequests (1.37), device
+        taints (before).
+        """
         command = [str(self.binaries / "nhc-kube"), "kube-apiserver", "--version"]
         said = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         minor = int(said.split(".")[1])
         taints = "--feature-gates=DRADeviceTaints=true,DRADeviceTaintRules=true"
-        return ("--feature-gates=NodeLifecycleConditions=true",) if minor >= 37 else (taints,)
+        return ("--feature-gates=NodeLifecycleConditions=true,EvictionRequestAPI=true",) if minor >= 37 else (taints,)
+
+    @staticmethod
+    def _alpha(gate: str) -> str:
+        """The alpha version that a gate's kinds are served in."""
+        return "resource.k8s.io/v1alpha3" if "DeviceTaint" in gate else "lifecycle.k8s.io/v1alpha1"
 
     def _run(self, role: str, *arguments: str) -> None:
         shared = role != "kwok"

@@ -376,6 +376,8 @@ class Adapter(Kubernetes):
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
         """One step of the drain of each node, through the Eviction API; as `nhc.marks.ports.adapter`."""
+        for name in [name for name in self._drains if name not in names]:
+            self._drains.pop(name).withdraw()
         self._drains = {name: self._drains.get(name) or Drain(self.client, name, self.rules) for name in names}
         return dict(zip(self._drains, self.each(list(self._drains), self._evict)))
 

@@ -43,7 +43,7 @@ MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege", "preflight-cert-manager")
-WITHOUT_AGENTS = ("devices", "gate", "maintenance", "preflight", "remedy-devices")
+WITHOUT_AGENTS = ("devices", "eviction-requests", "gate", "maintenance", "preflight", "remedy-devices")
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -76,8 +76,8 @@ def test_the_api_server_takes_every_overlay(installed: Any, overlay: str) -> Non
         rendered.startswith("kind: ")
     )
     role = "clusterrole.rbac.authorization.k8s.io/nhc-"
-    what = {"gate": "daemonset.apps/nhc-gate ",
-            **{one: f"{role}{one} " for one in ("devices", "maintenance", "preflight", "remedy-devices")}}  # fmt: skip
+    roles = [one for one in WITHOUT_AGENTS if one != "gate"]
+    what = {"gate": "daemonset.apps/nhc-gate ", **{one: f"{role}{one} " for one in roles}}
     assert what.get(overlay, "daemonset.apps/nhc-agent-") in said.stdout
 
 
@@ -376,7 +376,7 @@ def helm(plane: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
         (
             "--set=controller.devices.keep=device",
             "--set=preflight.enabled=true,preflight.settings.timeout=20s",
-            "--set=controller.maintenance={nhc,nvsentinel}",
+            "--set=controller.maintenance={nhc,nvsentinel},controller.evictionRequests=true",
         ),
         ("--set=agent.metrics=true,agent.port=9100,agent.labels.site=x", "--set=scripts.site\\.nhc=x=1"),
     ],

@@ -65,6 +65,11 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "patch devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.patch(self.api.rule_path("),
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
     },
+    "nhc-eviction-requests": {
+        "create evictionrequests.lifecycle.k8s.io": ("nodes/eviction_requests.py", "self.client.post(path, body,"),
+        "get evictionrequests.lifecycle.k8s.io": ("nodes/eviction_requests.py", "self.client.find(made.path)"),
+        "delete evictionrequests.lifecycle.k8s.io": ("nodes/eviction_requests.py", "self.client.delete(request.path)"),
+    },
     "nhc-maintenance": {
         "list maintenancerequests.nvsentinel.dgxc.nvidia.com": (
             "controller/maintenance_requests.py", "self.client.items(PATH)"),

@@ -52,6 +52,10 @@ def of_controller(settings: ControllerSettings) -> List[ClusterRight]:
     if drains or settings.preflight.on:
         purpose = "to drain nodes" if drains else "to move on pods whose preflight failed"
         rights.append(ClusterRight("create", "pods/eviction", purpose=purpose, acting=True))
+    if settings.rules.requests:
+        asks = "to ask for evictions ([drain-rules] eviction-requests)"
+        rights += [ClusterRight(verb, "evictionrequests", "lifecycle.k8s.io", purpose=asks, acting=True)
+                   for verb in ("create", "get", "delete")]  # fmt: skip
     for namespace in settings.podlogs.namespaces:
         rights.append(ClusterRight("get", "pods/log", "", namespace, purpose="[podlogs] namespaces"))
     return rights

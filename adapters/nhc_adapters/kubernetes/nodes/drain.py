@@ -20,6 +20,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.objects import controller_of
+from nhc_adapters.kubernetes.nodes.eviction_requests import EvictionRequests
 from nhc_adapters.kubernetes.nodes.holders import may_hold
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
 from nhc_adapters.kubernetes.nodes.pods import MIRROR, has_ended, pod_name, pods_on
@@ -66,6 +67,10 @@ class DrainRules(NamedTuple):
     holders: bool = declared.flag(
         "only-holders", False,
         "where a mark is for single devices, evict only the pods that hold one of them (Kubernetes 1.36)",
+    )  # fmt: skip
+    requests: bool = declared.flag(
+        "eviction-requests", False,
+        "ask by EvictionRequests first, where the cluster has them (Kubernetes 1.37, alpha)",
     )  # fmt: skip
     waits: Tuple[str, ...] = ()
 
@@ -179,6 +184,7 @@ class Drain:
         self._evicted: Dict[str, str] = {}  # uid to name, of evictions that the server accepted
         self._again: Dict[str, float] = {}  # uid to when the next try is due
         self._waits: Dict[str, str] = {}
+        self._requests = EvictionRequests(client) if rules.requests else None
 
     def step(self) -> DrainProgress:
         """Look at the node, evict what can go now, and report the progress. Never raises AdapterError."""
@@ -207,11 +213,19 @@ class Drain:
     def run(self, stop: Optional[threading.Event] = None, poll: float = POLL) -> Iterator[DrainProgress]:
         """Every step until it is done, or `stop` is set."""
         stop = stop or threading.Event()
-        while True:
-            progress = self.step()
-            yield progress
-            if progress.done or stop.wait(poll):
-                return
+        try:
+            while True:
+                progress = self.step()
+                yield progress
+                if progress.done or stop.wait(poll):
+                    return
+        finally:
+            self.withdraw()
+
+    def withdraw(self) -> None:
+        """The drain is over, or has been given up: nobody is asked any more to let a pod go."""
+        if self._requests is not None:
+            self._requests.withdraw()
 
     def _without_refused(self, pods: Sorted) -> Sorted:
         """A pod whose eviction the server refuses for good is in the way: no waiting helps."""
@@ -227,6 +241,9 @@ class Drain:
             return
         now = time.monotonic()
         if uid in self._evicted or uid in self._refused or now < self._again.get(uid, now) or not self.allowed():
+            return
+        if self._requests is not None and (why := self._requests.ask(pod, now)):
+            self._again[uid], self._waits[uid] = now + self._budget_wait, why
             return
         path, body = eviction_of(pod)
         if self.rules.grace is not None:
