@@ -13,7 +13,7 @@ from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
 from nhc.remedy.last_look import HeldNow, ToSend, held_back
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
-from nhc.remedy.moves import WORK, postponed
+from nhc.remedy.moves import WORK, postponed, same_wait
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import NEW_BOOT, EpisodeView, Move
@@ -224,7 +224,7 @@ class Performer:
         now, moves = self.clock(), []
         for case in busy:
             why = left.get(case.episode.node, "")
-            move = _again(case.detail, f"{WORK}: {why}", now)
+            move = _again(case.detail, f"{WORK}: {why}", now, exactly=True)
             if why and changes(case.detail, move):
                 moves.append((case, move))
         self.records.save(moves, now)
@@ -302,8 +302,9 @@ def _to_mark_again(case: EpisodeCase, view: EpisodeView) -> bool:
     return unmarked(view) and view.node is not None and not case.detail.replacement
 
 
-def _again(detail: Detail, waiting: str, now: float) -> Move:
-    if detail.waiting == waiting:
+def _again(detail: Detail, waiting: str, now: float, exactly: bool = False) -> Move:
+    """Wait for this; `exactly`: a figure in it is news, as how many pods are left."""
+    if waiting == detail.waiting or (not exactly and same_wait(detail.waiting, waiting)):
         return Move(None, detail)
     return Move(None, detail._replace(waiting=waiting, waiting_since=detail.waiting_since or now), waiting)
 

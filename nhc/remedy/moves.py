@@ -24,9 +24,14 @@ def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
     """Wait, and say for what. `bound` is the stable name of the reason; figures in `why` may change without a write."""
     detail = view.detail
     text = f"{bound}: {why}"
-    if _FIGURES.sub("", detail.waiting) != _FIGURES.sub("", text):
+    if not same_wait(detail.waiting, text):
         detail = detail._replace(waiting=text, waiting_since=detail.waiting_since or scene.now)
     return Move(None, detail, text, bound=bound)
+
+
+def same_wait(waiting: str, text: str) -> bool:
+    """Whether an episode waits for what it did wait for: a figure in it is no news, and no write."""
+    return _FIGURES.sub("", waiting) == _FIGURES.sub("", text)
 
 
 def outlasted(view: EpisodeView, scene: Scene) -> bool:

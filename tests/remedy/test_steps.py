@@ -612,3 +612,25 @@ def test_a_forced_repair_ends_no_work_of_a_node_that_nobody_drained(world):
     world.run(controller, 8)
     assert (world.sent, last(world).state) == ([], "escalated")
     assert "n2, on the same machine, takes new work" in last(world).outcome
+
+
+@pytest.mark.thorough
+def test_a_mark_that_fails_round_after_round_is_one_row_of_the_audit_log(world):
+    """What the scheduler answers has a figure that is another each time: its milliseconds, a port."""
+    world.fall_sick("n1")
+    controller = world.controller()
+    tries = []
+
+    def refuse(what):
+        if what == "before marks are set":
+            tries.append(what)
+            raise AdapterError(f"no answer within {len(tries)} ms")
+
+    world.at_boundary = refuse
+    world.run(controller, 2)
+    with world.plain.read() as connection:
+        before = len(list(audit.entries(connection, limit=1000)))
+    world.run(controller, 10)
+    with world.plain.read() as connection:
+        assert len(list(audit.entries(connection, limit=1000))) == before
+    assert len(tries) > 10
