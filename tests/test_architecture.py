@@ -572,6 +572,12 @@ def test_the_checks_that_every_node_runs_compile_no_regular_expression_to_be_imp
     assert not loaded & {"re", "enum", "functools"}, "they cost a tenth of a run"
 
 
+def test_a_command_is_run_without_enumerations_of_signals(tmp_path):
+    run = "from nhc.core.system import process\nassert process.run(['true'], timeout=30.0, env={}).status == 0"
+    loaded, _said = loaded_modules(run, tmp_path)
+    assert not loaded & {"signal", "enum"}
+
+
 def test_the_version_costs_nothing(tmp_path):
     assert banned_in_version(tmp_path) == set()
 

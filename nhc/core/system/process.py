@@ -7,6 +7,7 @@ uninterruptible sleep, and importing it costs more than the rest of a small run.
 
 from __future__ import annotations
 
+import _signal  # type: ignore[import-not-found]  # `signal` makes enumerations of it: 3 ms with all that they need
 import errno
 import os
 import select
@@ -146,8 +147,6 @@ def run(
     given = stdin.encode()
     if len(given) > STDIN_LIMIT:
         raise ValueError(f"{len(given)} bytes of input for {argv[0]}: at most {STDIN_LIMIT} fit")
-    import signal  # most runs start no command and need none of this: 0.3 ms
-
     _reap_abandoned()
     deadline = time.monotonic() + timeout
     (out_read, out_write), (err_read, err_write), (in_read, in_write) = _streams(bool(given))
@@ -166,7 +165,7 @@ def run(
             setpgroup=0,
             setsigmask=(),
             # Python ignores these two, and an ignored signal is inherited.
-            setsigdef=(signal.SIGPIPE, signal.SIGXFSZ),
+            setsigdef=(_signal.SIGPIPE, _signal.SIGXFSZ),
         )
     except BaseException:
         os.close(out_read)
@@ -223,8 +222,6 @@ def _streams(given: bool) -> Tuple[Tuple[int, int], ...]:
 
 def _collect(pid: int, out_read: int, err_read: int, deadline: float, during: Optional[Look]) -> Completed:
     """Read both streams until the process ends or the deadline passes."""
-    import signal
-
     kept = {out_read: bytearray(), err_read: bytearray()}
     poll = select.poll()
     for stream in kept:
@@ -266,7 +263,7 @@ def _collect(pid: int, out_read: int, err_read: int, deadline: float, during: Op
         if ending >= 0:
             os.close(ending)
     if end is not None and (killed or grace > GRACE):
-        signal_group(pid, signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM, or its end
+        signal_group(pid, _signal.SIGKILL)  # the leader is gone; its children may have ignored SIGTERM, or its end
         if killed:
             _reap_group(pid)
     return Completed(
@@ -339,11 +336,9 @@ def process_end(pid: int) -> Optional[ProcessEnd]:
 
 
 def _end(pid: int, hard: bool) -> None:
-    from signal import SIGKILL, SIGTERM
-
     if lifeline >= 0 and not hard:  # a worker, which lives no longer than its run
         adopt_orphans()
-    signal_group(pid, SIGKILL if hard else SIGTERM)
+    signal_group(pid, _signal.SIGKILL if hard else _signal.SIGTERM)
 
 
 def _reap_group(pid: int) -> None:
@@ -388,15 +383,13 @@ def signal_group(pid: int, number: int) -> None:
 
 def orphaned(pid: int) -> None:
     """End a command, and this worker with it: the supervisor is gone or wants no more of it, and nobody else would."""
-    from signal import SIGKILL, SIGTERM
-
     adopt_orphans()
     if grace > GRACE:
-        signal_group(pid, SIGTERM)
+        signal_group(pid, _signal.SIGTERM)
         until = time.monotonic() + grace
         while not reaped(pid) and time.monotonic() < until:
             time.sleep(0.02)
-    signal_group(pid, SIGKILL)
+    signal_group(pid, _signal.SIGKILL)
     _reap_group(pid)
     os._exit(1)
 
