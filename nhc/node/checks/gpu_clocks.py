@@ -10,7 +10,6 @@ from nhc.core.units import number, percent, seconds, show_age, whole
 from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, partly_unread, pick
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.accelerator_values import HARDWARE_REASONS, UNNAMED, Device
-from nhc.node.facts.history import unchanged_since
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Optional, Sequence, Tuple
@@ -308,6 +307,8 @@ def _idle(device: Device, degrees: int, watts: Optional[int]) -> Iterable[Outcom
 
 def _lasting(host: Host, name: str, outcomes: Iterable[Outcome], least: float) -> List[Outcome]:
     """Warnings count once every look of `least` seconds has found them: a moment says nothing."""
+    from nhc.node.facts.history import unchanged_since
+
     judged = list(outcomes)
     now = host.monotonic()
     found = {f"{outcome.reason} {outcome.target}": 1 for outcome in judged if outcome.verdict is Verdict.WARN}

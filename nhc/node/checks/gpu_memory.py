@@ -14,7 +14,6 @@ from nhc.core.units import count
 from nhc.node.checks.gpu import DEVICES, SOURCE, each, not_reported, on_or_off, pick
 from nhc.node.checks.gpu_earlier import memory_errors
 from nhc.node.facts.accelerator_values import Device
-from nhc.node.facts.cpuinfo import node_memory, numa_nodes
 
 if TYPE_CHECKING:
     from typing import Iterable, List, Tuple
@@ -215,6 +214,8 @@ def check_gpu_memory_numa(host: Host, state: bool = False) -> Judged:
 
     Example: gb200* || check_gpu_memory_numa off
     """
+    from nhc.node.facts.cpuinfo import node_memory, numa_nodes
+
     picked = pick(host, "", "nvidia")
     if not any(name in device.name for device in picked.devices for name in COHERENT):
         named = [skip("NotSupported", "no GPU whose memory the processors can address")] if picked.devices else []
