@@ -12,7 +12,6 @@ from nhc.core.units import count, seconds, show_number, text
 from nhc.node.facts import pcie
 from nhc.node.facts.dmi import virtual
 from nhc.node.facts.history import amount, growth
-from nhc.node.facts.infiniband import addresses
 from nhc.node.facts.pci import DEVICES, accelerator_functions, bridges, other_accelerators
 from nhc.node.facts.pcie import DOWNSTREAM, REDIRECT, ROOT_PORT, ShortConfig, acs_names, acs_port
 
@@ -216,6 +215,8 @@ def _between(host: Host, devices: Sequence[str]) -> Iterable[str]:
 
     What they share begins with the root port; a switch that both are below adds its upstream port at least.
     """
+    from nhc.node.facts.infiniband import addresses
+
     found: Dict[str, None] = {}
     adapters = [bridges(host, address) for address in addresses(host)]
     for device in devices:
