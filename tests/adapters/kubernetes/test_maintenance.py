@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import time
+from pathlib import Path
 from typing import Any, Mapping, Optional
 
 import pytest
 
 from nhc.core.limits import read_limit
 from nhc.marks.policy.decide import Policy
+from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Mark, NodeStep
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.maintenance_requests import PATH, read_request
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
@@ -28,6 +30,7 @@ from nhc_adapters.kubernetes.nodes.maintenance import (
 )
 from nhc_adapters.kubernetes.nodes.manual import MANUAL
 from nhc_adapters.kubernetes.nodes.own_marks import DRAIN, MARK, REMEDY, SET
+from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.shown_on_nodes import of_node
 from tests.adapters.kubernetes.test_commands import nhc
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
@@ -234,3 +237,21 @@ def test_what_others_plan_is_no_fault_and_their_work_excuses_a_kubelet_that_is_a
     assert "MaintenancePlanned (on Friday)" in shown
     refused = nhc("status", "kubernetes", "--set", "faults=MaintenancePlanned")
     assert (refused.returncode, "is no fault" in refused.stderr) == (2, True)
+
+
+def test_the_loop_says_its_repair_in_the_lifecycle_and_takes_it_back(kube: Kube, tmp_path: Path) -> None:
+    name = kube.node("n1", fake=False)
+    settings_of = {"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), OWNER_SETTING: REMEDY_OWNER}
+    for more, written in (({}, ""), ({"NHC_KUBE_LIFECYCLE": "1"}, "True")):
+        adapter = Adapter({**settings_of, **more})
+        try:
+            adapter.objects([name])
+            adapter.mark({name: Mark("gone")})
+            step = NodeStep(name, 7, "acting", "reboots", time.time())
+            assert adapter.show_steps([step]) == []
+            assert (status_of(kube, name, IN_PROGRESS), status_of(kube, name, DRAINED)) == (written, written)
+            adapter.clear([name])
+            assert adapter.show_steps([step._replace(state="returned", ends=True)]) == []
+            assert status_of(kube, name, IN_PROGRESS) == ("False" if written else "")
+        finally:
+            adapter.close()

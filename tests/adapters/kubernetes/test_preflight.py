@@ -18,10 +18,11 @@ import urllib3
 import yaml
 
 from nhc.core.timestamps import utc
-from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, REMEDY_OWNER, AdapterError, Effect, Mark
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced
 from nhc_adapters.kubernetes.controller.preflights import PreflightEnd, doubted, ends_of
 from nhc_adapters.kubernetes.nodes.conditions import PREFLIGHT_FAILED
+from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.preflight import certificate
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate, Pair, blocks
 from nhc_adapters.kubernetes.preflight.server import ServedCertificate, Webhook, WebhookServer
@@ -434,3 +435,28 @@ def test_a_node_that_fails_a_pods_suite_is_out_and_the_pod_starts_elsewhere(
             assert (kube.condition(bad, PREFLIGHT_FAILED) or {})["reason"] == "NodeRestarted"
             assert not cordoned(kube, second["spec"]["nodeName"])
             assert controller.says("evicted from")
+
+
+def test_the_loops_proof_ends_what_a_preflight_found_and_no_report_alone_does(kube: Kube, tmp_path: Path) -> None:
+    node = kube.node("n1", fake=False)
+    end = PreflightEnd(node, "u/nhc-preflight/0", "ns/p", time.time(), False, "GpuLost\ncheck_gpu_lost: gone")
+    with running(kube, settings(kube, preflight=ON._replace(every=60.0))) as controller:
+        eventually(lambda: node in controller.fleet.judged)
+        controller.detections.say_of_pods({node: end.condition()}, {}, PREFLIGHT_FAILED)
+        eventually(lambda: cordoned(kube, node))
+    adapters = [Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), OWNER_SETTING: owner})
+                for owner in (OWNER, REMEDY_OWNER)]  # fmt: skip
+    try:
+        for adapter in adapters:
+            adapter.objects([node])
+        by_report, loop = adapters
+        assert [one.effect for one in by_report.clear([node])] == [Effect.REFUSED]
+        loop.mark({node: Mark("repaired")})
+        assert [one.effect for one in loop.clear([node])] == [Effect.CHANGED]
+    finally:
+        for adapter in adapters:
+            adapter.close()
+    assert (kube.condition(node, PREFLIGHT_FAILED) or {})["reason"] == "Proved"
+    assert not cordoned(kube, node)
+    acks = json.loads(kube.get(node)["metadata"]["annotations"]["nhc/acknowledged"])
+    assert list(acks[PREFLIGHT_FAILED]) == [end.place]

@@ -43,6 +43,7 @@ class ClusterClaims:
         needed = [
             *(ClusterRight(verb, "nodes", purpose="to follow the nodes") for verb in ("get", "list")),
             ClusterRight("patch", "nodes", purpose="to mark and clear nodes, and to answer requests"),
+            ClusterRight("patch", "nodes/status", purpose="to end what a preflight found, to say what is under way"),
             ClusterRight("list", "pods", purpose="to see what runs on a node"),
             ClusterRight("create", "pods/eviction", purpose="to drain nodes"),
             *(
