@@ -662,6 +662,31 @@ def test_the_right_to_take_a_device_out_is_given_where_it_is_asked_for_and_is_th
     assert {f"{one.verb} {one.resource}" for one in asked if one.group == "resource.k8s.io"} == given
 
 
+@pytest.mark.parametrize("managed", [False, True], ids=["self-made", "cert-manager"])
+def test_the_preflight_webhook_is_the_same_in_both_and_its_certificate_can_be_cert_managers(
+    plane: Any, tmp_path: Path, managed: bool
+) -> None:
+    components = ["preflight", *(["preflight-cert-manager"] if managed else [])]
+    paths = [os.path.relpath(MANIFESTS / "overlays" / one, tmp_path) for one in components]
+    base = os.path.relpath(MANIFESTS / "overlays/nvidia", tmp_path)
+    (tmp_path / "kustomization.yaml").write_text(json.dumps({"resources": [base], "components": paths}))
+    options = ("--set=preflight.enabled=true", f"--set=preflight.certManager={str(managed).lower()}")
+    how = {"chart": chart(plane, *options), "kustomize": plane.kubectl("kustomize", str(tmp_path)).stdout}
+    found = {}
+    for name, text in how.items():
+        ours = [one for one in yaml.safe_load_all(text) if one["metadata"]["name"] == "nhc-preflight"]
+        by_kind = {one["kind"]: one for one in ours}
+        container = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"][0]
+        webhooks = by_kind["MutatingWebhookConfiguration"]
+        assert ("--certificate" in container["args"]) is managed
+        assert ("annotations" in webhooks["metadata"]) is managed
+        found[name] = (
+            container["args"], webhooks["webhooks"], by_kind["Role"]["rules"], by_kind["ClusterRole"]["rules"],
+            by_kind.get("Certificate", {}).get("spec"),
+        )  # fmt: skip
+    assert found["chart"] == found["kustomize"]
+
+
 @pytest.mark.parametrize("how", ["chart", *[one for one in OVERLAYS if one not in COMPONENTS + WITHOUT_AGENTS]])
 def test_an_agent_s_settings_and_checks_are_ones_it_takes(plane: Any, how: str, tmp_path: Path) -> None:
     for container, files in agents(rendered(plane, how)).values():
