@@ -118,6 +118,7 @@ ASKS_BY_ITSELF = {
     "nhc.marks.policy.door": "the door",
     "nhc.marks.policy.bounds": "whether there is room",
     "nhc_adapters": "an adapter obeys once more what it sees right before its call",
+    "nhc.store.node_source": "an adapter, as those of nhc_adapters: the store is its other side",
     "nhc.lab.testing": "the contract of adapters",
     "nhc.api": "the names of packages of others, whose adapters obey as well",
 }

@@ -38,6 +38,7 @@ ADAPTERS = PartKind(
         "sge": "nhc_adapters.sge:GridEngine",
         "flux": "nhc_adapters.flux:Flux",
         "kubernetes": "nhc_adapters.kubernetes.plugin:Adapter",
+        "store": "nhc.store.node_source:StoreNodes",
     },
 )
 """nhc.marks.ports.adapter.MakeAdapter: who knows nodes, and marks them."""

@@ -171,6 +171,7 @@ def open_site(settings: RemedySettings, *, look: bool = False) -> RemedySite:
 def open_marker(settings: RemedySettings) -> Marker:
     """The adapter that knows the nodes and marks them. Raises NoAdapter, AdapterError."""
     given = {name: value for name, value in os.environ.items() if name.startswith("NHC_")}
+    given["NHC_STORE"] = settings.store
     name = settings.sources.adapter
     if not name:
         raise AdapterError(f"{settings.path}: sources.adapter: missing: who knows the nodes and marks them?")

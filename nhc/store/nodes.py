@@ -34,7 +34,7 @@ class StoredNode(NamedTuple):
 
     `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
     `judged_at` or later. Its reports have had no gap since `covered_since`. At `machine_since` another machine took the
-    name; None: none did.
+    name; None: none did. `mark` is the text that takes it out where the store is the source of nodes, "" for none.
     """
 
     node: str
@@ -54,6 +54,7 @@ class StoredNode(NamedTuple):
     covered_since: Optional[float] = None
     contested: Optional[float] = None
     machine_since: Optional[float] = None
+    mark: str = ""
 
     @property
     def is_contested(self) -> bool:
@@ -105,6 +106,12 @@ def describe(connection: Connection, seen: Sequence[NodeDescription]) -> None:
             else made.on_conflict_do_nothing(),
             [{"groups": {}, "labels": {}, **given} for given in some],
         )
+
+
+def set_marks(connection: Connection, texts: Mapping[str, str]) -> None:
+    """Take nodes out with these texts, or ("") put them back."""
+    change = sa.update(nodes).where(nodes.c.node == sa.bindparam("name")).values(mark=sa.bindparam("text"))
+    connection.execute(change, [{"name": name, "text": texts[name]} for name in sorted(texts)])
 
 
 def get(connection: Connection, node: str) -> Optional[StoredNode]:

@@ -103,6 +103,7 @@ nodes = sa.Table(
     time_column("rival_at", empty=True),
     time_column("contested", empty=True),
     time_column("machine_since", empty=True),
+    text_column("mark"),
     sa.Column("reported", sa.JSON, nullable=False, server_default="{}"),
     sa.Column("report", sa.LargeBinary),
 )
@@ -115,7 +116,8 @@ report_history last got a row. `covered_since`: no gap between then and `reporte
 newest report within its boot, 0 for none. `rival_boot`, `rival_seq`, `rival_at`: the boot before, or another that was
 heard since, with its number and when that came in; `contested` is when both were heard. `reported` names the labels
 that came with reports, and by which source. `machine_since`: another machine has the name since then
-(`nhc.store.machines`); NULL where none came after the first.
+(`nhc.store.machines`); NULL where none came after the first. `mark` takes the node out where the store is the source
+of nodes (the adapter `store`).
 None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
 """
 

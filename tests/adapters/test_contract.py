@@ -3,18 +3,25 @@
 from __future__ import annotations
 
 import threading
+import time
 
 import pytest
 
+from nhc.core.model import Report
 from nhc.core.system.process import Completed
 from nhc.lab.testing.adapters import AdapterContract, AdapterWorld
 from nhc.marks.ports.adapter import OWNER_SETTING, WORK_SETTING, AdapterError
+from nhc.store.intake import Incoming
+from nhc.store.node_source import StoreNodes
+from nhc.store.nodes import set_marks
+from nhc.store.reports import receive
 from nhc_adapters.flux import Flux
 from nhc_adapters.lsf import Lsf
 from nhc_adapters.pbs import Pbs, Torque
 from nhc_adapters.sge import GridEngine
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.rest import SlurmRest
+from tests.support.new_store import store  # noqa: F401 (a fixture)
 from tests.support.schedulers import FakeFlux, FakeGridEngine, FakeLsf, FakePbs, FakeTorque
 from tests.support.slurmrest import FakeSlurmRest
 from tests.support.waiting import until
@@ -104,6 +111,49 @@ def test_vnodes_of_one_host_share_its_machine():
     (n1,) = world.adapter.nodes(["n1"])
     assert [(mate.name, mate.available) for mate in n1.mates] == [("n3", False)]
     assert [[mate.name for mate in state.mates] for state in world.adapter.nodes()] == [["n3"], [], ["n1"]]
+
+
+class StoreWorld(AdapterWorld):
+    """Nodes that have reported to a store; an operator writes the mark by hand."""
+
+    nodes = NODES
+
+    def __init__(self, store):  # noqa: F811
+        self.store = store
+        self.url = store.engine.url.render_as_string(hide_password=False)
+        self.adapter = self.acting_for("nhc")
+        at = time.time()
+        with store.write() as connection:
+            receive(connection, [Incoming(Report(node, "b1", at - 5, 0.1, ()), "agent", at) for node in NODES])
+
+    def operator_takes_out(self, node, reason):
+        with self.store.write() as connection:
+            set_marks(connection, {node: reason or "by hand"})
+
+    def operator_puts_back(self, node):
+        with self.store.write() as connection:
+            set_marks(connection, {node: ""})
+
+    def broken(self):
+        return StoreNodes({"NHC_STORE": "sqlite:////nowhere/store.db"}, {})
+
+    def acting_for(self, owner):
+        return StoreNodes({"NHC_STORE": self.url, OWNER_SETTING: owner}, {})
+
+
+class TestStore(AdapterContract):
+    @pytest.fixture
+    def world(self, store):  # noqa: F811
+        return StoreWorld(store)
+
+
+def test_a_node_that_was_silent_for_a_day_is_no_part_of_the_fleet(store):  # noqa: F811
+    world = StoreWorld(store)
+    with store.write() as connection:
+        receive(connection, [Incoming(Report("old", "b", 1.7e9, 0.1, ()), "agent", 1.7e9)])
+    assert {state.name: state.absent for state in world.adapter.nodes()} == {
+        "n1": False, "n2": False, "n3": False, "old": True,
+    }  # fmt: skip
 
 
 class RestWorld(AdapterWorld):

@@ -22,6 +22,8 @@ if sys.version_info < (3, 10):
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.render.json import to_dict
 from nhc.core.timestamps import utc
+from nhc.store import nodes
+from nhc.store.connect import open_store
 from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.moto_server import moto_server
@@ -120,6 +122,19 @@ class InGroup(Service):
     def env(self):
         return {**super().env, **ENVIRON}
 
+    def without_a_scheduler(self):
+        """The store says which nodes there are, and keeps the marks."""
+        path = self.place / "remedy.toml"
+        text = path.read_text().replace('adapter = "slurm"', 'adapter = "store"')
+        path.write_text(text.replace('[repairers.slurm]\nboot-time = "60"\nrungs = ["reboot"]\n', ""))
+
+    def mark(self):
+        store = open_store(f"sqlite:///{self.place}/store.db", create=False)
+        with store.read() as connection:
+            row = nodes.get(connection, NODE)
+        store.close()
+        return row.mark if row is not None else ""
+
     def report(self, boot, sick, node="", action=Action.REPLACE):
         bad = Outcome(Verdict.CRIT, "GpuFallenOffBus", "gpu3 is gone", "gpu3", action=action)
         result = CheckResult("check_gpu_lost", bad if sick else Outcome(Verdict.OK))
@@ -130,22 +145,31 @@ class InGroup(Service):
 
 
 @pytest.mark.slow
-def test_an_unhealthy_member_is_replaced_watched_and_proved_and_a_long_wait_alarms(group, cluster, tmp_path):
+@pytest.mark.parametrize("scheduler", ["slurm", "none"])
+def test_an_unhealthy_member_is_replaced_watched_and_proved_and_a_long_wait_alarms(
+    group, cluster, tmp_path, scheduler
+):  # fmt: skip
     first = group.member()
     made = InGroup(tmp_path, cluster, actions='replace = "on"', slurm='rungs = ["reboot"]',
                    more=MORE.format(endpoint=group.url))  # fmt: skip
     made.instance = first
+    if scheduler == "none":
+        made.without_a_scheduler()
+
+    def is_out():
+        return "DRAIN" in cluster.show(NODE)["State"] if scheduler == "slurm" else "gpu3 is gone" in made.mark()
+
     with served(made) as service:
         service.report("boot1", sick=True)
         service.start()
         until(
             lambda: group.marked,
-            15,
+            90,
             what="the member to be unhealthy",
             said=lambda: service.nhc("show", "episode", "1").stdout,
         )
         assert group.marked == [(first, "Unhealthy")]
-        assert "DRAIN" in cluster.show(NODE)["State"]
+        assert is_out()
         until(lambda: "episode.stalled" in service.states()[2], 60, what="the alarm of a long wait")
         assert service.state() == "watching"
         until(lambda: len(group.activities) == 2, 60, what="the group to launch another")
@@ -163,4 +187,4 @@ def test_an_unhealthy_member_is_replaced_watched_and_proved_and_a_long_wait_alar
         assert [(one.rung, one.repairer, one.outcome) for one in tried] == [("replace", "aws", "succeeded")]
         assert group.marked == [(first, "Unhealthy")], "sent once"
         assert "node.replaced" in whats
-        until(lambda: cluster.state(NODE) == "idle", 60, what="the node to take work")
+        until(lambda: not is_out(), 60, what="the node to take work")
