@@ -153,3 +153,16 @@ def test_what_was_said_before_a_boot_is_known_for_it() -> None:
     seen.of(node(NOW), NOW)
     assert seen.of(node(NOW, boot="c"), NOW + 60).before_boot == {"NhcHealthy"}
     assert seen.of(node(NOW + 90, boot="c"), NOW + 90).before_boot == set()
+
+
+def test_what_the_agent_said_before_a_boot_puts_no_node_back() -> None:
+    """The kubelet is there after seconds, the agent's pod after a minute: until then its word is of the boot before."""
+    seen = ConditionsSeen()
+    faults = [Fault("NhcHealthy", "False"), Fault("KernelDeadlock")]
+
+    def verdict(said: dict[str, Any], now: float) -> Verdict:
+        return judge(said, faults, now, verdict="NhcHealthy", heard=seen.of(said, now)).report.verdict
+
+    assert verdict(node(NOW, "True"), NOW) is Verdict.OK
+    assert verdict(node(NOW, "True", boot="c"), NOW + 60) is Verdict.UNKNOWN
+    assert verdict(node(NOW + 90, "True", boot="c"), NOW + 90) is Verdict.OK

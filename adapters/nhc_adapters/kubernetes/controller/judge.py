@@ -233,6 +233,8 @@ def judge(
         if not is_ahead(voice, now):
             run.failures = [failure for failure in run.failures if failure.type in CLUSTER_SIDE]
         run.others = [_result(verdict, unknown("NoReport", silence))]
+    elif voice is not None and verdict in heard.before_boot:
+        run.add(verdict, unknown("NoReport", "its agent has said nothing since the node booted"))
     ready = conditions.get("Ready")
     if ready is not None and ready.status == UNKNOWN and not run.failures:
         run.add("Ready", unknown("NodeStatusUnknown", ready.message or "the kubelet stopped reporting"))

@@ -42,13 +42,14 @@ def wrong_clock(ahead: float) -> str:
 
 
 class _TimesSeen(NamedTuple):
-    """A condition's status and times as they are written, and its times as they count."""
+    """A condition's status and times as they are written, its times as they count, and when it came to us."""
 
     status: str
     since: float
     seen: float
     counts_since: float
     counts_seen: float
+    came: float
 
 
 class _NodeSeen(NamedTuple):
@@ -101,12 +102,15 @@ class ConditionsSeen:
                         clock = wrong if wrong >= 0 or abs(wrong - ahead) <= AHEAD else clock
                         ahead = wrong
                     since, at = _as_it_came(condition, before, now, ahead)
-                seen[kind] = _TimesSeen(sys.intern(condition.status), condition.since, condition.seen, since, at)
+                seen[kind] = _TimesSeen(sys.intern(condition.status), condition.since, condition.seen, since, at, now)
             counts[kind] = condition.at(seen[kind].counts_since, seen[kind].counts_seen)
         looked = now if known is None else known.looked
         booted = float("-inf") if known is None else known.booted if known.boot == boot else now
         self._nodes[name] = _NodeSeen(uid, looked, boot, booted, seen, ahead, clock)
-        before_boot = frozenset(kind for kind, condition in counts.items() if condition.seen <= booted)
+        # A stamp of whole seconds may lie before the boot though it came after it.
+        before_boot = frozenset(
+            kind for kind, condition in counts.items() if max(condition.seen, seen[kind].came) <= booted
+        )
         return HeardNode(counts, looked, clock, before_boot)
 
 
