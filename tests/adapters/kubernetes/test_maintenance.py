@@ -239,7 +239,7 @@ def test_what_others_plan_is_no_fault_and_their_work_excuses_a_kubelet_that_is_a
     assert (refused.returncode, "is no fault" in refused.stderr) == (2, True)
 
 
-def test_the_loop_says_its_repair_in_the_lifecycle_and_takes_it_back(kube: Kube, tmp_path: Path) -> None:
+def test_the_loop_says_its_repair_in_the_lifecycle_and_takes_it_back(kube: Kube, nhc: Any, tmp_path: Path) -> None:
     name = kube.node("n1", fake=False)
     settings_of = {"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), OWNER_SETTING: REMEDY_OWNER}
     for more, written in (({}, ""), ({"NHC_KUBE_LIFECYCLE": "1"}, "True")):
@@ -252,6 +252,10 @@ def test_the_loop_says_its_repair_in_the_lifecycle_and_takes_it_back(kube: Kube,
             assert (status_of(kube, name, IN_PROGRESS), status_of(kube, name, DRAINED)) == (written, written)
             adapter.clear([name])
             assert adapter.show_steps([step._replace(state="returned", ends=True)]) == []
+            assert status_of(kube, name, IN_PROGRESS) == ("False" if written else "")
+            adapter.mark({name: Mark("gone")})
+            adapter.show_steps([step])
+            assert nhc("kubernetes", "uncordon", name).returncode == 0
             assert status_of(kube, name, IN_PROGRESS) == ("False" if written else "")
         finally:
             adapter.close()

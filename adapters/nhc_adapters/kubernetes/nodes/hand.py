@@ -14,9 +14,11 @@ from nhc.marks.ports.adapter import Effect, Mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.conditions import write_conditions
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.evidence import OPERATOR, read_sources
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
+from nhc_adapters.kubernetes.nodes.maintenance import lifecycle_changes
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, Manual, read_manual
 from nhc_adapters.kubernetes.nodes.marks import Facts
 from nhc_adapters.kubernetes.nodes.own_marks import HOLD, annotations_of, read_own_mark, released
@@ -150,4 +152,7 @@ def uncordon(cluster: Cluster, names: Sequence[str], by: str) -> int:
     for applied in adapter.release(names, bad_statuses(()), time.time(), by):
         cluster.say(f"{applied.node}: {applied.effect.value}{f': {applied.message}' if applied.message else ''}")
         failed |= applied.effect in (Effect.FAILED, Effect.REFUSED)
+        said = lifecycle_changes(adapter.changed.get(applied.node) or {}, time.time())
+        if said:  # of a drain or a repair that has ended with this
+            write_conditions(adapter.client, applied.node, said)
     return FAILED if failed else DONE
