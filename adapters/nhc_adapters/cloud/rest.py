@@ -1,16 +1,22 @@
-"""Sends one HTTP request to a cloud, once, and says what a failure proves."""
+"""Sends one HTTP request to a cloud, once, and says what a failure proves.
+
+Bearer tokens that expire are fetched when needed, kept until shortly before their end, and never shown.
+"""
 
 from __future__ import annotations
 
 import json
+import time
 from typing import Any, Callable, Dict, FrozenSet, Mapping, NamedTuple, Optional
 
 from nhc import __version__
-from nhc.core.json_values import object_from, object_of
+from nhc.core.json_values import number_of, object_from, object_of, text_in
 from nhc.core.model import printable
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError, NotSent
+from nhc.core.units import whole_of_digits
+from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer
 from nhc_adapters.repair.calls import LATER, CallFailed
 
@@ -123,3 +129,60 @@ def json_at(answer: bytes, *path: str) -> Mapping[str, Any]:
     for name in path:
         value = object_of(value.get(name))
     return value
+
+
+EARLY = 120.0
+"""Seconds before its end at which a token is fetched anew. Google's and Azure's metadata services hand out a new one at
+five minutes before the end at the latest."""
+
+
+class AccessToken(NamedTuple):
+    """A token, and the seconds for which it is good."""
+
+    text: str
+    seconds: float
+
+    def __repr__(self) -> str:
+        return f"AccessToken(…, {self.seconds:g} s)"
+
+
+def of_machine(rest: Rest, provider: str, address: str, headers: Mapping[str, str]) -> AccessToken:
+    """The token of this machine's own account, from its metadata service. Raises CallFailed, AdapterError."""
+    service = f"{provider}'s metadata service"
+    try:
+        answer = rest.call(service, "GET", address, headers).json()
+        seconds = number_of(answer.get("expires_in"))
+        seconds = whole_of_digits(answer.get("expires_in")) if seconds is None else seconds  # Azure writes a text
+        if seconds is None:
+            raise ValueError("expires_in")
+        return AccessToken(text_in(answer, "access_token"), float(seconds))
+    except CallFailed as error:
+        hint = f"outside of {provider}'s machines set repairers.{provider.lower()}.credentials"
+        raise CallFailed(error.answer, f"{error} ({hint})", error.code, error.retry_after) from None
+    except ValueError:
+        raise AdapterError(f"{service}: its answer holds no token") from None
+
+
+CREDENTIALS = ("auto", "metadata", "default")
+"""Where a token comes from: this machine's own account, or what the provider's library finds."""
+
+
+def by_library(how: str, configured: object) -> bool:
+    """Whether the provider's library finds the credentials: by the setting, else where they are `configured`."""
+    return how == "default" or (how == "auto" and bool(configured))
+
+
+class Bearer:
+    """The Authorization header of the moment."""
+
+    def __init__(self, fetch: Callable[[], AccessToken], clock: Callable[[], float] = time.monotonic) -> None:
+        self._fetch, self._clock = fetch, clock
+        self._token: Optional[AccessToken] = None
+        self._until = 0.0
+
+    def header(self) -> str:
+        """Raises what `fetch` raises."""
+        if self._token is None or self._clock() >= self._until:
+            self._token = self._fetch()
+            self._until = self._clock() + max(0.0, self._token.seconds - EARLY)
+        return f"Bearer {self._token.text}"

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
-from nhc_adapters.cloud.aws.identity import identity
+from nhc_adapters.cloud.aws.client import identity
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.aws import FakeAws

@@ -11,9 +11,8 @@ from nhc.core.model import Action, CheckResult, Report, crit, ok
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Stage
 from nhc.marks.ports.sinks import Delivery
-from nhc_adapters.cloud.aws.client import Aws, AwsAccess
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess, InstanceSettings, OwnInstance
 from nhc_adapters.cloud.aws.cloudwatch import CloudWatchMetric, CloudWatchSettings, CloudWatchSink, metrics, sink
-from nhc_adapters.cloud.aws.imds import InstanceSettings, OwnInstance
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.moto_server import moto_server

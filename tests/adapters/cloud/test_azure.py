@@ -11,7 +11,7 @@ import pytest
 
 from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
-from nhc_adapters.cloud.azure.identity import vm
+from nhc_adapters.cloud.azure.api import vm
 from nhc_adapters.cloud.azure.repairer import ACTIONS, AzureRepairer, category
 from tests.support.clouds.azure import MODEL, SIGNATURE, SUBSCRIPTION, TOKEN, FakeAzure
 from tests.support.clouds.cut_models import cut_azure

@@ -2,11 +2,15 @@
 
 botocore repeats a call up to three times by itself when an answer is lost; a reboot that is repeated is a second
 reboot. `total_max_attempts` of 1 means one request (`max_attempts` of 1 would mean two).
+
+What an EC2 instance knows of itself it has from the instance metadata service, version 2. A hop limit of 1 on the
+instance hides it from pods without the host's network; EKS Auto Mode blocks it for them.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from functools import lru_cache
 from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
@@ -14,8 +18,9 @@ import botocore
 
 from nhc import __version__
 from nhc.core.settings import declared
-from nhc.marks.ports.adapter import SettingError
-from nhc.marks.ports.repair import Answer
+from nhc.marks.ports.adapter import AdapterError, SettingError
+from nhc.marks.ports.repair import Answer, Machine
+from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.repair.calls import LATER, CallFailed
 from nhc_adapters.repair.setting_forms import https_url
 
@@ -199,3 +204,81 @@ def _judged(call: str, response: Mapping[str, Any]) -> CallFailed:
 
 def _plain(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
+
+
+_INSTANCE = re.compile(r"(?:^|[/-])(i-[0-9a-f]{8}(?:[0-9a-f]{9})?)$")
+"""At the end of every form: `i-…` (Slurm's InstanceId), `aws:///us-east-1a/i-…`, and HyperPod's
+`aws:///use1-az1/sagemaker/cluster/hyperpod-<cluster id>-i-…`, whose fields cannot be counted from the front."""
+
+_ZONE = re.compile(r"^aws:///([a-z]{2,3}(?:-[a-z]+)+-\d)[a-z]/")
+"""The region of a provider id's availability zone. HyperPod's has a zone id (use1-az1), which names none."""
+
+_HYPERPOD = re.compile(r"/sagemaker/cluster/(?:hyperpod-)?([a-z0-9]{12})-i-[0-9a-f]+$")
+_HYPERPOD_NAME = re.compile(r"^hyperpod-i-[0-9a-f]+$")
+
+
+class AwsIdentity(NamedTuple):
+    """`instance` is "" where the machine is no EC2 instance that is known. `hyperpod` is the cluster's id or name."""
+
+    instance: str
+    region: str = ""
+    hyperpod: str = ""
+    in_hyperpod: bool = False
+
+
+def identity(machine: Machine) -> AwsIdentity:
+    """Who a machine is, from its provider id, its name and its settings (`instance`, `cluster`)."""
+    given = machine.provider_id or machine.settings.get("instance", "")
+    named = _HYPERPOD_NAME.match(machine.node)
+    instance = _INSTANCE.search(given) or (_INSTANCE.search(machine.node) if named and not given else None)
+    zone, cluster = _ZONE.match(given), _HYPERPOD.search(given)
+    name = machine.settings.get("cluster", "")
+    return AwsIdentity(
+        instance=instance[1] if instance else "",
+        region=zone[1] if zone else "",
+        hyperpod=name or (cluster[1] if cluster else ""),
+        in_hyperpod=bool(cluster or named or machine.settings.get("hyperpod") in ("yes", "true")),
+    )
+
+
+ADDRESS = "http://169.254.169.254"
+_LIFETIME = "60"
+
+
+@declared.settings
+class InstanceSettings(NamedTuple):
+    """Which instance the program runs on."""
+
+    metadata: str = declared.converted("metadata", https_url, ADDRESS, "the instance metadata service")
+    instance: str = declared.text("instance", "", "its id; default: what the metadata service says")
+
+
+class OwnInstance:
+    """The instance that the program runs on: its id and its region, asked for once where the settings do not say."""
+
+    def __init__(self, own: InstanceSettings, aws: Aws, timeout: float) -> None:
+        self._address, self._aws = own.metadata, aws
+        self._rest = Rest(min(timeout, 5.0), plain_message)
+        self._id, self._region = own.instance, ""
+
+    def id(self) -> str:
+        """Raises AdapterError."""
+        self._id = self._id or self._get("instance-id")
+        return self._id
+
+    def region(self) -> str:
+        """The region, "" where the settings or the environment name it. Raises AdapterError."""
+        if not self._region and not self._aws.known_region():
+            self._region = self._get("placement/region")
+        return self._region
+
+    def _get(self, path: str) -> str:
+        about = "the instance metadata service"
+        try:
+            token = self._rest.call(
+                about, "PUT", f"{self._address}/latest/api/token", {"X-aws-ec2-metadata-token-ttl-seconds": _LIFETIME}
+            ).data.decode()
+            where = f"{self._address}/latest/meta-data/{path}"
+            return self._rest.call(about, "GET", where, {"X-aws-ec2-metadata-token": token}).data.decode().strip()
+        except CallFailed as error:
+            raise AdapterError(f"{error} (is this an EC2 instance? a pod may need the host's network)") from None

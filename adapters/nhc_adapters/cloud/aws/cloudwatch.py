@@ -20,8 +20,7 @@ from nhc.core.model import Report, Verdict
 from nhc.core.settings import declared
 from nhc.marks.ports.marks import healthy
 from nhc.marks.ports.sinks import Delivery, Standing, sink_settings
-from nhc_adapters.cloud.aws.client import Aws, AwsAccess
-from nhc_adapters.cloud.aws.imds import InstanceSettings, OwnInstance
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess, InstanceSettings, OwnInstance
 
 NEURON = "NeuronHealthCheck"
 NEURON_REASON = "NeuronHasError_"

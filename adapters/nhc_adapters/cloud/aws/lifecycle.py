@@ -20,9 +20,8 @@ from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.gates import GateLimit
 from nhc.marks.ports.part_settings import read
-from nhc_adapters.cloud.aws.client import Aws, AwsAccess
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess, InstanceSettings, OwnInstance
 from nhc_adapters.cloud.aws.groups import Member, member
-from nhc_adapters.cloud.aws.imds import InstanceSettings, OwnInstance
 
 WAITING = ("Pending:Wait", "Warmed:Pending:Wait")
 """The states in which a group waits with a new instance (LifecycleState of Auto Scaling's model)."""

@@ -36,9 +36,8 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.aws import ec2, groups, hyperpod, rights
-from nhc_adapters.cloud.aws.client import Aws, AwsAccess
-from nhc_adapters.cloud.aws.identity import AwsIdentity, identity
-from nhc_adapters.cloud.aws.ways import AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
+from nhc_adapters.cloud.aws.client import Aws, AwsAccess, AwsIdentity, identity
+from nhc_adapters.cloud.aws.rights import AwsRepairPolicy, ChosenWay, Way, in_hyperpod, of_instance
 from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH

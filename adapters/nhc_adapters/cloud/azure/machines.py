@@ -11,8 +11,7 @@ from typing import Any, Iterator, Mapping, NamedTuple, Optional
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
-from nhc_adapters.cloud.azure.api import Azure
-from nhc_adapters.cloud.azure.identity import Vm, same
+from nhc_adapters.cloud.azure.api import Azure, Vm, same
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 from nhc_adapters.repair.evidence import EvidenceCollector
 

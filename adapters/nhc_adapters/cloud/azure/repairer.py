@@ -38,8 +38,7 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.azure import machines
-from nhc_adapters.cloud.azure.api import AKS, IMPACT, PERMISSIONS, Azure, AzureAccess
-from nhc_adapters.cloud.azure.identity import Vm, vm
+from nhc_adapters.cloud.azure.api import AKS, IMPACT, PERMISSIONS, Azure, AzureAccess, Vm, vm
 from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
 from nhc_adapters.repair.calls import (
     LATER,

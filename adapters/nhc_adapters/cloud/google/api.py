@@ -2,11 +2,14 @@
 
 The client library sends a request once as well, but takes three seconds and 160 MB to load. On Google's machines the
 metadata service hands out tokens, and nothing else is needed; elsewhere google-auth finds credentials (extra `gcp`).
+
+A node's name tells which Compute Engine instance stands behind it.
 """
 
 from __future__ import annotations
 
 import os
+import re
 from typing import Any, Dict, Mapping, NamedTuple, Optional
 from urllib.parse import quote, urlencode
 
@@ -15,9 +18,18 @@ from nhc.core.settings import declared
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.repair import Answer
-from nhc_adapters.cloud.rest import ProviderMessage, Rest, json_at, plain_message
-from nhc_adapters.cloud.tokens import CREDENTIALS, AccessToken, Bearer, by_library, of_machine
+from nhc.marks.ports.repair import Answer, Machine
+from nhc_adapters.cloud.rest import (
+    CREDENTIALS,
+    AccessToken,
+    Bearer,
+    ProviderMessage,
+    Rest,
+    by_library,
+    json_at,
+    of_machine,
+    plain_message,
+)
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.repair.setting_forms import https_url
 
@@ -134,3 +146,27 @@ def _message(answer: bytes) -> ProviderMessage:
         return plain_message(answer)
     reasons: Dict[str, Any] = next(iter(error.get("errors") or []), {})
     return ProviderMessage(str(reasons.get("reason") or error.get("status") or ""), str(error.get("message") or ""))
+
+
+_PROVIDER = re.compile(r"^gce://([a-z0-9.:-]+)/([a-z0-9-]+)/([a-z](?:[-a-z0-9]{0,61}[a-z0-9])?)$")
+
+
+class InstanceName(NamedTuple):
+    """An instance by name. Google names a recreated instance as it named the one before."""
+
+    project: str
+    zone: str
+    name: str
+
+    @property
+    def path(self) -> str:
+        return f"projects/{self.project}/zones/{self.zone}/instances/{self.name}"
+
+
+def place(machine: Machine) -> Optional[InstanceName]:
+    """From the provider id `gce://PROJECT/ZONE/NAME`, or the settings `project`, `zone` and `instance` of the node."""
+    match = _PROVIDER.match(machine.provider_id)
+    if match:
+        return InstanceName(*match.groups())
+    given = [machine.settings.get(key, "") for key in ("project", "zone", "instance")]
+    return InstanceName(*given) if all(given) and not machine.provider_id else None

@@ -13,8 +13,7 @@ from typing import Any, FrozenSet, Iterator, Mapping, NamedTuple, Optional
 
 from nhc.core.model import printable
 from nhc.marks.ports.repair import EvidenceBudget, Exhibit, Machine, Order, Sent, Sighting
-from nhc_adapters.cloud.google.api import Google
-from nhc_adapters.cloud.google.identity import InstanceName
+from nhc_adapters.cloud.google.api import Google, InstanceName
 from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
 from nhc_adapters.repair.evidence import EvidenceCollector
 

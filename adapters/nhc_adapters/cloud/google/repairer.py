@@ -31,8 +31,7 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.cloud.google import instances
-from nhc_adapters.cloud.google.api import PERMISSIONS, Google, GoogleAccess
-from nhc_adapters.cloud.google.identity import InstanceName, place
+from nhc_adapters.cloud.google.api import PERMISSIONS, Google, GoogleAccess, InstanceName, place
 from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
 from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.repair import gke

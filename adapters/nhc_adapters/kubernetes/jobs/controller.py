@@ -10,35 +10,143 @@ HOLD suspends the job: its controller deletes its pods and counts no failure. RE
 avoid in its pods' affinity, or in that of its Jobs, where its kind takes that. Each step is one patch under the
 resourceVersion that was read, so that a second one changes nothing. A job that ended for good is deleted, and made anew
 from what it was.
+
+Jobs are submitted so that infrastructure faults do not eat their users' retries. A pod that is taken away with its node
+carries the condition DisruptionTarget. A Job ignores such a pod by a rule of its podFailurePolicy; a JobSet fails the
+Job by such a rule, and restarts itself without counting by a rule of its own.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
 from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_ends import JobEndRecord
-from nhc.marks.ports.jobs import JobName, JobOrder, Submission, Submitted
+from nhc.marks.ports.jobs import JobName, JobOrder, JobView, Submission, Submitted, Wish
 from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import ClusterSettings
-from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
+from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
-from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of
+from nhc_adapters.kubernetes.api.objects import Object, conditions_of, controller_of, get, is_ready, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import child_jobs, kueue, volcano
 from nhc_adapters.kubernetes.jobs.job_end import read_end
-from nhc_adapters.kubernetes.jobs.kinds import HELD, KINDS, NOTE, NUMBER, RELEASED, VOLCANO, JobKind
-from nhc_adapters.kubernetes.jobs.manifest import made_anew
+from nhc_adapters.kubernetes.jobs.kinds import CHECKPOINT, HELD, KINDS, NOTE, NUMBER, RELEASED, VOLCANO, WISH, JobKind
+from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
 from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
-from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided, hostnames_of, put
-from nhc_adapters.kubernetes.jobs.reading import JobReader
-from nhc_adapters.kubernetes.jobs.submit import kind_of, wished
-from nhc_adapters.kubernetes.jobs.view import number_of
+from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, at, avoid, avoided, fitting, hostnames_of, put
+from nhc_adapters.kubernetes.jobs.view import Seen, number_of, view, wish_of
+from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 from nhc_adapters.kubernetes.nodes.scheduling import takes_pods
+
+
+class JobReader:
+    """Reads the jobs of one cluster: those of these kinds, in these namespaces (none: in all)."""
+
+    def __init__(self, client: Client, kinds: Sequence[JobKind], namespaces: Sequence[str]) -> None:
+        self.client, self.kinds, self.namespaces = client, kinds, namespaces
+
+    def jobs(self) -> Sequence[JobView]:
+        """The jobs that ask for it by annotation, and those that show a restart of ours. Raises AdapterError."""
+        views = []
+        for kind in self.kinds:
+            for job in self._objects(kind):
+                wish = wish_of(job)
+                if (wish is not None or number_of(job)) and not controller_of(job):
+                    views.append(view(self._seen(kind, job), wish or Wish(0)))
+        return views
+
+    def _objects(self, kind: JobKind) -> List[Object]:
+        named = [namespaced(namespace, kind.plural, group=kind.api) for namespace in self.namespaces]
+        paths = named or [f"/{kind.api}/{kind.plural}"]
+        objects: List[Object] = []
+        for path in paths:
+            try:
+                objects += self.client.items(path)
+            except ApiError as error:
+                if error.status != 404:  # the cluster does not serve this kind
+                    raise
+        return objects
+
+    def _seen(self, kind: JobKind, job: Object) -> Seen:
+        path = namespaced(str(get(job, "metadata", "namespace")), "pods")
+        pods = list(self.client.items(path, labelSelector=kind.selector(job)))
+        managed = kueue.workload(self.client, job) if kueue.is_managed(job) else None
+        placeable = (
+            kind.child_jobs and HELD in notes_of(job) and child_jobs.can_be_placed(child_jobs.read(self.client, job))
+        )
+        return Seen(kind, job, pods, managed[1] if managed is not None else None, placeable)
+
+    def look(self, job: JobName) -> Optional[JobView]:
+        """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
+        kind, item = self.get(job)
+        if item is None:
+            return None
+        return view(self._seen(kind, item), wish_of(item) or Wish(0))
+
+    def get(self, job: JobName) -> Tuple[JobKind, Optional[Object]]:
+        """The job's kind, and the job as the API has it; None where it is gone. Raises AdapterError."""
+        kind = KINDS.get(job.kind)
+        if kind is None:
+            raise AdapterError(f"{printable(job.kind, 60)} is no kind of job that nhc knows")
+        item = self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))
+        if item is not None and job.uid and get(item, "metadata", "uid") != job.uid:
+            return kind, None  # another of its name
+        return kind, item
+
+    def manifest(self, job: JobView) -> str:
+        """The job as its user wrote it, to be made anew. Raises AdapterError."""
+        kind, item = self.get(job.job)
+        if item is None:
+            raise AdapterError(f"{job.job.text()} is gone")
+        return json.dumps(remembered(kind, item), separators=(",", ":"))
+
+    def nodes(self) -> List[Object]:
+        """All nodes. Raises AdapterError."""
+        return list(self.client.items("/api/v1/nodes"))
+
+    def healthy(self, order: JobOrder) -> FrozenSet[str]:
+        """The nodes in service that the first of the job's pod templates fits on. Raises AdapterError."""
+        kind, job = self.get(order.job.job)
+        whole: Optional[Object] = json.loads(order.manifest) if order.manifest else job
+        if whole is None:
+            raise AdapterError(f"{order.job.job.text()} is gone")
+        template, ours = self._template(kind, whole, is_there=not order.manifest)
+        return fitting(self.nodes(), template if isinstance(template, Mapping) else {}, ours)
+
+    def _template(self, kind: JobKind, job: Object, is_there: bool) -> Tuple[object, List[str]]:
+        """The first of a job's pod templates, and the nodes that we have put into it; a TrainJob's is in its Jobs."""
+        places = kind.templates(job)
+        if places:
+            return at(job, places[0]), avoided(job)
+        for child in child_jobs.read(self.client, job).jobs if kind.child_jobs and is_there else ():
+            return get(child, "spec", "template"), avoided(child)
+        return {}, []
+
+    def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
+        """Nodes that are gone or not Ready, and those that nhc has marked. Raises AdapterError."""
+        faults = {}
+        for name in names:
+            node = self.client.find(node_path(name))
+            why = _fault(node) if node is not None else "the node is gone"
+            if why:
+                faults[name] = why
+        return faults
+
+
+def _fault(node: Object) -> str:
+    """Why a node is no place for a job, by its own status; what an operator cordoned is no fault."""
+    mark = read_own_mark(node)
+    if mark is not None:
+        return f"taken out of service: {mark.why}"
+    if is_ready(node):
+        return ""
+    ready = conditions_of(node).get("Ready", {})
+    return f"not Ready: {printable(str(ready.get('message') or 'its kubelet says nothing'), 200)}"
 
 
 def _kinds(words: Sequence[str]) -> Tuple[str, ...]:
@@ -236,3 +344,81 @@ def _answered(work: Callable[[], str]) -> Sent:
         return Sent(Answer.AMBIGUOUS if uncertain else Answer.REFUSED, str(error), retry_after=error.retry_after)
     except AdapterError as error:
         return Sent(Answer.REFUSED, str(error))
+
+
+DISRUPTED = [{"type": "DisruptionTarget"}]
+RULE = "nhcInfrastructure"
+VARIABLE = "NHC_CHECKPOINT"
+
+
+def wished(document: Mapping[str, object], kind: JobKind, wish: Optional[Wish]) -> Dict[str, Any]:
+    """The job with what was wished for, if anything: our annotations, the checkpoint in its containers, rules for
+    disruptions.
+
+    Raises AdapterError for a job that is no such thing.
+    """
+    job: Dict[str, Any] = dict(document)
+    if not isinstance(job.get("spec"), dict) or not get(job, "metadata", "name"):
+        raise AdapterError(f"the {kind.kind} has no metadata.name or no spec")
+    if wish is None:
+        return job
+    notes = job["metadata"].setdefault("annotations", {})
+    notes[WISH] = "" if wish.max_restarts is None else str(wish.max_restarts)
+    if wish.checkpoint:
+        notes[CHECKPOINT] = wish.checkpoint
+        _pass_on(job, kind, wish.checkpoint)
+    if kind.kind in RULES:
+        RULES[kind.kind](job)
+    return job
+
+
+def _pass_on(job: Dict[str, Any], kind: JobKind, checkpoint: str) -> None:
+    variable = {"name": VARIABLE, "value": checkpoint}
+    if kind.kind == "TrainJob":
+        _set(job["spec"].setdefault("trainer", {}).setdefault("env", []), variable)
+    for path in kind.templates(job):
+        for container in get(at(job, path), "spec", "containers") or ():
+            _set(container.setdefault("env", []), variable)
+
+
+def _set(variables: List[Dict[str, Any]], variable: Dict[str, Any]) -> None:
+    if all(other.get("name") != variable["name"] for other in variables):
+        variables.append(variable)
+
+
+def _job(job: Dict[str, Any]) -> None:
+    """Disrupted pods count against no backoffLimit. The API takes such rules only where pods are never restarted."""
+    if get(job, "spec", "template", "spec", "restartPolicy") == "Never":
+        _first(job["spec"], {"action": "Ignore", "onPodConditions": DISRUPTED})
+
+
+def _jobset(job: Dict[str, Any]) -> None:
+    changed = False
+    for row in get(job, "spec", "replicatedJobs") or ():
+        inner = get(row, "template", "spec") or {}
+        if get(inner, "template", "spec", "restartPolicy") == "Never":
+            _first(inner, {"action": "FailJob", "onPodConditions": DISRUPTED})
+            changed = True
+    rules: List[Dict[str, Any]] = job["spec"].setdefault("failurePolicy", {}).setdefault("rules", []) if changed else []
+    if changed and all(rule.get("name") != RULE for rule in rules):
+        action = {
+            "name": RULE,
+            "action": "RestartJobSetAndIgnoreMaxRestarts",
+            "onJobFailureReasons": ["PodFailurePolicy"],
+        }
+        rules.insert(0, action)
+
+
+def _first(spec: Dict[str, Any], rule: Dict[str, Any]) -> None:
+    rules: List[Dict[str, Any]] = spec.setdefault("podFailurePolicy", {}).setdefault("rules", [])
+    if all(other.get("onPodConditions") != DISRUPTED for other in rules):
+        rules.insert(0, rule)
+
+
+RULES: Mapping[str, Callable[[Dict[str, Any]], None]] = {"Job": _job, "JobSet": _jobset}
+
+
+def kind_of(document: object, kinds: Mapping[str, JobKind]) -> Optional[JobKind]:
+    """The kind of a document, None for one that is no job."""
+    version, name = str(get(document, "apiVersion") or ""), str(get(document, "kind") or "")
+    return next((kind for kind in kinds.values() if kind.api == f"apis/{version}" and name == kind.name), None)
