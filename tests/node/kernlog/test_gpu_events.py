@@ -10,6 +10,7 @@ from nhc.node.facts.nvml_codes import error_code
 from nhc.node.kernlog.collect import take_in as take_in_log
 from nhc.node.kernlog.gpu_events import FATAL_EVENT, RECOVERABLE, GpuEvent, parse, take_in
 from nhc.node.kernlog.source import STORE
+from tests.support.nvml.fake import Nvml
 
 GPU = "0000:44:00.0"
 NOW = 1_800_000_000.0
@@ -77,6 +78,14 @@ def goes_on():
     return left[0] + len(sys.argv) > 2
 print(gpu_events.file_events(nvml.operational_events(10, gpu_events.RECOVERABLE), State(sys.argv[1]), goes_on))
 """
+
+
+@pytest.fixture
+def nvml(tmp_path):
+    (tmp_path / "library").mkdir()
+    library = Nvml(tmp_path / "library")
+    yield library
+    library.close()
 
 
 @pytest.mark.thorough
