@@ -22,8 +22,8 @@ sys.path[:0] = [str(ROOT), str(ROOT / "adapters")]
 
 from nhc.core.limits import Limit  # noqa: E402
 from nhc.core.model import CheckResult, Report, crit, ok  # noqa: E402
-from nhc.marks.policy.decide import Policy  # noqa: E402
 from nhc.marks.policy.ledger import Ledger  # noqa: E402
+from nhc.marks.policy.mark_decision import Policy  # noqa: E402
 from nhc.marks.policy.reconcile import sync  # noqa: E402
 from nhc_adapters.slurm.adapter import Slurm  # noqa: E402
 from tests.support.slurm import Cluster, missing  # noqa: E402

@@ -58,8 +58,7 @@ if TYPE_CHECKING:
     )
     from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook, MakeGatekeeper
     from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput, Launcher
-    from nhc.marks.ports.job_ends import JobEndRecord, JobEnds, JobLogText
-    from nhc.marks.ports.jobs import (
+    from nhc.marks.ports.job_control import (
         JobController,
         JobLoss,
         JobName,
@@ -73,6 +72,7 @@ if TYPE_CHECKING:
         Submitted,
         Wish,
     )
+    from nhc.marks.ports.job_ends import JobEndRecord, JobEnds, JobLogText
     from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark, read_mark_text
     from nhc.marks.ports.node_work import ListsWork, WorkItem, WorkList
     from nhc.marks.ports.repair import (
@@ -233,7 +233,7 @@ _MODULES = (
     "nhc.marks.ports.gates",
     "nhc.marks.ports.group_launch",
     "nhc.marks.ports.job_ends",
-    "nhc.marks.ports.jobs",
+    "nhc.marks.ports.job_control",
     "nhc.marks.ports.marks",
     "nhc.marks.ports.node_work",
     "nhc.marks.ports.repair",

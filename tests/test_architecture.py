@@ -421,7 +421,7 @@ def test_every_mark_goes_through_the_one_door(ours):
     assert failing(lambda name: own_rules_of_marks(ours, name)) == {}
     asked = {name for name, others in ours.imports.items() if any(below(o, "nhc.marks.policy.door") for o in others)}
     assert {
-        "nhc.hooks.marking", "nhc.marks.policy.decide", "nhc.remedy.steps", "nhc.remedy.after_repair",
+        "nhc.hooks.marking", "nhc.marks.policy.mark_decision", "nhc.remedy.steps", "nhc.remedy.after_repair",
         "nhc.remedy.trains.steps",
     } <= asked  # fmt: skip
 

@@ -10,17 +10,17 @@ from nhc.core.limits import Limit
 from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Action, CheckResult, Report, Verdict, crit
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
-from nhc.deep.judge import judge
+from nhc.deep.node_verdicts import judge
 from nhc.fleet.fold import Folder
 from nhc.marks.policy import ledger
 from nhc.marks.policy.bounds import BegunAction, Bounds, Usage, no_such_kind
 from nhc.marks.policy.bounds import sizes as bounds_sizes
-from nhc.marks.policy.decide import Policy, reconcile
 from nhc.marks.policy.ledger import Ledger
+from nhc.marks.policy.mark_decision import Policy, reconcile
 from nhc.marks.ports.adapter import Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.repair import Request, Rung
 from nhc.remedy.counting import FleetGroups
-from nhc.remedy.held import StandingHolds
+from nhc.remedy.node_holds import StandingHolds
 from nhc.remedy.repairers import Repairers
 from nhc.remedy.trains.settings import Waves
 from nhc.remedy.trains.waves import spread

@@ -28,7 +28,7 @@ broken() {
 }
 
 # Whether the node was found healthy, and the agent has found the same lines good since (NHC_HEALTHCHECK_MAX_AGE,
-# docs/slurm.md), by files that root alone can write (nhc/node/planning/kept_verdict.py). One process is started, no Python.
+# docs/slurm.md), by files that root alone can write (nhc/node/planning/cached_verdict.py). One process is started, no Python.
 # Whatever is not as it was then says no, and the checks run.
 healthy() {
     state=${NHC_STATE_DIR:-/run/nhc}

@@ -29,7 +29,7 @@ broken() {
     esac
 }
 
-# Whether the node was found healthy a moment ago, by a file that root alone can write (nhc/node/planning/kept_verdict.py). One
+# Whether the node was found healthy a moment ago, by a file that root alone can write (nhc/node/planning/cached_verdict.py). One
 # process is started, no Python. Whatever is not as it was then says no, and the checks run.
 healthy() {
     file=${NHC_STATE_DIR:-/run/nhc}/prolog-healthy

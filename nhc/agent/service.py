@@ -34,7 +34,7 @@ from nhc.core.state.store import State
 from nhc.core.system.service_log import note
 from nhc.marks.ports.sinks import Standing
 from nhc.node.kernlog import lasting
-from nhc.node.planning.kept_verdict import lines_of, vouch
+from nhc.node.planning.cached_verdict import lines_of, vouch
 
 # The configuration read anew while the agent runs: all of it or, with a mistake in it, nothing.
 

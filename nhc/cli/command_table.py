@@ -142,11 +142,11 @@ COMMANDS: CommandTable = {
         "gate": ("nhc.remedy.commands.gate_run:sync_command", "A cluster's gates, as its nodes say.", "--apply"),
     }, default="adapter")),
     "approve": ("Agree to what waits for a person, or refuse it.", Verb({
-        "episode": ("nhc.remedy.commands.remedy_persons:approve", "A repair.", "12"),
+        "episode": ("nhc.remedy.commands.remedy_operators:approve", "A repair.", "12"),
         "train": ("nhc.remedy.commands.train_run:approve", "A train.", "firmware-2026-03 --why 'window agreed'"),
     })),
     "hold": ("Let nothing begin until it is released.", Verb({
-        "remedy": ("nhc.remedy.commands.remedy_persons:hold", "The loop, on nodes, a group or the fleet.",
+        "remedy": ("nhc.remedy.commands.remedy_operators:hold", "The loop, on nodes, a group or the fleet.",
                    "'gpu[001-016]' --until 3d --why 'vendor at work'"),
         "train": ("nhc.remedy.commands.train_run:hold", "A train: no further node begins.",
                   "firmware-2026-03 --why 'first wave looks slow'"),
@@ -155,7 +155,7 @@ COMMANDS: CommandTable = {
     })),
     "release": ("End a hold.", Verb({
         "remedy": (
-            "nhc.remedy.commands.remedy_persons:release",
+            "nhc.remedy.commands.remedy_operators:release",
             "The loop's hold on nodes; give a node back, or close the breaker.",
             "'gpu[001-016]'"
         ),
@@ -164,7 +164,7 @@ COMMANDS: CommandTable = {
         "agent": ("nhc.agent.commands.agent:resume", "The agent on this node: it runs checks again.", ""),
     })),
     "abort": ("End what is under way.", Verb({
-        "episode": ("nhc.remedy.commands.remedy_persons:abort", "An episode; its node stays as it is.",
+        "episode": ("nhc.remedy.commands.remedy_operators:abort", "An episode; its node stays as it is.",
                     "12 --why 'node goes back to the vendor'"),
         "train": ("nhc.remedy.commands.train_run:abort", "A train; nodes at work are finished.",
                   "firmware-2026-03 --why 'wrong version'"),

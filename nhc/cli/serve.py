@@ -25,8 +25,8 @@ from nhc.core.system.stop_signals import StopSignals
 from nhc.jobs.commands.job_run import service_of as job_service
 from nhc.remedy.commands import spares
 from nhc.remedy.commands.remedy_run import service_of as remedy_service
-from nhc.remedy.spares.rounds import SpareRounds
 from nhc.remedy.spares.settings import PATH as POOLS
+from nhc.remedy.spares.spare_rounds import SpareRounds
 from nhc.store.commands import server as reports
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService, listening

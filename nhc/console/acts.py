@@ -17,7 +17,7 @@ from nhc.console.access import Person
 from nhc.console.screens import Missing
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
-from nhc.remedy import persons
+from nhc.remedy import operators
 from nhc.remedy.cases import EpisodeCase, standing_cause
 from nhc.store import episodes, evidence, holds
 from nhc.store.database import Store
@@ -57,7 +57,7 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
     if decision == "refused" and len(reason) < WHY_LEAST:
         raise RequestRefused("say why it is refused")
     shown_digest(store, number)  # one that is not there is Missing
-    effect = persons.decide(
+    effect = operators.decide(
         store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
         check=_confirmed(person, form),
     )  # fmt: skip
@@ -108,13 +108,13 @@ def abort(store: Store, person: Person, number: int, form: Mapping[str, str], no
     if len(reason) < WHY_LEAST:
         raise RequestRefused("say why it is aborted")
     shown_digest(store, number)
-    effect = persons.abort(
+    effect = operators.abort(
         store, number, by=person.name, why=printable(reason, 500), now=now, check=_confirmed(person, form)
     )
     return {"episode": number, "by": person.name, "said": effect}
 
 
-def _confirmed(person: Person, form: Mapping[str, str]) -> persons.Check:
+def _confirmed(person: Person, form: Mapping[str, str]) -> operators.Check:
     """That this person may, means this node, and was shown the episode as it is; within the transaction that acts."""
 
     def check(connection: Connection, case: EpisodeCase) -> None:

@@ -13,7 +13,7 @@ from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.core.system.addresses import host_and_port, is_loopback
 from nhc.core.system.web_listener import WebBounds
-from nhc.store import where
+from nhc.store import location
 
 DEFAULT_LISTEN = "127.0.0.1:9810"
 ROLES = {role.value: role for role in Role}
@@ -108,7 +108,7 @@ class ConsoleSettings(NamedTuple):
     listen: str = declared.text(
         "listen", DEFAULT_LISTEN, "HOST:PORT or unix:PATH; another address than loopback needs [tls] and people"
     )
-    store: str = declared.text("store", where.DEFAULT, "default: $NHC_STORE, else store.toml's", absent=where.url)
+    store: str = declared.text("store", location.DEFAULT, "default: $NHC_STORE, else store.toml's", absent=location.url)
     origin: str = declared.converted(
         "origin", lambda text: text.rstrip("/"), "", "how browsers reach the page through a proxy",
         shown='"https://console.cluster"',

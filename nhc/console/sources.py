@@ -32,7 +32,7 @@ from nhc.core.model import Report, Verdict, speaks_of
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.reconcile import BadReports, files_of, no_reports_in, read_report_file, where_from
 from nhc.store import audit
-from nhc.store import jobs as store_jobs
+from nhc.store import job_restarts as store_jobs
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems
 from nhc.store.database import Store

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Dict
 
 from nhc.console.screens import ROWS, Missing, Value, left_out
-from nhc.marks.ports.jobs import JobName
-from nhc.store import deep, jobs, node_work, spares
+from nhc.marks.ports.job_control import JobName
+from nhc.store import deep, job_restarts, node_work, spares
 from nhc.store.database import Store
 from nhc.store.deep import rates
 
@@ -48,7 +48,7 @@ def watched_jobs(store: Store, name: str) -> Dict[str, int]:
 def found_jobs(store: Store, text: str) -> Value:
     """The watched jobs that a person names so. Raises StoreError."""
     with store.read() as connection:
-        rows = jobs.find(connection, text)[:ROWS] if text else []
+        rows = job_restarts.find(connection, text)[:ROWS] if text else []
     return {"rows": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "ended": row.ended}
                      for row in rows]}  # fmt: skip
 
@@ -56,12 +56,12 @@ def found_jobs(store: Store, text: str) -> Value:
 def job(store: Store, number: int) -> Value:
     """One watched job: why its runs failed, its restarts, and where. Raises Missing, StoreError."""
     with store.read() as connection:
-        watched = jobs.get(connection, number)
+        watched = job_restarts.get(connection, number)
         if watched is None:
             raise Missing(f"there is no job {number}")
-        restarts = jobs.restarts(connection, number)
-        pairs = jobs.pairs(connection, number)
-        ends = jobs.ends(connection, number)
+        restarts = job_restarts.restarts(connection, number)
+        pairs = job_restarts.pairs(connection, number)
+        ends = job_restarts.ends(connection, number)
     return {
         **watched._asdict(), "job": watched.text(), "nodes": list(watched.node_names)[:ROWS],
         "restarts": [{**row._asdict(), "nodes": row.nodes.split()[:ROWS]} for row in restarts[-ROWS:]],

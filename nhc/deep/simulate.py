@@ -12,7 +12,7 @@ from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, T
 
 from nhc.deep.findings import Culprit, SweepJudgement
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Rules, Topology
-from nhc.deep.judge import judge
+from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import next_round
 
 

@@ -18,7 +18,7 @@ from nhc.deep.findings import Blame, Culprit, NodeStanding, SweepJudgement
 from nhc.deep.group_output import KILLED, MeasuredGroup, held, judged
 from nhc.deep.group_output import read as read_output
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer
-from nhc.deep.judge import judge
+from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import Round, next_round
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
 from nhc.marks.ports.adapter import AdapterError

@@ -157,7 +157,7 @@ def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark]
     """Remember whether this node carries our mark, and of one that was set just now its text and its cause."""
     now = time.time()
     if ours:
-        from nhc.node.planning.kept_verdict import forget
+        from nhc.node.planning.cached_verdict import forget
 
         forget(state)  # the next health check is to see whether the node is well again
 

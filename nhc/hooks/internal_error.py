@@ -80,7 +80,7 @@ def broken(
 ) -> int:
     """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
     try:
-        from nhc.node.planning.kept_verdict import forget
+        from nhc.node.planning.cached_verdict import forget
 
         forget(state or State())
         message, kept = _message_of(context, error)

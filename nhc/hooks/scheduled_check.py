@@ -77,7 +77,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called, identify=True)
     if "NHC_PROLOG_MAX_AGE" in settings and "EVAL_LINE" not in settings:
         from nhc.hooks.recent import max_age
-        from nhc.node.planning.kept_verdict import keep
+        from nhc.node.planning.cached_verdict import keep
 
         keep(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
     if "NHC_HEALTHCHECK_MAX_AGE" in settings and "EVAL_LINE" not in settings:
@@ -93,7 +93,7 @@ def _keep_beside_the_agent(state: State, host: Host, plan: Plan, report: Report,
     from nhc.core.state.reports import kept_as
     from nhc.hooks.healthcheck import seconds_to_read
     from nhc.hooks.recent import fresh_report, max_age
-    from nhc.node.planning.kept_verdict import keep_healthcheck
+    from nhc.node.planning.cached_verdict import keep_healthcheck
 
     age, lines = max_age("healthcheck", settings), state.load(kept_as("agent")).get("lines")
     agents = fresh_report(state, report.host, age, host.time(), report.boot_id, plan, settings, ("agent",))

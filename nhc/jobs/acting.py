@@ -7,13 +7,13 @@ import uuid
 from typing import Callable, Optional, Tuple
 
 from nhc.core.model import printable
-from nhc.jobs.decide import JobStep
 from nhc.jobs.owner_mail import OwnerMail
-from nhc.marks.ports.jobs import JobController, JobOrder, JobView
+from nhc.jobs.restart_decision import JobStep
+from nhc.marks.ports.job_control import JobController, JobOrder, JobView
 from nhc.marks.ports.repair import Answer, Sent
-from nhc.store import audit, jobs, outbox
+from nhc.store import audit, job_restarts, outbox
 from nhc.store.database import Fence, Store
-from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
+from nhc.store.job_restarts import JobEnd, JobRestart, WatchedJob
 
 MAILS = 1000
 """Mails to owners that wait in the store while no notices run, above which there are no more."""
@@ -28,12 +28,12 @@ class JobActuators:
     def watch(self, seen: WatchedJob) -> WatchedJob:
         """Write a job down as it is seen; the row has its id."""
         with self.store.write(self.fence) as connection:
-            return jobs.watch(connection, seen)
+            return job_restarts.watch(connection, seen)
 
     def end(self, row: WatchedJob, now: float, why: str) -> None:
         """Watch a job no longer."""
         with self.store.write(self.fence) as connection:
-            jobs.end_job(connection, row, now, self.actor, why)
+            job_restarts.end_job(connection, row, now, self.actor, why)
 
     def begin(
         self, row: WatchedJob, controller: JobController, job: JobView, run: str, step: JobStep
@@ -46,24 +46,26 @@ class JobActuators:
     def note(self, row: WatchedJob, run: str, step: JobStep) -> JobRestart:
         """Count a restart that the job's controller did by itself, with the nodes that failed the job."""
         restart = self._row(row, run, step, "")
-        return self.save(row, restart, jobs.ENDED, outcome=jobs.RESTARTED, message="its own controller restarted it")
+        return self.save(
+            row, restart, job_restarts.ENDED, outcome=job_restarts.RESTARTED, message="its own controller restarted it"
+        )
 
     def _row(self, row: WatchedJob, run: str, step: JobStep, manifest: str) -> JobRestart:
         with self.store.write(self.fence) as connection:
-            return jobs.begin(
+            return job_restarts.begin(
                 connection, row, key=str(uuid.uuid4()), run=run, why=step.why, nodes=step.nodes, exclude=step.exclude,
                 manifest=manifest, now=self.clock(), by=self.actor,
             )  # fmt: skip
 
     def hold(self, row: WatchedJob, controller: JobController, order: JobOrder, restart: JobRestart) -> JobRestart:
         """Send the HOLD of a restart that is written down."""
-        return self._sent(row, restart, jobs.HOLDING, _safely(controller.hold, order))
+        return self._sent(row, restart, job_restarts.HOLDING, _safely(controller.hold, order))
 
     def release(self, row: WatchedJob, controller: JobController, order: JobOrder, restart: JobRestart) -> JobRestart:
         """Write the RELEASE down, then send it."""
-        if restart.state != jobs.RELEASING:
-            restart = self.save(row, restart, jobs.RELEASING)
-        return self._sent(row, restart, jobs.RELEASING, _safely(controller.release, order))
+        if restart.state != job_restarts.RELEASING:
+            restart = self.save(row, restart, job_restarts.RELEASING)
+        return self._sent(row, restart, job_restarts.RELEASING, _safely(controller.release, order))
 
     def _sent(self, row: WatchedJob, restart: JobRestart, state: str, sent: Sent) -> JobRestart:
         text = sent.message if sent.answer is Answer.ACCEPTED else f"{sent.answer.value}: {sent.message}"
@@ -79,8 +81,8 @@ class JobActuators:
         """
         with self.store.write(self.fence) as connection:
             if seen is not None:
-                jobs.watch(connection, seen)
-            return jobs.save(
+                job_restarts.watch(connection, seen)
+            return job_restarts.save(
                 connection, restart, row, state=state, now=self.clock(), by=self.actor, message=message,
                 outcome=outcome, sent=sent,
             )  # fmt: skip
@@ -89,7 +91,7 @@ class JobActuators:
         """Write down why a run failed, and with it the mail to the job's owner: so there is one for a run."""
         now = self.clock()
         with self.store.write(self.fence) as connection:
-            new = jobs.keep_end(connection, end, now, self.actor, row.text())
+            new = job_restarts.keep_end(connection, end, now, self.actor, row.text())
             if new and mail is not None and len(outbox.waiting(connection, outbox.OWNERS, MAILS)) < MAILS:
                 text = json.dumps(mail._asdict(), ensure_ascii=False)
                 outbox.add(connection, outbox.owner_key(mail.to), outbox.OWNERS, outbox.OWNER, text, now)

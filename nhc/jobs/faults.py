@@ -8,7 +8,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Verdict
-from nhc.jobs.judge import JobNodeFault
+from nhc.jobs.failure_cause import JobNodeFault
 from nhc.jobs.settings import RestartSettings
 from nhc.store import nodes as store_nodes
 from nhc.store import problems as store_problems

@@ -9,14 +9,15 @@ from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import faults
 from nhc.jobs.acting import JobActuators
-from nhc.jobs.decide import JobScene, JobStep, LeaveReason, RestartBounds, StepKind, first, following
+from nhc.jobs.failure_cause import JobNodeFault, JobRun, judge
 from nhc.jobs.faults import DownNodes
-from nhc.jobs.judge import JobNodeFault, JobRun, judge
+from nhc.jobs.restart_decision import JobScene, JobStep, LeaveReason, RestartBounds, StepKind, first, following
 from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
-from nhc.marks.ports.jobs import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
-from nhc.store import holds, jobs
-from nhc.store.jobs import JobRestart, WatchedJob
+from nhc.marks.ports.job_control import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
+from nhc.store import holds
+from nhc.store import job_restarts as jobs
+from nhc.store.job_restarts import JobRestart, WatchedJob
 from nhc.store.rounds.service import one_item
 
 # A job between its controller's view and the store's rows. Pure.

@@ -14,7 +14,7 @@ from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
 from nhc.jobs import owner_mail
 from nhc.jobs.acting import JobActuators
-from nhc.jobs.judge import JobNodeFault, RunFinding, RunJudgement
+from nhc.jobs.failure_cause import JobNodeFault, RunFinding, RunJudgement
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.owner_mail import OwnerMail
 from nhc.jobs.read_logs import JobLogSource, read_logs
@@ -22,10 +22,10 @@ from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict,
 from nhc.jobs.why_logs import places, record_clues
 from nhc.jobs.why_report import JobWhy, summary
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.job_control import JobController, JobName, JobView, LossCause, Phase
 from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
-from nhc.marks.ports.jobs import JobController, JobName, JobView, LossCause, Phase
-from nhc.store import jobs
-from nhc.store.jobs import JobEnd, WatchedJob
+from nhc.store import job_restarts
+from nhc.store.job_restarts import JobEnd, WatchedJob
 
 KEPT = 4096
 """Runs whose answer this process keeps, so that their logs are read once."""
@@ -95,7 +95,7 @@ class RunEnds:
     ) -> Optional[JobEnd]:  # fmt: skip
         """Of the store, else read now; None where there is no record yet. Raises StoreError."""
         with self._actuators.store.read() as connection:
-            kept = jobs.end_of_run(connection, row.id, judgement.run) if row.id else None
+            kept = job_restarts.end_of_run(connection, row.id, judgement.run) if row.id else None
         if kept is not None:
             return kept
         try:

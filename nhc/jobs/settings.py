@@ -8,11 +8,11 @@ from typing import Mapping, NamedTuple, Optional, Tuple
 from nhc.core.limits import Mode, Rate, read_rate
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
-from nhc.jobs.judge import EvidenceRules
+from nhc.jobs.failure_cause import EvidenceRules
 from nhc.jobs.owner_mail import DOMAIN
 from nhc.marks.plugins import JOB_CONTROLLERS
 from nhc.marks.ports.part_settings import PartTable, check
-from nhc.store import where
+from nhc.store import location
 
 PATH = "/etc/nhc/jobs.toml"
 RESEND = 60.0
@@ -95,9 +95,9 @@ class RestartSettings(NamedTuple):
 
     path: str = PATH
     store: str = declared.secret(
-        "store", where.DEFAULT,
+        "store", location.DEFAULT,
         "Where reports, problems, jobs and the audit are kept: the same store as that of `nhc serve remedy` and `nhc "
-        "serve server`. Default: $NHC_STORE, else store.toml's.", absent=where.url,
+        "serve server`. Default: $NHC_STORE, else store.toml's.", absent=location.url,
     )  # fmt: skip
     every: float = declared.seconds(
         "every", 15.0, "The pause between two rounds. Slurm forgets a job MinJobAge (300 s) after its end.", least=1.0

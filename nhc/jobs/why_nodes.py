@@ -10,7 +10,7 @@ from nhc.jobs.why import CGROUP, CHECKS, KERNEL, Clue
 from nhc.node.facts.carrier import LONG_OUTAGE, PORT_SETTLES, CarrierChange, Outage, change_of, paired_outages
 
 if TYPE_CHECKING:
-    from nhc.node.facts.jobs import MemoryEvents
+    from nhc.node.facts.jobs_here import MemoryEvents
     from nhc.node.kernlog.match import Match
 
 

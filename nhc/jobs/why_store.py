@@ -9,7 +9,7 @@ from nhc.core.model import Verdict
 from nhc.core.timestamps import utc
 from nhc.jobs.why import Clue
 from nhc.jobs.why_nodes import check_clue
-from nhc.store import deep, jobs, problems
+from nhc.store import deep, job_restarts, problems
 from nhc.store.database import Store
 
 LOOK_BACK = 3600.0
@@ -31,9 +31,9 @@ def done(store: Store, job: str, nodes: Sequence[str], ended: Optional[float]) -
     """What nhc did: restarts of the job, what stands on its nodes, and their newest proofs. Raises StoreError."""
     lines: List[str] = []
     with store.read() as connection:
-        for row in jobs.find(connection, job)[:1] if job else ():
+        for row in job_restarts.find(connection, job)[:1] if job else ():
             lines += [f"restart {restart.number}: {restart.outcome or restart.state}, {restart.why}" for restart in
-                     jobs.restarts(connection, row.id)[-MOST:]]  # fmt: skip
+                     job_restarts.restarts(connection, row.id)[-MOST:]]  # fmt: skip
             if row.left:
                 lines.append(f"not restarted: {row.left}")
         standing = problems.list_problems(connection, nodes=list(nodes), is_open=True) if nodes else []

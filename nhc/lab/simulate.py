@@ -22,7 +22,7 @@ from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.past import FleetHistory
+from nhc.remedy.recorded_events import FleetHistory
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import nodes as store_nodes

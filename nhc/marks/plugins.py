@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from nhc.marks.ports.adapter import MakeAdapter, NodeSource
     from nhc.marks.ports.gates import LifecycleHook, MakeGatekeeper
     from nhc.marks.ports.group_launch import Launcher
-    from nhc.marks.ports.jobs import MakeJobController
+    from nhc.marks.ports.job_control import MakeJobController
     from nhc.marks.ports.repair import MakeRepairer
     from nhc.marks.ports.sinks import Sink
     from nhc.marks.ports.spares import MakeSparePool
@@ -75,10 +75,10 @@ JOB_CONTROLLERS = PartKind(
     "nhc.job_controllers",
     {
         "kubernetes": "nhc_adapters.kubernetes.jobs.controller:KubernetesJobController",
-        "slurm": "nhc_adapters.slurm.jobs:SlurmJobs",
+        "slurm": "nhc_adapters.slurm.job_controller:SlurmJobs",
     },
 )
-"""nhc.marks.ports.jobs.MakeJobController: jobs that are restarted."""
+"""nhc.marks.ports.job_control.MakeJobController: jobs that are restarted."""
 LAUNCHERS = PartKind(
     "launcher",
     "nhc.launchers",

@@ -11,7 +11,7 @@ from nhc.remedy.actuators import Actuators
 from nhc.remedy.after_repair import bare, borrowed, unmarked, weakened
 from nhc.remedy.cases import EpisodeCase, Written, changes
 from nhc.remedy.detail import Detail
-from nhc.remedy.last_look import HeldNow, ToSend, held_back
+from nhc.remedy.final_check import HeldNow, ToSend, held_back
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import WORK, postponed, same_wait
 from nhc.remedy.records import Records

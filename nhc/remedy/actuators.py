@@ -27,9 +27,9 @@ from nhc.marks.ports.adapter import (
 )
 from nhc.marks.ports.marks import grouping_text
 from nhc.marks.ports.repair import Answer, Completes, Order, Progress, Rung, RunsCommands, Sent, Sighting
-from nhc.remedy.asking import Answered
 from nhc.remedy.cases import EpisodeCase, seen_before
 from nhc.remedy.ladder import first_rung
+from nhc.remedy.node_requests import Answered
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.store.attempts import AttemptStatus
 

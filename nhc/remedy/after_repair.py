@@ -18,7 +18,7 @@ from nhc.marks.policy.door import WAVERS, MarkRequest, Ruling, report_doubts, ru
 from nhc.marks.ports.adapter import REMEDY_OWNER, Effect
 from nhc.marks.ports.repair import Rung, Stage
 from nhc.marks.ports.suites import PROOF
-from nhc.remedy.last_look import lent, taken
+from nhc.remedy.final_check import lent, taken
 from nhc.remedy.machine import MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, postponed, stay
 from nhc.remedy.settings import VerifySettings

@@ -24,14 +24,14 @@ from nhc.marks.ports.suites import PROOF
 from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
 from nhc.remedy.admit import Admission, admit
-from nhc.remedy.asking import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.cases import EpisodeCase, boots_of, causes_of, standing
 from nhc.remedy.counting import Counted, FleetGroups
 from nhc.remedy.gather import Gatherer
-from nhc.remedy.held import StandingHolds, held_now
 from nhc.remedy.ladder import NodeFault
 from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.neighbours import Asks, witnesses
+from nhc.remedy.node_holds import StandingHolds, held_now
+from nhc.remedy.node_requests import RequestsSeen, answers, fault_of, kept, taken_back
 from nhc.remedy.proving import SuiteProver
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings

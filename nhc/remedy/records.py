@@ -18,8 +18,8 @@ from nhc.remedy import detail as details
 from nhc.remedy.admit import Admission
 from nhc.remedy.cases import EpisodeCase, Written, read_cases
 from nhc.remedy.detail import Detail
+from nhc.remedy.final_check import PUT_BACK, REGISTERED_ANEW
 from nhc.remedy.ladder import first_rung
-from nhc.remedy.last_look import PUT_BACK, REGISTERED_ANEW
 from nhc.remedy.machine import ENDS, NOT_BEGUN, EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import Consent, Move
 from nhc.store import attempts, audit, ended_episodes, episodes

@@ -21,7 +21,7 @@ from nhc.marks.policy.devices import DeviceSettings
 from nhc.marks.ports.repair import EvidenceBudget, Rung
 from nhc.remedy.reasons import DEFAULTS, ReasonSettings, of_reason
 from nhc.remedy.silence import SilenceSettings
-from nhc.store import where
+from nhc.store import location
 
 
 @declared.settings
@@ -307,9 +307,9 @@ class RemedySettings(NamedTuple):
 
     path: str = ""
     store: str = declared.text(
-        "store", where.DEFAULT,
+        "store", location.DEFAULT,
         "Where reports, problems, episodes and the audit are kept. PostgreSQL: postgresql+psycopg://nhc@host/nhc. "
-        "Default: $NHC_STORE, else store.toml's.", absent=where.url,
+        "Default: $NHC_STORE, else store.toml's.", absent=location.url,
     )  # fmt: skip
     every: float = declared.seconds("every", 30.0, "the pause between two rounds", least=1.0)
     policy: str = declared.text(
@@ -351,7 +351,7 @@ class RemedySettings(NamedTuple):
         more=RUNNERS,
     )  # fmt: skip
     evidence: EvidenceBudget = declared.part("evidence", EvidenceBudget)
-    evidence_directory: str = declared.text("evidence.directory", f"{where.DIRECTORY}/evidence")
+    evidence_directory: str = declared.text("evidence.directory", f"{location.DIRECTORY}/evidence")
     evidence_keep: float = declared.seconds("evidence.keep", 30 * DAY, least=HOUR)
     evidence_first: bool = declared.flag(
         "evidence.before-mark", False,

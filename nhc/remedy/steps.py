@@ -19,8 +19,8 @@ from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Effect, Mark
 from nhc.marks.ports.marks import in_service_beside, machine_held, work_on_machine
 from nhc.marks.ports.repair import Rung
 from nhc.remedy import after_repair, reclaim
+from nhc.remedy.final_check import REGISTERED_ANEW, busy_again, taken
 from nhc.remedy.ladder import NO_REPAIR, REQUEST, UNREPORTED, NodeFault, first_rung, missing, named, next_rung
-from nhc.remedy.last_look import REGISTERED_ANEW, busy_again, taken
 from nhc.remedy.machine import CANCELLABLE, MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import FOR_ALL, WORK, fresh, go, held_for_all, not_now, stay, still_not_now, wait_for
 from nhc.remedy.of_device import strangers

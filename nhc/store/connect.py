@@ -16,8 +16,8 @@ import sqlalchemy as sa
 from nhc.store import schema
 from nhc.store.database import Store, connect, revision
 from nhc.store.errors import NoStore, StoreError
+from nhc.store.location import DEFAULT
 from nhc.store.migrate import upgrade
-from nhc.store.where import DEFAULT
 
 
 def open_store(url: str = DEFAULT, *, anchor: str = "", create: bool = True) -> Store:

@@ -20,7 +20,7 @@ from sqlalchemy.engine import URL, Connection, Engine, make_url
 
 from nhc.core.model import printable
 from nhc.core.system import written_files
-from nhc.store import schema, where
+from nhc.store import location, schema
 from nhc.store.anchor import Anchor, Head
 from nhc.store.errors import LeadershipLost, NoStore, StoreError
 
@@ -215,7 +215,7 @@ def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -
             event.listen(engine, "do_connect", bounded)
             event.listen(engine, "checkin", _expect_a_ping)
             event.listen(engine, "checkout", _expect_statements)
-            anchor = anchor or f"{where.DIRECTORY}/{parsed.database or 'nhc'}.anchor"
+            anchor = anchor or f"{location.DIRECTORY}/{parsed.database or 'nhc'}.anchor"
     except ModuleNotFoundError as error:
         from nhc.core.extras import how_to_install
 
@@ -332,7 +332,7 @@ def _parsed(url: str) -> URL:
     if parsed.drivername not in ("sqlite", "postgresql+psycopg"):
         raise StoreError(f"the store is kept in sqlite or postgresql, not in {printable(parsed.drivername, 40)}")
     if parsed.drivername == "sqlite" and (not parsed.database or parsed.database.startswith((":memory:", "file:"))):
-        raise StoreError(f"the store needs a file: {where.DEFAULT}")
+        raise StoreError(f"the store needs a file: {location.DEFAULT}")
     return parsed
 
 

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.episodes import PLANNED
-from nhc.store.jobs import WatchedJob
+from nhc.store.job_restarts import WatchedJob
 from nhc.store.schema import episodes, job_nodes, job_restarts, jobs, trains
 
 JOBS, TRAINS = 50, 10

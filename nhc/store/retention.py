@@ -19,7 +19,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.settings import declared
 from nhc.core.system import written_files
-from nhc.store import audit, evidence, where
+from nhc.store import audit, evidence, location
 from nhc.store.database import LONG, Store
 from nhc.store.errors import StoreError
 from nhc.store.schema import (
@@ -72,7 +72,7 @@ class PruneSettings(NamedTuple):
 
     keep: Keep = declared.part("keep", Keep)
     segments: str = declared.text(
-        "audit-archive", f"{where.DIRECTORY}/audit", "where `nhc store prune` puts old rows of the audit log"
+        "audit-archive", f"{location.DIRECTORY}/audit", "where `nhc store prune` puts old rows of the audit log"
     )
     every: float = declared.seconds(
         "keep.every", 86400.0,

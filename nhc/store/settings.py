@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
-from nhc.store import where
+from nhc.store import location
 from nhc.store.anchor import Anchor
 from nhc.store.connect import open_store, stand_in
 from nhc.store.database import Store, connect, same_database
@@ -34,7 +34,7 @@ class StoreSettings(NamedTuple):
     """
 
     url: str = declared.secret(
-        "url", where.DEFAULT,
+        "url", location.DEFAULT,
         "One file, or a PostgreSQL that several servers share: postgresql://nhc@db.example.org/nhc, whose password is "
         "better kept in ~/.pgpass. $NHC_STORE stands for it where it is set.",
     )  # fmt: skip
@@ -54,7 +54,7 @@ class StoreSettings(NamedTuple):
         return self._replace(anchor_of=self.url) if "url" in table else self
 
 
-FILE = declared.SettingsFile(StoreSettings, where.PATH, HEAD)
+FILE = declared.SettingsFile(StoreSettings, location.PATH, HEAD)
 
 
 def load(path: str = "", url: str = "") -> StoreSettings:
@@ -62,7 +62,7 @@ def load(path: str = "", url: str = "") -> StoreSettings:
 
     `url`, or `$NHC_STORE`, stands for the file's. Raises SettingsError.
     """
-    path = path or where.settings_path()
+    path = path or location.settings_path()
     settings = FILE.load(path) if path else StoreSettings()
     url = url or os.environ.get("NHC_STORE", "")
     return settings._replace(url=url) if url else settings

@@ -9,18 +9,18 @@ import pytest
 
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.system.process import Completed
-from nhc.jobs.rounds import JobLoop
+from nhc.jobs.restart_rounds import JobLoop
 from nhc.jobs.settings import parse
 from nhc.marks.ports.adapter import AdapterError, Mark
-from nhc.marks.ports.jobs import JobName, LossCause, Phase
-from nhc.store import audit, jobs
+from nhc.marks.ports.job_control import JobName, LossCause, Phase
+from nhc.store import audit, job_restarts
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming
 from nhc_adapters._command import run_command
 from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.job_controller import SlurmJobs
 from nhc_adapters.slurm.job_states import new_note, parse_jobs
-from nhc_adapters.slurm.jobs import SlurmJobs
 from tests.support.waiting import until
 
 REPOSITORY = Path(__file__).resolve().parents[2]
@@ -80,7 +80,7 @@ class JobSite:
     def row(self):
         """The job's row."""
         with self.store.read() as connection:
-            return next(row for row in jobs.list_jobs(connection, is_open=None) if row.name == self.number)
+            return next(row for row in job_restarts.list_jobs(connection, is_open=None) if row.name == self.number)
 
     def until(self, number, **fields):
         """Rounds until the job is like this; its fields."""
@@ -96,7 +96,7 @@ class JobSite:
     def restarts(self):
         number = self.row().id
         with self.store.read() as connection:
-            return jobs.restarts(connection, number)
+            return job_restarts.restarts(connection, number)
 
     def report(self, node, sick=True):
         bad = Outcome(Verdict.CRIT, "GpuLost", "GPU 3 has fallen off the bus", "gpu3")

@@ -23,8 +23,8 @@ from nhc.core.state.store import State
 from nhc.core.system.process import Completed
 from nhc.hooks.healthcheck import healthcheck
 from nhc.marks.commands.sync import slurm_command as sync_command
-from nhc.marks.policy.decide import Policy
 from nhc.marks.policy.ledger import Ledger
+from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.policy.reconcile import sync
 from nhc.marks.ports.adapter import AdapterError, Effect, Mark, Operation
 from nhc.marks.ports.marks import mark_of

@@ -6,9 +6,9 @@ from nhc.core.model import Action
 from nhc.marks.ports.adapter import AdapterError, Mark
 from nhc.marks.ports.marks import mark_text
 from nhc.marks.ports.repair import NodeRequests, Request, Rung
-from nhc.remedy.asking import fault_of
+from nhc.remedy.node_requests import fault_of
 from nhc.remedy.remedy_file import parse
-from nhc.remedy.site import open_site
+from nhc.remedy.remedy_site import open_site
 from nhc.store import attempts, episodes
 from nhc.store.rounds.leader import Leader
 from nhc_adapters.slurm.adapter import Slurm

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from nhc.core.system.process import Completed
-from nhc.marks.ports.jobs import LossCause
-from nhc_adapters.slurm.jobs import SlurmJobs
+from nhc.marks.ports.job_control import LossCause
+from nhc_adapters.slurm.job_controller import SlurmJobs
 from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[2]

@@ -7,7 +7,8 @@ from selenium.webdriver.common.keys import Keys
 
 from nhc.console.sources import StoreSource, accelerators
 from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict
-from nhc.store import episodes, jobs, trains
+from nhc.store import episodes, job_restarts, trains
+from nhc.store.job_restarts import WatchedJob
 from tests.console.conftest import TOKENS, Running, Site, settings
 from tests.support import browser as browsers
 from tests.support.ports import free_ports
@@ -37,8 +38,8 @@ def running(tmp_path_factory):
     now = site.now
     site.hear(measured("b1", now - 20, 50.0), measured("b1", now - 10, 90.0, Verdict.CRIT))
     with site.store.write() as connection:
-        jobs.watch(connection, jobs.WatchedJob(0, "kube", "PyTorchJob", "team", "llama", "u1", "ann", "Running", "r1",
-                                               "b1 b2", 2, 3, "", "", now - 900, now, None))  # fmt: skip
+        job_restarts.watch(connection, WatchedJob(0, "kube", "PyTorchJob", "team", "llama", "u1", "ann", "Running",
+                                                  "r1", "b1 b2", 2, 3, "", "", now - 900, now, None))  # fmt: skip
         trains.create(connection, "driver-570", [["a1"], ["a2"]], plan="", digest="", state="running",
                       node_state="planned", by="ann", why="a new driver", now=now)  # fmt: skip
         made, _new = episodes.open_episode(

@@ -15,8 +15,9 @@ from nhc.console.snapshot import take
 from nhc.console.sources import StoreSource
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.marks.ports.node_work import WorkItem, WorkList
-from nhc.store import attempts, audit, deep, episodes, holds, jobs, nodes, schema, trains
+from nhc.store import attempts, audit, deep, episodes, holds, job_restarts, nodes, schema, trains
 from nhc.store.intake import IntakeSettings
+from nhc.store.job_restarts import JobEnd, WatchedJob
 from nhc.store.reports import import_reports
 from tests.console.conftest import TOKENS, Running, Site, report, settings
 from tests.support import browser as browsers
@@ -52,13 +53,13 @@ def running(tmp_path_factory):
 def put_to_work(site):
     """A job that failed on b1, a train that it is in, a deep verdict of it."""
     with site.store.write() as connection:
-        seen = jobs.WatchedJob(0, "kube", "PyTorchJob", "team", EVIL, "u1", "ann", "Running", "r2", "b3", 2, 3, "", "",
+        seen = WatchedJob(0, "kube", "PyTorchJob", "team", EVIL, "u1", "ann", "Running", "r2", "b3", 2, 3, "", "",
                                site.now - 900, site.now, None)  # fmt: skip
-        job = jobs.watch(connection, seen)
-        end = jobs.JobEnd(job.id, "r1", "node", "supported", f"the node: {EVIL}", "b1", "may", "", 16, site.now - 9000,
+        job = job_restarts.watch(connection, seen)
+        end = JobEnd(job.id, "r1", "node", "supported", f"the node: {EVIL}", "b1", "may", "", 16, site.now - 9000,
                           site.now - 1800)  # fmt: skip
-        jobs.keep_end(connection, end, site.now, "nhc", job.text())
-        jobs.begin(connection, job, key="k1", run="r1", why=EVIL, nodes=["b1"], exclude=["b1"], manifest="",
+        job_restarts.keep_end(connection, end, site.now, "nhc", job.text())
+        job_restarts.begin(connection, job, key="k1", run="r1", why=EVIL, nodes=["b1"], exclude=["b1"], manifest="",
                    now=site.now, by="nhc serve job")  # fmt: skip
         trains.create(connection, "driver-570", [["b1"]], plan="", digest="", state="running", node_state="planned",
                       by="ann", why="a new driver", now=site.now)  # fmt: skip

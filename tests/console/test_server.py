@@ -25,8 +25,9 @@ from nhc.console.sources import StoreSource
 from nhc.core.model import Verdict
 from nhc.marks.ports.adapter import AdapterError, Mark, NodeState
 from nhc.marks.ports.node_work import WorkItem, WorkList
-from nhc.store import attempts, audit, episodes, holds, jobs, trains
+from nhc.store import attempts, audit, episodes, holds, job_restarts, trains
 from nhc.store.errors import StoreError
+from nhc.store.job_restarts import WatchedJob
 from tests.console.conftest import ROLES, Running, report, settings
 from tests.support.other_user import become
 from tests.support.ports import free_ports
@@ -962,8 +963,8 @@ def test_a_scheduler_that_does_not_answer_holds_up_no_page():
 def test_the_work_on_a_node_is_for_those_who_may_see_evidence_and_leads_to_the_watched_job(console, site):
     assert console.ask("GET", "/api/node/b1/work", who="olga")[1] == {}, "no scheduler is asked"
     with site.store.write() as connection:
-        job = jobs.watch(connection, jobs.WatchedJob(0, "slurm", "batch", "", "17", "", "ann", "Running", "0", "b1", 1,
-                         3, "", "", site.now, site.now, None))  # fmt: skip
+        job = job_restarts.watch(connection, WatchedJob(0, "slurm", "batch", "", "17", "", "ann", "Running", "0", "b1",
+                                                        1, 3, "", "", site.now, site.now, None))  # fmt: skip
     asked = Working()
     asked.items = (
         WorkItem("17+0", "a", "ann", "RUNNING", 1.0, ("batch/17",)),

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.console.sources import StoreSource
 from nhc.marks.ports.repair import Rung
-from nhc.remedy import persons
+from nhc.remedy import operators
 from nhc.store import attempts, audit, episodes
 from tests.console.conftest import Running, settings
 from tests.support.new_store import new_store
@@ -73,9 +73,9 @@ def test_two_persons_are_two_whichever_way_each_came(world, page):
     world.run(controller, 3)
     assert (newest(world).state, world.sent) == ("awaiting-approval", [])
     with pytest.raises(Exception, match="olga has decided"):  # she cannot agree a second time as `nhc approve episode`
-        persons.decide(world.plain, number, by="olga", agree=True, why="", now=world.now)
+        operators.decide(world.plain, number, by="olga", agree=True, why="", now=world.now)
 
-    persons.decide(world.plain, number, by="adam", agree=True, why="", now=world.now)
+    operators.decide(world.plain, number, by="adam", agree=True, why="", now=world.now)
     world.run(controller, 20)
 
     assert (newest(world).state, world.sendings("n1")) == ("returned", [Rung.REBOOT])

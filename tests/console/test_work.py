@@ -2,9 +2,9 @@
 
 import pytest
 
-from nhc.store import deep, jobs, trains
+from nhc.store import deep, job_restarts, trains
 from nhc.store.deep import DeepResult
-from nhc.store.jobs import WatchedJob
+from nhc.store.job_restarts import WatchedJob
 from nhc.store.schema import spares
 
 pytestmark = pytest.mark.thorough
@@ -16,15 +16,23 @@ def busy(site):
     with site.store.write() as connection:
         seen = WatchedJob(0, "kube", "PyTorchJob", "team", "llama", "u1", "ann", "Running", "r2", "b3 b22", 2, 3, "",
                           "", site.now - 900, site.now, None)  # fmt: skip
-        job = jobs.watch(connection, seen)
-        restart = jobs.begin(connection, job, key="k1", run="r1", why="GpuFallenOffBus", nodes=["b1"],
+        job = job_restarts.watch(connection, seen)
+        restart = job_restarts.begin(connection, job, key="k1", run="r1", why="GpuFallenOffBus", nodes=["b1"],
                              exclude=["b1"], manifest="", now=site.now - 600, by="nhc serve job")  # fmt: skip
-        jobs.save(connection, restart, job, state=jobs.ENDED, outcome=jobs.RESTARTED, now=site.now - 500, by="nhc")
+        job_restarts.save(
+            connection,
+            restart,
+            job,
+            state=job_restarts.ENDED,
+            outcome=job_restarts.RESTARTED,
+            now=site.now - 500,
+            by="nhc",
+        )
         why = "the node (established): b1: GpuLost"
-        end = jobs.JobEnd(
+        end = job_restarts.JobEnd(
             job.id, "r1", "node", "established", why, "b1", "may", "", 16, site.now - 9000, site.now - 1000
         )
-        jobs.keep_end(connection, end, site.now - 1000, "nhc", job.text())
+        job_restarts.keep_end(connection, end, site.now - 1000, "nhc", job.text())
         trains.create(connection, "driver-570", [["b1"], ["b2"]], plan="", digest="", state="running",
                       node_state="planned", by="ann", why="a new driver", now=site.now)  # fmt: skip
         connection.execute(spares.insert(), {

@@ -9,7 +9,7 @@ import time
 
 import pytest
 
-from nhc.deep.ssh_launch import OUTPUT_LIMIT, GuardSession, SshLauncher, read_settings
+from nhc.deep.ssh_launch import OUTPUT_LIMIT, GuardSession, SshLauncher, SshSettings
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Trouble
 from nhc.marks.ports.adapter import AdapterError
@@ -76,7 +76,7 @@ def ssh(tmp_path):
 
 
 def test_a_line_without_an_end_is_refused(tmp_path, ssh):
-    settings = read_settings({"python": str(program(tmp_path / "python", ENDLESS))})
+    settings = SshSettings(python=str(program(tmp_path / "python", ENDLESS)))
     session = GuardSession(ssh, settings, "n1", "t", 60)
     try:
         with pytest.raises(Trouble, match="no guard: a line of more than 1") as refused:

@@ -28,8 +28,8 @@ from nhc_adapters.bmc import redfish
 from nhc_adapters.cloud.rest import json_at
 from nhc_adapters.kubernetes.api.errors import api_error
 from nhc_adapters.kubernetes.controller import acknowledged, ledger
-from nhc_adapters.kubernetes.controller.judge import Accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.controller.loki import LokiError, read_answer
+from nhc_adapters.kubernetes.controller.node_report import Accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.gates.plan import read_known
 from nhc_adapters.kubernetes.jobs import job_end
 from nhc_adapters.kubernetes.jobs.kinds import AVOIDS

@@ -18,7 +18,7 @@ BANNED = {
 }  # fmt: skip
 ONLY_WHEN_SICK = {
     "nhc.marks.ports.adapter",
-    "nhc.marks.policy.decide",
+    "nhc.marks.policy.mark_decision",
     "nhc.marks.policy.ledger",
     "nhc.core.plugins",
     "nhc_adapters",

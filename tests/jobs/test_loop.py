@@ -7,15 +7,15 @@ import pytest
 from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.jobs.settings import RESEND, parse
-from nhc.marks.ports.jobs import LossCause, Phase
-from nhc.store import audit, holds, jobs
+from nhc.marks.ports.job_control import LossCause, Phase
+from nhc.store import audit, holds, job_restarts
 from tests.support.job_world import SETTINGS, World
 
 
 def restarts(world, name="j"):
     with world.plain.read() as connection:
-        rows = [row for row in jobs.list_jobs(connection, is_open=None) if row.name == name]
-        return [one for row in rows for one in jobs.restarts(connection, row.id)]
+        rows = [row for row in job_restarts.list_jobs(connection, is_open=None) if row.name == name]
+        return [one for row in rows for one in job_restarts.restarts(connection, row.id)]
 
 
 def whats(world):
@@ -204,7 +204,7 @@ def test_a_user_cannot_ask_for_more_than_the_settings_allow(store):
     world.submit(max_restarts=1000)
     world.rounds(1)
     with store.read() as connection:
-        assert jobs.list_jobs(connection)[0].max_restarts == 2
+        assert job_restarts.list_jobs(connection)[0].max_restarts == 2
 
 
 def test_a_job_that_its_scheduler_started_anew_is_held_and_kept_off_the_node(world):
@@ -268,9 +268,9 @@ def test_a_job_that_ended_for_good_is_made_anew_and_keeps_its_count(world):
     assert [one.number for one in restarts(world)] == [1, 2]
     assert body.uid == "u3"
     with world.plain.read() as connection:
-        (row,) = jobs.list_jobs(connection)
+        (row,) = job_restarts.list_jobs(connection)
         assert row.uid == "u3"
-        assert [pair.node for pair in jobs.pairs(connection, row.id)] == ["n1", "n0"]
+        assert [pair.node for pair in job_restarts.pairs(connection, row.id)] == ["n1", "n0"]
 
 
 def test_nothing_is_made_anew_unless_that_is_enabled(store):
@@ -380,7 +380,7 @@ def test_a_scheduler_that_is_away_is_said_and_nothing_follows_from_it(world):
     done = world.round()
     assert done.problems == ("fake: jobs cannot be read: the scheduler is away",)
     with world.plain.read() as connection:
-        assert [row.ended for row in jobs.list_jobs(connection)] == [None]
+        assert [row.ended for row in job_restarts.list_jobs(connection)] == [None]
     world.away = False
     assert world.round().problems == ()
     assert body.phase is Phase.RUNNING
@@ -405,7 +405,7 @@ def test_jobs_that_are_gone_or_have_succeeded_are_watched_no_longer(world):
     done.phase, gone.gone = Phase.SUCCEEDED, True
     world.rounds(2)
     with world.plain.read() as connection:
-        assert jobs.list_jobs(connection) == []
+        assert job_restarts.list_jobs(connection) == []
         why = [json.loads(row.detail)["why"] for row in audit.entries(connection) if row.what == "job.ended"]
     assert why == ["it has succeeded", "it is gone"]
 

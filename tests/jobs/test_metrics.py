@@ -4,15 +4,15 @@ from collections import Counter
 
 import pytest
 
-from nhc.jobs import rounds
-from nhc.marks.ports.jobs import LossCause
-from nhc.store import jobs
+from nhc.jobs import restart_rounds
+from nhc.marks.ports.job_control import LossCause
+from nhc.store import job_restarts
 
 
 def page(world, events):
     done = world.round()
     events.update(event.what for event in done.events)
-    return rounds.render_metrics(world.store, done, events).splitlines()
+    return restart_rounds.render_metrics(world.store, done, events).splitlines()
 
 
 @pytest.mark.thorough
@@ -40,7 +40,7 @@ def test_a_restart_is_counted_from_its_hold_to_its_end(world):
     assert 'nhc_job_watched{phase="running"} 1' in lines
     assert 'nhc_job_events_total{what="restarted"} 1' in lines
     assert not [line for line in lines if "secret-name" in line or '"n0"' in line]
-    world.let_pass(2 * rounds.DAY)
+    world.let_pass(2 * restart_rounds.DAY)
     assert 'nhc_job_restarts_day{outcome="restarted"} 0' in page(world, events)
 
 
@@ -52,7 +52,7 @@ def test_a_job_that_is_given_up_is_one_until_it_runs_anew(world):
     world.fail(body, LossCause.NODE, "n0", "its node failed")
     assert 'nhc_job_left{why="limit"} 1' in page(world, events)
     with world.store.read() as connection:
-        assert [row.left for row in jobs.list_jobs(connection)] == ["limit"]
+        assert [row.left for row in job_restarts.list_jobs(connection)] == ["limit"]
     body.run += 1
     world.requeue(body)
     world.rounds(2)

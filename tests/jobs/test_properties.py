@@ -11,9 +11,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nhc.core.system.steady_time import SteadyTime
-from nhc.jobs.judge import EvidenceRules, JobNodeFault, JobRun, RunFinding, judge
-from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase
-from nhc.store import jobs
+from nhc.jobs.failure_cause import EvidenceRules, JobNodeFault, JobRun, RunFinding, judge
+from nhc.marks.ports.job_control import JobLoss, JobName, JobView, LossCause, Phase
+from nhc.store import job_restarts
 from tests.support.job_world import World
 from tests.support.new_store import new_store
 
@@ -70,7 +70,9 @@ def test_whatever_happens_a_run_is_restarted_once_and_a_job_never_above_its_limi
         assert len(held) <= 2
         with store.read() as connection:
             rows = [
-                one for row in jobs.list_jobs(connection, is_open=None) for one in jobs.restarts(connection, row.id)
+                one
+                for row in job_restarts.list_jobs(connection, is_open=None)
+                for one in job_restarts.restarts(connection, row.id)
             ]
         assert len(rows) <= 2
         assert len({one.run for one in rows}) == len(rows)

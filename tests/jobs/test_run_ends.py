@@ -8,13 +8,13 @@ from collections import Counter
 import pytest
 
 from nhc.core.timestamps import utc
-from nhc.jobs import rounds
+from nhc.jobs import restart_rounds
 from nhc.jobs.owner_mail import address, is_due
 from nhc.jobs.run_ends import run_end
 from nhc.marks.ports.adapter import AdapterError
+from nhc.marks.ports.job_control import JobName, LossCause, Phase
 from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
-from nhc.marks.ports.jobs import JobName, LossCause, Phase
-from nhc.store import jobs, outbox
+from nhc.store import job_restarts, outbox
 from tests.support.job_world import SETTINGS, World
 
 TRACEBACK = """Traceback (most recent call last):
@@ -81,7 +81,11 @@ def test_a_program_that_raised_on_a_healthy_node_is_not_restarted_and_blames_no_
 
 def ends(world):
     with world.plain.read() as connection:
-        return [end for row in jobs.list_jobs(connection, is_open=None) for end in jobs.ends(connection, row.id)]
+        return [
+            end
+            for row in job_restarts.list_jobs(connection, is_open=None)
+            for end in job_restarts.ends(connection, row.id)
+        ]
 
 
 def test_what_every_failed_run_died_of_is_kept_with_what_it_cost(recorded):
@@ -94,7 +98,7 @@ def test_what_every_failed_run_died_of_is_kept_with_what_it_cost(recorded):
 
     [end] = ends(recorded)
     assert (end.cause, end.gpus, end.ended - end.began) == ("program", 16, 7200)
-    text = rounds.render_metrics(recorded.plain, recorded.round(), Counter())
+    text = restart_rounds.render_metrics(recorded.plain, recorded.round(), Counter())
     assert 'nhc_job_lost_gpu_hours_day{cause="program"} 32\n' in text
     assert 'nhc_job_failed_runs_day{cause="program"} 1\n' in text
     assert 'nhc_job_lost_gpu_hours_day{cause="node"} 0\n' in text
@@ -334,4 +338,4 @@ def test_one_jobs_failure_of_whatever_type_does_not_stop_the_others(store):
     done = world.round()
     assert [problem.partition(":")[0] for problem in done.problems] == ["batch/broken"]
     with world.plain.read() as connection:
-        assert [row.name for row in jobs.list_jobs(connection)] == ["broken"]
+        assert [row.name for row in job_restarts.list_jobs(connection)] == ["broken"]

@@ -10,8 +10,9 @@ from typing import Dict, Set
 import pytest
 
 from nhc.deep import ssh_launch
+from nhc.marks.ports.part_settings import read
 from nhc.remedy.settings import RemedySettings
-from nhc.store import settings, where
+from nhc.store import location, settings
 from nhc_release.stage import SYSUSERS
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -52,7 +53,7 @@ def test_what_opens_the_store_runs_as_its_one_user_in_its_one_directory(path: Pa
         assert user(path) == "root"
         return
     assert user(path) == "nhc"
-    assert f"/var/lib/{given['StateDirectory']}" == where.DIRECTORY
+    assert f"/var/lib/{given['StateDirectory']}" == location.DIRECTORY
 
 
 def test_the_units_directory_holds_what_the_services_keep_and_is_their_users_home(
@@ -62,17 +63,17 @@ def test_the_units_directory_holds_what_the_services_keep_and_is_their_users_hom
     name, _, value = service(sweep)["Environment"].partition("=")
     monkeypatch.setenv(name, value)
     kept = (
-        where.DEFAULT.replace("sqlite:///", ""), settings.StoreSettings().prune.segments,
+        location.DEFAULT.replace("sqlite:///", ""), settings.StoreSettings().prune.segments,
         RemedySettings().evidence_directory,
-        ssh_launch.read_settings({}).state,
+        read(ssh_launch.SshSettings, {}).state,
     )  # fmt: skip
-    assert [path for path in kept if not path.startswith(f"{where.DIRECTORY}/")] == []
+    assert [path for path in kept if not path.startswith(f"{location.DIRECTORY}/")] == []
     spec = (ROOT / "packaging/nodehealth.spec").read_text()
-    assert SYSUSERS.split()[-1] == where.DIRECTORY
-    assert re.findall(r"--home-dir (\S+)", spec) == [where.DIRECTORY]
+    assert SYSUSERS.split()[-1] == location.DIRECTORY
+    assert re.findall(r"--home-dir (\S+)", spec) == [location.DIRECTORY]
 
 
 def test_examples_of_settings_name_that_directory() -> None:
     for path in sorted((ROOT / "conf").glob("*.example")):
         for named in re.findall(r"sqlite:///(/[^\"\s]+)/", path.read_text()):
-            assert named == where.DIRECTORY, path.name
+            assert named == location.DIRECTORY, path.name

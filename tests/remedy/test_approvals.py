@@ -4,7 +4,7 @@ import pytest
 
 from nhc.core.model import Action
 from nhc.marks.ports.repair import Rung
-from nhc.remedy.persons import decide
+from nhc.remedy.operators import decide
 from nhc.store import audit, episodes
 from nhc.store.errors import Conflict
 from tests.support.remedy_world import Sickness

@@ -5,7 +5,7 @@ import pytest
 from nhc.core.model import Action
 from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.repair import Rung
-from nhc.remedy import persons
+from nhc.remedy import operators
 from nhc.store import holds, nodes, reports
 from nhc.store.intake import Incoming
 from tests.support.remedy_world import Node, Sickness
@@ -98,7 +98,7 @@ def test_nodes_that_persons_release_have_not_fallen_sick(world):
     world.now, world.ticks = world.now + 7200.0, world.ticks + 7200.0
     for name in ("n0", "n1", "n2"):
         world.nodes[name].sick.clear()
-        persons.release(world.plain, name, by="alice", why="a new board", now=world.now)
+        operators.release(world.plain, name, by="alice", why="a new board", now=world.now)
     world.fall_sick("n3")
     world.report()
     world.run(controller, 8, 60.0)

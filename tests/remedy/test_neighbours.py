@@ -8,7 +8,7 @@ import pytest
 from nhc.core.system.addresses import answers
 from nhc.marks.ports.repair import Rung
 from nhc.remedy.neighbours import GROUPS, witnesses
-from nhc.remedy.site import ANSWER
+from nhc.remedy.remedy_site import ANSWER
 from nhc.store import nodes as store_nodes
 from tests.support.leaves import PORT, leaves
 from tests.support.remedy_world import World

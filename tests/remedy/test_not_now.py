@@ -6,7 +6,7 @@ import pytest
 
 from nhc.core.model import Action
 from nhc.marks.ports.repair import AskLater, Machine, RightMissing, Rung
-from nhc.remedy.persons import decide
+from nhc.remedy.operators import decide
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from tests.remedy.test_controller import last, tried

@@ -9,7 +9,7 @@ import pytest
 from nhc.core.model import Action, DeviceId
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, DeviceState, Mark
 from nhc.marks.ports.repair import Rung
-from nhc.remedy.persons import abort, release
+from nhc.remedy.operators import abort, release
 from nhc.store import audit, episodes, holds
 from tests.support.remedy_world import FakeCluster, FakeMarker, Killed, Sickness
 from tests.support.train_world import Line

@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, Applied, Effect, Mark
 from nhc.marks.ports.repair import Answer, Progress, Rung, Sent, Stage
-from nhc.remedy.persons import close_breaker
+from nhc.remedy.operators import close_breaker
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, audit, episodes, holds, schema

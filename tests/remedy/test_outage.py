@@ -5,7 +5,7 @@ import pytest
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import OWNER, Mark
 from nhc.marks.ports.repair import Rung
-from nhc.remedy.persons import close_breaker
+from nhc.remedy.operators import close_breaker
 from nhc.store import holds
 from tests.remedy.test_controller import all_episodes, last
 from tests.store.test_pushes import OK, XID, Machine

@@ -5,10 +5,10 @@ import json
 import pytest
 
 from nhc.core.model import Verdict
-from nhc.remedy.persons import abort, release
-from nhc.remedy.spares.decide import unverified
+from nhc.remedy.operators import abort, release
+from nhc.remedy.spares.swap_decision import unverified
 from nhc.remedy.view import Health
-from tests.remedy.spares.test_decide import NOW, view
+from tests.remedy.spares.test_swap_decision import NOW, view
 from tests.remedy.test_controller import all_episodes, last
 from tests.support.train_world import Line, plan_of
 

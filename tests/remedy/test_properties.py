@@ -18,7 +18,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from nhc.core.model import Action
 from nhc.marks.ports.repair import LADDER, Rung
 from nhc.remedy.machine import ENDS, EpisodeState
-from nhc.remedy.trains import persons
+from nhc.remedy.trains import train_operators
 from nhc.remedy.trains.machine import TrainState
 from nhc.store import audit, episodes, holds, trains
 from nhc.store.errors import RequestRefused, StoreError
@@ -172,7 +172,7 @@ class Loop(RuleBasedStateMachine):
     @rule(to=st.sampled_from([TrainState.HELD, TrainState.PLANNED]))
     def a_person_holds_or_resumes_the_train(self, to):
         with contextlib.suppress(RequestRefused):
-            persons.change(self.store, "kernel", to, by="bob", why="mine", now=self.world.now)
+            train_operators.change(self.store, "kernel", to, by="bob", why="mine", now=self.world.now)
 
     def at(self, boundary, do):
         wanted = self.world.boundaries + boundary
@@ -258,7 +258,9 @@ class Loop(RuleBasedStateMachine):
             node.busy = False
         for _ in range(160):
             if self.line.train().state in ("held", "stopped"):
-                persons.change(self.store, "kernel", TrainState.PLANNED, by="bob", why="go on", now=self.world.now)
+                train_operators.change(
+                    self.store, "kernel", TrainState.PLANNED, by="bob", why="go on", now=self.world.now
+                )
             self.round()
             self.world.tick(120)
             with self.store.read() as connection:

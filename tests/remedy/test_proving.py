@@ -15,7 +15,7 @@ from nhc.marks.ports.adapter import AdapterError, DeviceState
 from nhc.marks.ports.repair import Machine, Rung
 from nhc.marks.ports.suites import DeviceProof, SuiteOrder
 from nhc.remedy import proving
-from nhc.remedy.persons import abort
+from nhc.remedy.operators import abort
 from nhc.remedy.proving import SuiteProver, read, read_proof
 from nhc.remedy.remedy_file import parse
 from nhc.store import deep, episodes

@@ -7,9 +7,9 @@ import pytest
 
 from nhc.core.system.metrics_server import Pages, serve
 from nhc.marks.ports.repair import Rung
-from nhc.remedy import rounds
+from nhc.remedy import remedy_rounds
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.rounds import Totals
+from nhc.remedy.remedy_rounds import Totals
 from nhc.store import episodes
 from nhc.store.connect import open_store
 from nhc.store.errors import LeadershipLost
@@ -111,9 +111,11 @@ def test_the_pages_show_what_the_loop_is_at(world):
     done = world.controller().round()
     totals = Totals()
     for state in EpisodeState:
-        assert f'nhc_remedy_steps_total{{state="{state.value}"}} 0\n' in rounds.render_metrics(world, done, totals)
+        assert f'nhc_remedy_steps_total{{state="{state.value}"}} 0\n' in remedy_rounds.render_metrics(
+            world, done, totals
+        )
     totals.add(done)
-    text = rounds.render_metrics(world, done, totals)
+    text = remedy_rounds.render_metrics(world, done, totals)
     assert 'nhc_remedy_episodes{state="watching"} 1' in text
     assert 'nhc_remedy_attempts_day{rung="reboot",outcome="sent"} 1' in text
     assert 'nhc_remedy_waiting{bound="effect"} 1' in text

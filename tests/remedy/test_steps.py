@@ -11,7 +11,7 @@ from nhc.marks.ports.adapter import AdapterError, Mark
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Exhibit, Machine, Progress, Rung, Sent, Stage
 from nhc.remedy import detail as details
 from nhc.remedy.gather import Gatherer
-from nhc.remedy.persons import abort, close_breaker, decide, release
+from nhc.remedy.operators import abort, close_breaker, decide, release
 from nhc.store import audit, episodes, evidence, holds
 from nhc.store.errors import RequestRefused
 from tests.remedy.test_controller import all_episodes, last, tried

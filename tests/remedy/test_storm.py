@@ -13,8 +13,8 @@ from nhc.core.model import Action
 from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import Mark
 from nhc.remedy.counting import FleetGroups
-from nhc.remedy.held import ENDED, held_now
 from nhc.remedy.machine import EpisodeEvent
+from nhc.remedy.node_holds import ENDED, held_now
 from nhc.remedy.records import CHUNK
 from nhc.remedy.view import Move
 from nhc.store import audit, episodes, holds

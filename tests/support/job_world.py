@@ -1,4 +1,4 @@
-"""A small world of jobs and nodes at the boundary `nhc.marks.ports.jobs.JobController`; the store is the real one.
+"""A small world of jobs and nodes at the boundary `nhc.marks.ports.job_control.JobController`; the store is real.
 
 A run ends when its world says so. Every call can lose its answer, before or after it took effect, and every call and
 commit is a boundary at which the loop can be killed.
@@ -11,10 +11,10 @@ from typing import Any, Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Op
 
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.jobs.job_round import JobRound
-from nhc.jobs.rounds import JobLoop
+from nhc.jobs.restart_rounds import JobLoop
 from nhc.jobs.settings import RestartSettings, parse
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.jobs import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Wish
+from nhc.marks.ports.job_control import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Wish
 from nhc.marks.ports.repair import Answer, Sent
 from nhc.store import reports as store_reports
 from nhc.store.intake import Incoming
@@ -155,7 +155,7 @@ class World:
                 connection, [Incoming(Report(node, "b", self.now, 1.0, (result,)), "agent", self.now)]
             )
 
-    # nhc.marks.ports.jobs.JobController.
+    # nhc.marks.ports.job_control.JobController.
 
     def jobs(self) -> Sequence[JobView]:
         self._ask()

@@ -8,7 +8,7 @@ from nhc.remedy import counting
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
-from nhc.remedy.trains import persons
+from nhc.remedy.trains import train_operators
 from nhc.remedy.trains.engine import Engine, TrainRound
 from nhc.remedy.trains.settings import TrainPlan, parse
 from nhc.remedy.trains.waves import take
@@ -60,11 +60,11 @@ class Line:
         states = FakeMarker(self.world).nodes()
         with self.world.plain.write() as connection:
             taken = take(self.plan, counting.fleet(connection, states).groups, self.settings.bounds)
-        persons.begin(self.world.plain, self.plan, taken, by=by, now=self.world.now)
+        train_operators.begin(self.world.plain, self.plan, taken, by=by, now=self.world.now)
         return [list(wave) for wave in taken.waves]
 
     def agree(self, by: str) -> None:
-        persons.agree(self.world.plain, self.plan.name, by=by, why="", now=self.world.now)
+        train_operators.agree(self.world.plain, self.plan.name, by=by, why="", now=self.world.now)
 
     def run(self, rounds: int = 80, seconds: float = 20.0, engine: Optional[Engine] = None) -> List[TrainRound]:
         """Rounds until the train ends."""

@@ -20,12 +20,12 @@ from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
+from nhc_adapters.kubernetes.controller.controller_rounds import Fleet
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.preflights import fault_text as preflight_fault
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
-from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
 from nhc_adapters.kubernetes.devices.hand import release_device

@@ -27,7 +27,7 @@ from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import READ_TIMEOUT, Client, node_path
 from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
-from nhc_adapters.kubernetes.controller.judge import (
+from nhc_adapters.kubernetes.controller.node_report import (
     ALL_OFFERED,
     NEVER,
     NOT_TAKEN_BACK,
@@ -39,6 +39,7 @@ from nhc_adapters.kubernetes.devices.marker import DeviceMarker
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin, expected_accelerators, offered_before
 from nhc_adapters.kubernetes.nodes.adapter import IN_FLIGHT, Kubernetes
 from nhc_adapters.kubernetes.nodes.boots import BootsSeen
+from nhc_adapters.kubernetes.nodes.condition_times import ConditionsSeen
 from nhc_adapters.kubernetes.nodes.conditions import (
     FALSE,
     PREFLIGHT_FAILED,
@@ -50,7 +51,6 @@ from nhc_adapters.kubernetes.nodes.conditions import (
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.nodes.evidence import NEVER_STALE
 from nhc_adapters.kubernetes.nodes.following import FollowedNodes
-from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.maintenance import lifecycle_changes
 from nhc_adapters.kubernetes.nodes.marks import Treatment, apply, plan_step, work_moved

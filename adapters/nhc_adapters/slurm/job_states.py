@@ -1,4 +1,4 @@
-"""Slurm's jobs: from what `scontrol show job` prints to `nhc.marks.ports.jobs.JobView`. Pure, standard library only.
+"""Slurm's jobs: from what `scontrol show job` prints to `nhc.marks.ports.job_control.JobView`. Pure.
 
 The names and comments of jobs are their users' texts. Each field is taken at the place where scontrol prints it (the
 begin of a line, or after the field before it), and whoever acts on a job reads it anew by its number: the first block
@@ -13,7 +13,7 @@ from typing import Dict, List, Optional, Sequence, Tuple
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.units import whole_of_digits
-from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc.marks.ports.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
 
 KIND = "batch"
 NOTE = re.compile(r"nhc: restart (\d+)(?: of \d+)?(?:; avoids ([^;|]*))?(?:;[^|]*)?")

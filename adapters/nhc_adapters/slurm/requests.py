@@ -22,7 +22,7 @@ from nhc_adapters.slurm.states import HYPERPOD, HYPERPOD_OWNER
 
 _WORDS = {action: f"Action:{action.value.capitalize()}" for action in HYPERPOD.values()}
 _STANDING = re.compile(r"\((Action:(?:Reboot|Replace)), (\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ)\)")
-"""A request in the text of our mark (`nhc.remedy.asking.fault_of`)."""
+"""A request in the text of our mark (`nhc.remedy.node_requests.fault_of`)."""
 
 
 _WAITS = "asked for by a person"

@@ -13,8 +13,8 @@ from sqlalchemy.engine import Connection
 from nhc.console.notices.incidents import DAY, StandingFault
 from nhc.console.notices.notice import JOB
 from nhc.core.settings import declared
-from nhc.store import jobs
-from nhc.store.jobs import JobEnd, JobRestart, WatchedJob
+from nhc.store import job_restarts
+from nhc.store.job_restarts import JobEnd, JobRestart, WatchedJob
 
 GIVEN_UP, HELD, RESTARTED, FAILED = "given-up", "held", "restarted", "failed"
 JOB_EVENTS = (GIVEN_UP, HELD, RESTARTED, FAILED)
@@ -55,9 +55,9 @@ def read(connection: Connection, settings: JobNoticeSettings, now: float) -> Lis
     """What stands now. Raises StoreError."""
     if not settings.tell:
         return []
-    rows = {row.id: row for row in jobs.list_jobs(connection)}
-    newest = jobs.newest_restarts(connection, now - settings.restarted_for)
-    ends = jobs.ends_of_newest_runs(connection)
+    rows = {row.id: row for row in job_restarts.list_jobs(connection)}
+    newest = job_restarts.newest_restarts(connection, now - settings.restarted_for)
+    ends = job_restarts.ends_of_newest_runs(connection)
     return list(_standing(rows.values(), newest, ends, settings, now))
 
 
@@ -70,11 +70,11 @@ def _standing(
 ) -> Iterator[StandingFault]:
     for row in rows:
         why = _why(row, ends.get(row.id))
-        if row.left in jobs.GIVEN_UP:
+        if row.left in job_restarts.GIVEN_UP:
             if GIVEN_UP in settings.tell:
                 yield from _faults(row, "JobGivenUp", "CRIT", f"{row.logged}{why}", row.node_names, row.seen)
             continue
-        if row.left in jobs.OF_ITS_USER and FAILED in settings.tell:
+        if row.left in job_restarts.OF_ITS_USER and FAILED in settings.tell:
             yield from _faults(row, "JobFailed", "WARN", f"{row.logged}{why}", row.node_names, row.seen)
             continue
         restart = newest.get(row.id)
@@ -83,11 +83,11 @@ def _standing(
         number = f"restart {restart.number} of {row.max_restarts}"
         nodes = tuple(restart.nodes.split()) or row.node_names
         why = why if restart.run == row.run else ""
-        late = restart.state == jobs.HELD and now - restart.updated >= settings.held_for
+        late = restart.state == job_restarts.HELD and now - restart.updated >= settings.held_for
         if late and HELD in settings.tell:
             waits = f"{number} waits for enough healthy nodes, or for the end of a hold: {restart.why}{why}"
             yield from _faults(row, "JobHeld", "WARN", waits, nodes, restart.updated)
-        elif RESTARTED in settings.tell and restart.outcome in ("", jobs.RESTARTED):
+        elif RESTARTED in settings.tell and restart.outcome in ("", job_restarts.RESTARTED):
             yield from _faults(row, "JobRestarted", "WARN", f"{number}: {restart.why}{why}", nodes, restart.written)
 
 

@@ -18,7 +18,7 @@ from nhc.core.settings.settings_file import Table
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import CertificateRefused, Tls
-from nhc.store import where
+from nhc.store import location
 from nhc.store.problems import RANK
 
 PATH = "/etc/nhc/notices.toml"
@@ -210,7 +210,9 @@ def _channels(table: Table, key: str, _default: object) -> Dict[str, NoticeChann
 class NoticesSettings(NamedTuple):
     """All of it. Times are in seconds."""
 
-    store: str = declared.secret("store", where.DEFAULT, "default: $NHC_STORE, else store.toml's", absent=where.url)
+    store: str = declared.secret(
+        "store", location.DEFAULT, "default: $NHC_STORE, else store.toml's", absent=location.url
+    )
     cluster: str = declared.text("cluster", "", "how notices call it", shown='"main"')
     link: str = declared.text("console", "", "the link in each notice", shown='"https://console.example.org"')
     group_by: str = declared.text(

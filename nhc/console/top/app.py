@@ -27,7 +27,7 @@ from nhc.console.top.frame import STATES, MapLine, NodeFilter, NodeLine, age, ce
 from nhc.core.model import Report, printable
 from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy import detail as details
-from nhc.remedy import persons
+from nhc.remedy import operators
 from nhc.remedy.cases import standing_cause
 from nhc.store import episodes, holds
 from nhc.store.database import Store
@@ -123,7 +123,7 @@ def decide(store: Store, by: str, line: RepairLine, agree: bool, why: str) -> st
     """Agree to a repair or refuse it; what to tell the person. Raises RequestRefused, StoreError."""
     if not agree and not why.strip():
         raise RequestRefused("say why it is refused")
-    return persons.decide(store, line.number, by=by, agree=agree, why=why, now=time.time())
+    return operators.decide(store, line.number, by=by, agree=agree, why=why, now=time.time())
 
 
 def hold(store: Store, by: str, node: str, why: str) -> str:

@@ -33,14 +33,14 @@ from nhc.deep.group_test import Rules, Topology
 from nhc.deep.sweep import THE_NODE, Surroundings, Sweeper, SweepStopped, next_step
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, read, write
 from nhc.deep.topology_sources import BadTopology, guess_and_read, not_placed
+from nhc.jobs.job_site import open_controller
 from nhc.jobs.settings import PATH, JobControllerSettings, load
-from nhc.jobs.site import open_controller
 from nhc.marks.plugins import JOB_CONTROLLERS
 from nhc.marks.plugins import launcher as launcher_of
 from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.group_launch import Launcher
-from nhc.marks.ports.jobs import JobName, JobView
-from nhc.store import audit, deep, jobs
+from nhc.marks.ports.job_control import JobName, JobView
+from nhc.store import audit, deep, job_restarts
 from nhc.store.commands.store_options import URL, opened
 from nhc.store.database import Store
 from nhc.store.deep import MeasuredRate, StoredSweep, SweepTest, rates
@@ -212,7 +212,7 @@ def _remembered(
     rows = []
     if store is not None:
         with store.read() as connection:
-            rows = jobs.find(connection, name)
+            rows = job_restarts.find(connection, name)
     for row in rows:
         if row.nodes and (view is None or row.uid == view.job.uid):
             return "nhc serve job", row.node_names

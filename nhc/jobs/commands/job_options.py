@@ -10,7 +10,7 @@ from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import under
 from nhc.jobs.settings import PATH, RestartSettings, load
 from nhc.store.database import Store
-from nhc.store.jobs import WatchedJob, find
+from nhc.store.job_restarts import WatchedJob, find
 from nhc.store.settings import fleet_store
 
 SETTINGS = under("Where")(

@@ -15,8 +15,8 @@ from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
 from nhc.jobs.commands.job_options import SETTINGS, settings_of
 from nhc.jobs.job_round import JobEvent
-from nhc.jobs.rounds import JobRounds
-from nhc.jobs.site import open_site
+from nhc.jobs.job_site import open_site
+from nhc.jobs.restart_rounds import JobRounds
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader

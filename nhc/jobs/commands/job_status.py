@@ -12,9 +12,9 @@ from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.timestamps import utc
 from nhc.jobs.commands.job_options import SETTINGS, opened, the_job
-from nhc.store import jobs
+from nhc.store import job_restarts
 from nhc.store.database import Store
-from nhc.store.jobs import JobNodePair, JobRestart, WatchedJob
+from nhc.store.job_restarts import JobNodePair, JobRestart, WatchedJob
 
 RECENT = 7 * 86400.0
 
@@ -38,9 +38,9 @@ def status(job: str, settings_path: Optional[str], everything: bool, form: str) 
 
 def _show_jobs(store: Store, everything: bool, form: str) -> None:
     with store.read() as connection:
-        rows = jobs.list_jobs(connection, is_open=None if everything else True)
-        used = {row.id: jobs.restarts(connection, row.id) for row in rows}
-        worst = jobs.offenders(connection, time.time() - RECENT)
+        rows = job_restarts.list_jobs(connection, is_open=None if everything else True)
+        used = {row.id: job_restarts.restarts(connection, row.id) for row in rows}
+        worst = job_restarts.offenders(connection, time.time() - RECENT)
     if form == "json":
         value = {
             "jobs": [job_value(row, used[row.id], []) for row in rows],
@@ -59,8 +59,8 @@ def _show_jobs(store: Store, everything: bool, form: str) -> None:
 
 def _show_job(store: Store, row: WatchedJob, form: str) -> None:
     with store.read() as connection:
-        used, off = jobs.restarts(connection, row.id), jobs.pairs(connection, row.id)
-        ends = jobs.ends(connection, row.id)
+        used, off = job_restarts.restarts(connection, row.id), job_restarts.pairs(connection, row.id)
+        ends = job_restarts.ends(connection, row.id)
     if form == "json":
         value = {**job_value(row, used, off), "ends": [failed._asdict() for failed in ends]}
         show(value)
@@ -85,7 +85,9 @@ def _show_job(store: Store, row: WatchedJob, form: str) -> None:
 
 def line(row: WatchedJob, used: List[JobRestart]) -> str:
     """One job in one line."""
-    under_way = next((f"; restart {entry.number} {entry.state}" for entry in used if entry.state != jobs.ENDED), "")
+    under_way = next(
+        (f"; restart {entry.number} {entry.state}" for entry in used if entry.state != job_restarts.ENDED), ""
+    )
     phase = "ended" if row.ended else row.phase
     message = f"; {row.logged}" if row.logged else ""
     return f"{row.text()}  {phase}  {len(used)} of {row.max_restarts} restarts{under_way}  {row.nodes or '-'}{message}"
@@ -122,5 +124,5 @@ def forget(job: str, nodes: Sequence[str], settings_path: Optional[str], by: str
     with opened(settings_path) as store:
         row = the_job(store, job)
         with store.write() as connection:
-            count = jobs.forget_pairs(connection, row, nodes, time.time(), person(by))
+            count = job_restarts.forget_pairs(connection, row, nodes, time.time(), person(by))
     click.echo(f"{row.text()}: {count} nodes forgotten")

@@ -16,7 +16,7 @@ from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import job_controller
-from nhc.marks.ports.jobs import JobController
+from nhc.marks.ports.job_control import JobController
 
 # Chooses the nodes of an allocation for a job step's next run, after a node has failed it. Pure.
 

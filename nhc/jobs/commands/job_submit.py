@@ -13,7 +13,7 @@ from nhc.core.model import printable
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.marks.plugins import job_controller
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.jobs import JobSubmits, Submission, Wish
+from nhc.marks.ports.job_control import JobSubmits, Submission, Wish
 
 MANIFEST = 4 << 20
 """Bytes of a file of manifests."""

@@ -235,7 +235,7 @@ def _memory(job: str, nodes: Sequence[str], logs: JobLogs) -> List[Clue]:
     from nhc.core.host import Host
     from nhc.core.language.site_settings import site_settings
     from nhc.core.system.node_name import scheduler_name
-    from nhc.node.facts import jobs
+    from nhc.node.facts import jobs_here as jobs
 
     host = Host()
     events = jobs.of_job(host, job)

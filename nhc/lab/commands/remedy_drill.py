@@ -33,7 +33,7 @@ from nhc.lab.drills.real import (
 )
 from nhc.lab.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.remedy.commands.remedy_options import SETTINGS, settings_of, site_of
-from nhc.remedy.site import RemedySite
+from nhc.remedy.remedy_site import RemedySite
 from nhc.store.commands.store_options import tell_stand_in
 
 EVERY = "all"

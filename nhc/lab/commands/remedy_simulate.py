@@ -14,7 +14,7 @@ from nhc.core.command_line.printing import show, when
 from nhc.core.model import printable
 from nhc.lab.simulate import OURS, Assumed, PolicyCost, PolicyDifference, PolicyReplay, differences, play
 from nhc.remedy.commands.remedy_options import SETTINGS, settings_of
-from nhc.remedy.past import BadHistory, FleetHistory, joined, of_files, of_store
+from nhc.remedy.recorded_events import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
 from nhc.remedy.settings import RemedySettings
 from nhc.store.settings import fleet_store

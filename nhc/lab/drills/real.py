@@ -37,11 +37,11 @@ from nhc.marks.ports.repair import (
 from nhc.node.checks.kmsg import outcome
 from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.state_types import LogState
-from nhc.remedy import persons
+from nhc.remedy import operators
 from nhc.remedy.controller import RemedyController
 from nhc.remedy.machine import ENDS, EpisodeState
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.site import RemedySite
 from nhc.store import attempts, audit, drills, episodes, problems, reports
 from nhc.store import nodes as store_nodes
 from nhc.store.database import Store
@@ -379,7 +379,7 @@ class Undoing:
         row = episode_of(self.site.store, self.drill, self.fault)
         if row is not None and row.ended is None:
             with contextlib.suppress(RequestRefused):  # it has ended meanwhile
-                persons.abort(self.site.store, row.id, by=self.by, why="the drill is over", now=self.clock())
+                operators.abort(self.site.store, row.id, by=self.by, why="the drill is over", now=self.clock())
                 return [f"episode {row.id} was ended"]
         return []
 

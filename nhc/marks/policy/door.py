@@ -5,7 +5,7 @@ They ask the same in the same order: whose is the node (a person's, another tool
 nodes like it (the open breaker, a cause that nodes share, the first minutes of a boot)? is there room in the bounds?
 does what is known of it count (the newest, of this boot, of this machine)?
 
-`nhc.marks.policy.decide.reconcile` asks for all nodes of a round by their reports.
+`nhc.marks.policy.mark_decision.reconcile` asks for all nodes of a round by their reports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A policy as TOML (conf/policy.toml.example): `nhc.marks.policy.decide.Policy`."""
+"""A policy as TOML (conf/policy.toml.example): `nhc.marks.policy.mark_decision.Policy`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from nhc.core.limits import read_limit
 from nhc.core.settings import declared, settings_file
 from nhc.core.settings.settings_file import Table
 from nhc.marks.policy.bounds import Bounds
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 
 PATH = "/etc/nhc/policy.toml"
 HEAD = """

@@ -16,7 +16,8 @@ from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Report
 from nhc.core.render.json import from_dict, loads
 from nhc.core.system.bounded_read import cause
-from nhc.marks.policy.decide import (
+from nhc.marks.policy.ledger import Ledger
+from nhc.marks.policy.mark_decision import (
     Decision,
     Policy,
     Withheld,
@@ -25,7 +26,6 @@ from nhc.marks.policy.decide import (
     shared_faults,
     without_effect,
 )
-from nhc.marks.policy.ledger import Ledger
 from nhc.marks.ports.adapter import (
     AdapterError,
     Applied,

@@ -1,8 +1,8 @@
 """What nhc asks of a scheduler, a cloud or a cluster: small Protocols, and the values they exchange.
 
-An adapter implements the Protocols that its world has an answer to. It never decides: `nhc.marks.policy.decide` does,
-and `nhc.marks.ports.marks` says what an adapter must leave alone. `nhc.lab.testing.adapters` holds the contract as
-tests.
+An adapter implements the Protocols that its world has an answer to. It never decides: `nhc.marks.policy.mark_decision`
+does, and `nhc.marks.ports.marks` says what an adapter must leave alone. `nhc.lab.testing.adapters` holds the contract
+as tests.
 """
 
 from __future__ import annotations

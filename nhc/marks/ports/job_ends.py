@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple, Optional, Protocol, Tuple
 from typing import runtime_checkable as port
 
-from nhc.marks.ports.jobs import JobLoss, JobName
+from nhc.marks.ports.job_control import JobLoss, JobName
 
 
 class JobLogText(NamedTuple):

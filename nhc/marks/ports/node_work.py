@@ -11,7 +11,8 @@ class WorkItem(NamedTuple):
 
     `id` is what the other side's own commands take (`17_3`, `team/llama-0`). `name` and `user` are its users' texts;
     for a pod they are its controller and its namespace. `state` is in the other side's words, `started` Unix time,
-    None where nobody knows. `jobs` are the names under which nhc may watch it (`nhc.marks.ports.jobs.JobName.text`).
+    None where nobody knows. `jobs` are the names under which nhc may watch it (`JobName.text` of
+    `nhc.marks.ports.job_control`).
     """
 
     id: str

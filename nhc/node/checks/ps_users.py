@@ -10,7 +10,7 @@ from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.core.resource_manager import resource_manager
 from nhc.core.units import text
 from nhc.node.checks.ps import action_word, actions_in_turn, kill_process, no_processes
-from nhc.node.facts.jobs import JobsUnknown, job_users
+from nhc.node.facts.jobs_here import JobsUnknown, job_users
 from nhc.node.facts.processes import args_of, owner, pids, stat_of, stats
 from nhc.node.facts.users import max_system_uid, user_name
 

@@ -45,8 +45,8 @@ from nhc.remedy.commands.gate_options import (
     results,
     suite_text,
 )
-from nhc.remedy.gates.decide import GateStep
 from nhc.remedy.gates.gate import Gate, GatePass, GateWorld
+from nhc.remedy.gates.gate_decision import GateStep
 from nhc.remedy.gates.settings import GateSettings, Trigger, load
 
 ENVIRONMENT = ("HOME", "USER", "LANG", "LC_ALL", "KUBECONFIG", "NVIDIA_VISIBLE_DEVICES", "LD_LIBRARY_PATH")

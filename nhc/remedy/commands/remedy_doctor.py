@@ -22,9 +22,9 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import HasRights
 from nhc.remedy import counting
 from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RemedySettings
-from nhc.remedy.site import RemedySite
 from nhc.store import holds, nodes
 from nhc.store.errors import StoreError
 from nhc.store.reports import INTO_THE_STORE

@@ -21,7 +21,7 @@ from nhc.store.episodes import Episode
 from nhc.store.settings import fleet_store
 
 if TYPE_CHECKING:
-    from nhc.remedy.site import RemedySite
+    from nhc.remedy.remedy_site import RemedySite
     from nhc.store.rounds.leader import Candidate
 
 SETTINGS = under("Where")(
@@ -46,7 +46,7 @@ def site_of(path: Optional[str], *, look: bool = False) -> Iterator[RemedySite]:
     `look`: the command changes nothing, so it makes no store. Raises SettingsError, StoreError, NoAdapter; CommandError
     where an adapter cannot be made of its settings.
     """
-    from nhc.remedy.site import open_site  # commands that only read the store do without repairers
+    from nhc.remedy.remedy_site import open_site  # commands that only read the store do without repairers
 
     try:
         site = open_site(settings_of(path), look=look)

@@ -16,7 +16,7 @@ from nhc.core.timestamps import utc
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
 from nhc.remedy.controller import RemedyRound
-from nhc.remedy.rounds import RemedyRounds
+from nhc.remedy.remedy_rounds import RemedyRounds
 from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService

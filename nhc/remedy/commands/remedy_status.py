@@ -27,8 +27,8 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy.cases import next_repair, standing_cause
 from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, episode_value, opened, settings_of
-from nhc.remedy.persons import case_of
-from nhc.remedy.site import verdicts_by_cluster
+from nhc.remedy.operators import case_of
+from nhc.remedy.remedy_site import verdicts_by_cluster
 from nhc.store import attempts, audit, ended_episodes, evidence, holds, nodes
 from nhc.store import episodes as rows_of
 from nhc.store.rounds.leader import Lead, lead_of

@@ -17,10 +17,10 @@ from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError, Effect
 from nhc.marks.ports.spares import SpareSource
 from nhc.remedy.commands.remedy_options import SETTINGS, site_of
-from nhc.remedy.site import RemedySite
-from nhc.remedy.spares.decide import unverified
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.spares.settings import PATH, PoolSettings, load
 from nhc.remedy.spares.swap import PoolRound, SpareDone, open_pool, round_of
+from nhc.remedy.spares.swap_decision import unverified
 from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader
 

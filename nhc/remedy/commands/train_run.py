@@ -25,8 +25,8 @@ from nhc.remedy import counting
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, opened, site_of
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.site import RemedySite
-from nhc.remedy.trains import persons
+from nhc.remedy.remedy_site import RemedySite
+from nhc.remedy.trains import train_operators
 from nhc.remedy.trains.engine import Engine, TrainRound, needed
 from nhc.remedy.trains.machine import TRAIN_ENDS, TrainState, by_state
 from nhc.remedy.trains.settings import TrainPlan, load, parse
@@ -152,7 +152,7 @@ class TrainService:
         if train is None:
             taken = _taken(self.site, self.plan)
             assert self.leader.fence is not None
-            return persons.begin(
+            return train_operators.begin(
                 self.site.store, self.plan, taken, by=person(self.options["by"]), now=time.time(),
                 fence=self.leader.fence,
             )  # fmt: skip
@@ -301,7 +301,7 @@ def _change(name: str, to: TrainState, path: Optional[str], by: str, why: str) -
     if not why.strip():
         raise CommandError("--why is empty", 2)
     with opened(path) as store:
-        persons.change(store, name, to, by=person(by), why=why, now=time.time())
+        train_operators.change(store, name, to, by=person(by), why=why, now=time.time())
         with store.read() as connection:
             train = trains.get(connection, name)
             rows = trains.nodes_of(connection, train.id) if train is not None else []
@@ -349,4 +349,4 @@ def approve(name: str, why: str, settings_path: Optional[str]) -> None:
     Exit status: 0, 2 there is no such train, or this person has agreed already, 3 the store cannot be used.
     """
     with opened(settings_path) as store:
-        click.echo(persons.agree(store, name, by=person(), why=why, now=time.time()))
+        click.echo(train_operators.agree(store, name, by=person(), why=why, now=time.time()))

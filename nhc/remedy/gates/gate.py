@@ -23,7 +23,7 @@ from nhc.marks.ports.adapter import Effect
 from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook, ShowsNodes
 from nhc.marks.ports.marks import out_by_nhc
 from nhc.remedy.gates import identity, suite_process
-from nhc.remedy.gates.decide import NEW, GateDecision, GateStep, GateView, after, decide, may_wait
+from nhc.remedy.gates.gate_decision import NEW, GateDecision, GateStep, GateView, after, decide, may_wait
 from nhc.remedy.gates.settings import GateRules, Trigger
 
 GROUP = "group"

@@ -12,10 +12,10 @@ from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, SpareSource
 from nhc.remedy import counting, health
 from nhc.remedy import detail as details
-from nhc.remedy.held import StandingHolds
-from nhc.remedy.site import RemedySite
-from nhc.remedy.spares.decide import SpareDecision, SpareStep, SpareView, added_name, decide
+from nhc.remedy.node_holds import StandingHolds
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.spares.settings import PoolSettings
+from nhc.remedy.spares.swap_decision import SpareDecision, SpareStep, SpareView, added_name, decide
 from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode

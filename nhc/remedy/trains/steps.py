@@ -15,7 +15,7 @@ from nhc.marks.policy.door import NODE, MarkRequest, Ruling, rule
 from nhc.marks.ports.adapter import Mark
 from nhc.marks.ports.marks import machine_held
 from nhc.remedy import after_repair, steps
-from nhc.remedy.last_look import busy_again
+from nhc.remedy.final_check import busy_again
 from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, held_for_all, outlasted, stay, still_not_now
 from nhc.remedy.trains.machine import TrainState

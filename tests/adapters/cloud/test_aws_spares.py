@@ -9,8 +9,8 @@ from types import SimpleNamespace
 import pytest
 
 from nhc.marks.ports.adapter import Effect, Mark, SettingError
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.repairers import Repairers
-from nhc.remedy.site import RemedySite
 from nhc.remedy.spares.settings import PoolSettings
 from nhc.remedy.spares.swap import round_of
 from nhc.store import audit, episodes, spares

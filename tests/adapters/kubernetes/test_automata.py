@@ -15,7 +15,7 @@ from nhc.core.timestamps import from_utc
 from nhc.marks.policy.bounds import Bounds, usage_of
 from nhc.marks.policy.door import MarkRequest, rule
 from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
-from nhc.remedy.persons import decide
+from nhc.remedy.operators import decide
 from nhc.store import audit
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.nodes.marks import Treatment, plan_mark

@@ -11,8 +11,8 @@ import pytest
 from nhc.core.model import Verdict
 from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.client import STRATEGIC, node_path
-from nhc_adapters.kubernetes.controller.judge import judge
-from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen
+from nhc_adapters.kubernetes.controller.node_report import judge
+from nhc_adapters.kubernetes.nodes.condition_times import ConditionsSeen
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import heal, marked, running, settings

@@ -14,16 +14,16 @@ import pytest
 from nhc.core.limits import Limit, Rate
 from nhc.core.timestamps import utc
 from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.ports.adapter import Effect, Mark, Operation
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller
+from nhc_adapters.kubernetes.controller.controller_rounds import Fleet
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.controller.rounds import Fleet
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses

@@ -21,7 +21,7 @@ from nhc.deep.commands.deep_sweep import suspicion
 from nhc.marks.ports.adapter import SettingError
 from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep
-from nhc.store import jobs as store_jobs
+from nhc.store import job_restarts as store_jobs
 from nhc.store.connect import open_store
 from nhc_adapters.kubernetes.api.access import Access, Credentials
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client

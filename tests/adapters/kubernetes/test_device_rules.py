@@ -13,8 +13,8 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.core.limits import Limit
-from nhc.marks.policy.decide import Policy
 from nhc.marks.policy.devices import DEVICE, DeviceSettings
+from nhc.marks.policy.mark_decision import Policy
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_path
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import metrics

@@ -10,8 +10,8 @@ import pytest
 
 from nhc.core.limits import Limit
 from nhc.core.model import Action, CheckResult, DeviceId, Report, Scope, crit
-from nhc.marks.policy.decide import Decision, Policy
 from nhc.marks.policy.devices import DeviceFault
+from nhc.marks.policy.mark_decision import Decision, Policy
 from nhc.marks.ports.adapter import Mark, NodeState, Operation
 from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.api.errors import ApiError

@@ -8,7 +8,7 @@ import pytest
 from nhc.jobs.why import decide
 from nhc.jobs.why_logs import JobLogs, record_clues
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.jobs import JobName, LossCause
+from nhc.marks.ports.job_control import JobName, LossCause
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.jobs.job_end import event_selectors, read_end

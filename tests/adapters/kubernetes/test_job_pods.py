@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.marks.ports.jobs import LossCause
+from nhc.marks.ports.job_control import LossCause
 from nhc_adapters.kubernetes.jobs.placement import fitting, keep_off, without
 from nhc_adapters.kubernetes.jobs.pods import losses
 

@@ -7,12 +7,12 @@ import pytest
 import yaml
 
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
-from nhc.jobs.rounds import JobLoop
+from nhc.jobs.restart_rounds import JobLoop
 from nhc.jobs.settings import parse
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.jobs import JobName, JobOrder, JobView, Phase, Submission, Wish
+from nhc.marks.ports.job_control import JobName, JobOrder, JobView, Phase, Submission, Wish
 from nhc.marks.ports.repair import Answer
-from nhc.store import jobs as store_jobs
+from nhc.store import job_restarts as store_jobs
 from nhc.store import reports as store_reports
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming

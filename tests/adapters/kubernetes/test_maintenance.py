@@ -10,7 +10,7 @@ from typing import Any, Mapping, Optional
 import pytest
 
 from nhc.core.limits import read_limit
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Mark, NodeStep
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.controller.maintenance_requests import PATH, read_request

@@ -28,7 +28,7 @@ from nhc.core.settings import settings_file
 from nhc.marks.policy.devices import DEVICE, DeviceSettings
 from nhc_adapters.kubernetes.api.client import JSON_PATCH, MERGE_PATCH, STRATEGIC, Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.controller.judge import parse_fault
+from nhc_adapters.kubernetes.controller.node_report import parse_fault
 from nhc_adapters.kubernetes.controller.rights import of_controller
 from nhc_adapters.kubernetes.controller.settings import make, read
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings

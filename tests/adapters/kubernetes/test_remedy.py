@@ -9,14 +9,14 @@ from typing import Any, Sequence
 import pytest
 
 from nhc.core.limits import Limit
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.ports.adapter import ConditionReports, Evicts, Mark
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
+from nhc.remedy.remedy_site import verdicts_by_cluster
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
-from nhc.remedy.site import verdicts_by_cluster
 from nhc.store import attempts, episodes
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.controller import Controller

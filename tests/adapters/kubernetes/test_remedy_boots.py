@@ -9,7 +9,7 @@ from typing import Any, Callable, Iterator
 
 import pytest
 
-from nhc.remedy.persons import decide, release
+from nhc.remedy.operators import decide, release
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from tests.adapters.kubernetes.test_remedy_jobs import Loop
 from tests.support.kube import Kube

@@ -13,7 +13,7 @@ import urllib3
 
 from nhc.core.limits import Limit
 from nhc.core.model import DeviceId
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, REMEDY_OWNER, AdapterError, Effect, Mark, MarksDevices
 from nhc.marks.ports.marks import read_mark_text
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
@@ -25,7 +25,7 @@ from nhc.store import attempts, episodes
 from nhc.store.database import Store
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
-from nhc_adapters.kubernetes.controller.judge import judge
+from nhc_adapters.kubernetes.controller.node_report import judge
 from nhc_adapters.kubernetes.devices.rules import NO_EXECUTE, NO_SCHEDULE, RuleWriter, read_rule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch

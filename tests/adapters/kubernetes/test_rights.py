@@ -12,7 +12,7 @@ import yaml
 
 from nhc.core.limits import Limit, Rate
 from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.rights import ClusterRight, denied

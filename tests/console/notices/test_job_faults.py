@@ -8,7 +8,8 @@ import pytest
 from nhc.console.notices import settings as notices_settings
 from nhc.console.notices.service import NoticeService
 from nhc.core.settings.settings_file import SettingsError
-from nhc.store import jobs, outbox
+from nhc.store import job_restarts, outbox
+from nhc.store.job_restarts import ENDED, HELD, RELEASING, RESTARTED, JobEnd, WatchedJob
 
 
 @pytest.fixture
@@ -33,21 +34,21 @@ def told(store, receiver):
 
 
 def watched(store, now, name="llama", **values):
-    row = jobs.WatchedJob(0, "kubernetes", "PyTorchJob", "team", name, "u", "", "failed", "0.0", "n1 n2", 2, 3, "", "",
+    row = WatchedJob(0, "kubernetes", "PyTorchJob", "team", name, "u", "", "failed", "0.0", "n1 n2", 2, 3, "", "",
                           now, now, None)._replace(**values)  # fmt: skip
     with store.write() as connection:
-        return jobs.watch(connection, row)
+        return job_restarts.watch(connection, row)
 
 
 def begun(store, row, now):
     with store.write() as connection:
-        return jobs.begin(connection, row, key=row.name, run="0.0", why="n1: GpuLost", nodes=["n1"], exclude=["n1"],
-                          manifest="", now=now, by="nhc job")  # fmt: skip
+        return job_restarts.begin(connection, row, key=row.name, run="0.0", why="n1: GpuLost", nodes=["n1"],
+                                  exclude=["n1"], manifest="", now=now, by="nhc job")  # fmt: skip
 
 
 def save(store, row, restart, now, state, outcome=""):
     with store.write() as connection:
-        return jobs.save(connection, restart, row, state=state, outcome=outcome, now=now, by="nhc job")
+        return job_restarts.save(connection, restart, row, state=state, outcome=outcome, now=now, by="nhc job")
 
 
 LLAMA = "job PyTorchJob/team/llama"
@@ -136,7 +137,7 @@ def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):
     assert told(1) == [f"CRIT: JobGivenUp in {LLAMA}: 2 nodes"]
     assert said in told.text
     with store.write() as connection:
-        jobs.watch(connection, row._replace(left="", run="1.0", phase="running"))
+        job_restarts.watch(connection, row._replace(left="", run="1.0", phase="running"))
     assert told(1) == [f"Resolved: JobGivenUp in {LLAMA}: 2 nodes"]
     assert told(1) == []
 
@@ -144,19 +145,19 @@ def test_a_job_that_is_given_up_is_told_of_until_it_runs_anew(store, told):
 @pytest.mark.thorough
 def test_a_restart_that_is_held_for_too_long_is_told_of(store, told):
     row = watched(store, told.now[0])
-    restart = save(store, row, begun(store, row, told.now[0]), told.now[0], jobs.HELD)
+    restart = save(store, row, begun(store, row, told.now[0]), told.now[0], HELD)
     assert told(899) == []
     assert told(2) == [f"WARN: JobHeld in {LLAMA}: 1 node"]
     assert "restart 1 of 3 waits for enough healthy nodes" in told.text
     assert "Nodes: n1\n" in told.text
-    save(store, row, restart, told.now[0], jobs.RELEASING)
+    save(store, row, restart, told.now[0], RELEASING)
     assert told(1) == [f"Resolved: JobHeld in {LLAMA}: 1 node"]
 
 
 @pytest.mark.thorough
 def test_a_restart_is_told_of_for_a_while_where_that_is_wanted(store, told):
     row = watched(store, told.now[0])
-    save(store, row, begun(store, row, told.now[0]), told.now[0], jobs.ENDED, jobs.RESTARTED)
+    save(store, row, begun(store, row, told.now[0]), told.now[0], ENDED, RESTARTED)
     assert told(1) == []
     wanted = 'tell = ["restarted"]\nrestarted-for = "10m"'
     assert told(1, wanted) == [f"WARN: JobRestarted in {LLAMA}: 1 node"]
@@ -172,11 +173,13 @@ def test_a_word_that_is_none_is_a_mistake():
 @pytest.mark.thorough
 def test_a_job_that_failed_by_itself_is_told_of_with_its_user_and_why_where_that_is_asked_for(store, told):
     row = watched(store, told.now[0], user="ann", left="application", logged="run 0.0: exit status 1")
-    end = jobs.JobEnd(row.id, "0.0", "program", "supported", "your program (supported): KeyError: 'lr'", "n1", "no", "",
+    end = JobEnd(row.id, "0.0", "program", "supported", "your program (supported): KeyError: 'lr'", "n1", "no", "",
                       8, 0.0, 9.0)  # fmt: skip
     with store.write() as connection:
-        jobs.keep_end(connection, end, told.now[0], "nhc job", row.text())
-        jobs.keep_end(connection, end._replace(run="old", why="of another run"), told.now[0], "nhc job", row.text())
+        job_restarts.keep_end(connection, end, told.now[0], "nhc job", row.text())
+        job_restarts.keep_end(
+            connection, end._replace(run="old", why="of another run"), told.now[0], "nhc job", row.text()
+        )
     assert told(1) == []
     assert told(1, 'tell = ["failed"]') == [f"WARN: JobFailed in {LLAMA}: 2 nodes"]
     assert "its user is ann; why: your program (supported): KeyError: 'lr'" in told.text

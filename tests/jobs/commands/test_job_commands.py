@@ -7,8 +7,8 @@ import time
 import pytest
 import yaml
 
-from nhc.store import jobs
-from nhc.store.jobs import WatchedJob
+from nhc.store import job_restarts
+from nhc.store.job_restarts import WatchedJob
 from tests.support.new_store import new_store
 from tests.support.run import nhc
 
@@ -25,9 +25,9 @@ def settings(tmp_path):
         for namespace in ("team", "other"):
             row = WatchedJob(0, "kubernetes", "PyTorchJob", namespace, "llama", "u", "", "running", "0.0", "n1 n2", 2,
                              3, "/ckpt", "", now, now, None)  # fmt: skip
-            job = jobs.watch(connection, row)
-            jobs.begin(connection, job, key=namespace, run="0.0", why="n1: GpuLost", nodes=["n1"], exclude=["n1"],
-                       manifest="", now=now, by="nhc job")  # fmt: skip
+            job = job_restarts.watch(connection, row)
+            job_restarts.begin(connection, job, key=namespace, run="0.0", why="n1: GpuLost", nodes=["n1"],
+                               exclude=["n1"], manifest="", now=now, by="nhc job")  # fmt: skip
     store.close()
     return path
 

@@ -27,8 +27,8 @@ from nhc.lab.drills.real import (
 from nhc.marks.ports.adapter import AdapterError, Mark
 from nhc.node.kernlog.catalogue import rows
 from nhc.remedy.remedy_file import parse
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.repairers import open_repairers
-from nhc.remedy.site import RemedySite
 from nhc.store import audit, drills
 from nhc.store.problems import StoredProblem
 from tests.support.drilled_node import drilled_node

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nhc.core.limits import Limit, Rate
 from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, Held, RadiusBounds, usage_of
-from nhc.marks.policy.decide import Policy, reconcile
 from nhc.marks.policy.door import NODE, MarkRequest, one_too_many, report_doubts, rule
+from nhc.marks.policy.mark_decision import Policy, reconcile
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, SCHEDULER, Effect, Mark, NodeState, Operation, Silence
 from nhc.marks.ports.marks import may_change, out_by_nhc
 

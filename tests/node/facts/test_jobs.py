@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.lab.testing.fake_host import Completed, FakeHost
-from nhc.node.facts.jobs import (
+from nhc.node.facts.jobs_here import (
     JobsUnknown,
     MemoryEvents,
     job_users,

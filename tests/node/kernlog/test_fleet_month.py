@@ -6,7 +6,7 @@ import pytest
 
 from nhc.core.model import CheckResult, Report, Verdict, ok
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.marks.policy.decide import Policy, reconcile
+from nhc.marks.policy.mark_decision import Policy, reconcile
 from nhc.marks.ports.adapter import NodeState, Operation
 from nhc.node.checks.kmsg import beside, outcome
 from nhc.node.kernlog.collect import take_in

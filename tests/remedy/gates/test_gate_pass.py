@@ -12,8 +12,8 @@ from nhc.core.state.gate_record import GateRecord, GateState
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState
 from nhc.marks.ports.gates import GateStanding
 from nhc.remedy.gates import identity
-from nhc.remedy.gates.decide import GateStep
 from nhc.remedy.gates.gate import Gate, GateWorld
+from nhc.remedy.gates.gate_decision import GateStep
 from nhc.remedy.gates.settings import GateRules, Trigger
 
 

@@ -5,11 +5,11 @@ import json
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.render.json import to_dict
 from nhc.marks.ports.adapter import Applied, Effect
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.repairers import Repairers
 from nhc.remedy.settings import Sources
-from nhc.remedy.site import RemedySite
-from nhc.remedy.spares.rounds import SpareRounds
 from nhc.remedy.spares.settings import PoolSettings
+from nhc.remedy.spares.spare_rounds import SpareRounds
 from nhc.remedy.spares.swap import round_of
 from nhc.store import holds, nodes, spares
 from tests.support.new_store import store  # noqa: F401 (a fixture)

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER
 from nhc.marks.ports.repair import Rung
-from nhc.remedy.trains import persons
+from nhc.remedy.trains import train_operators
 from nhc.remedy.trains.machine import TrainState
 from nhc.store import audit, holds
 from nhc.store.errors import RequestRefused
@@ -108,7 +108,9 @@ def test_a_failure_in_the_first_wave_stops_the_train(world):
     assert line.states()["n0"] == "escalated"
     assert not world.nodes["n0"].available
     assert [node for node, _, _ in world.commands] == ["n0"]
-    persons.change(world.plain, "kernel", TrainState.PLANNED, by="bob", why="n0 has an old board", now=world.now)
+    train_operators.change(
+        world.plain, "kernel", TrainState.PLANNED, by="bob", why="n0 has an old board", now=world.now
+    )
     line.run(100)
     assert line.train().state == "done"
     assert list(line.states().values()).count("returned") == 7
@@ -280,7 +282,7 @@ def test_an_aborted_train_finishes_what_it_began(world):
     line.begin()
     line.run(3)
     assert line.states()["n0"] == "watching"
-    persons.change(world.plain, "kernel", TrainState.ABORTING, by="bob", why="enough", now=world.now)
+    train_operators.change(world.plain, "kernel", TrainState.ABORTING, by="bob", why="enough", now=world.now)
     line.run(40)
     assert line.train().state == "aborted"
     assert line.states() == {"n0": "returned", **{f"n{number}": "skipped" for number in range(1, 8)}}
@@ -290,10 +292,10 @@ def test_an_aborted_train_finishes_what_it_began(world):
 def test_a_held_train_begins_nothing_until_it_is_resumed(world):
     line = Line(world)
     line.begin()
-    persons.change(world.plain, "kernel", TrainState.HELD, by="bob", why="wait", now=world.now)
+    train_operators.change(world.plain, "kernel", TrainState.HELD, by="bob", why="wait", now=world.now)
     line.run(5)
     assert (world.marked, line.train().state) == ([], "held")
-    persons.change(world.plain, "kernel", TrainState.PLANNED, by="bob", why="go", now=world.now)
+    train_operators.change(world.plain, "kernel", TrainState.PLANNED, by="bob", why="go", now=world.now)
     line.run()
     assert line.train().state == "done"
 

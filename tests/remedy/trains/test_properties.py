@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from nhc.core.limits import Limit
-from nhc.remedy.trains import persons
+from nhc.remedy.trains import train_operators
 from nhc.remedy.trains.machine import TrainState
 from nhc.remedy.trains.settings import Waves
 from nhc.remedy.trains.waves import spread
@@ -58,7 +58,7 @@ def one_life(kill_at=(), moods=(), at=None, rounds=120):
                 if line.train().ended is not None:
                     break
                 if line.train().state == "stopped":
-                    persons.change(store, "kernel", TrainState.PLANNED, by="bob", why="go on", now=world.now)
+                    train_operators.change(store, "kernel", TrainState.PLANNED, by="bob", why="go on", now=world.now)
                 world.tick(30)
             with store.read() as connection:
                 left = holds.in_force(connection, world.now)

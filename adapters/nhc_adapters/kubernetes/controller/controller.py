@@ -20,6 +20,7 @@ from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
+from nhc_adapters.kubernetes.controller.controller_rounds import Fleet, Log
 from nhc_adapters.kubernetes.controller.detections import Detections
 from nhc_adapters.kubernetes.controller.device_rounds import node_of
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
@@ -27,7 +28,6 @@ from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.loki_watch import Cursor, LokiWatch
 from nhc_adapters.kubernetes.controller.maintenance_requests import MaintenanceRequests
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
-from nhc_adapters.kubernetes.controller.rounds import Fleet, Log
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes

@@ -14,9 +14,9 @@ from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import DeviceId, Report, Verdict
 from nhc.core.system.service_log import problem
-from nhc.marks.policy.decide import Decision, Policy, Withheld, history_needed, reconcile
 from nhc.marks.policy.devices import DeviceFault
 from nhc.marks.policy.ledger import KeepsHistory
+from nhc.marks.policy.mark_decision import Decision, Policy, Withheld, history_needed, reconcile
 from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.marks import most_drastic

@@ -8,17 +8,17 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.core.model import CheckResult, DeviceId, Report, Verdict, ok, unknown
 from nhc.marks.policy.devices import DeviceFault, split
 from nhc.marks.ports.adapter import REMEDY_OWNER
-from nhc_adapters.kubernetes.controller.judge import Judgement
+from nhc_adapters.kubernetes.controller.node_report import Judgement
 from nhc_adapters.kubernetes.devices.rules import DeviceRule
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.devices.witness import Testimony, contradicted, hear
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE, device_plugin
+from nhc_adapters.kubernetes.nodes.condition_times import HeardNode
 from nhc_adapters.kubernetes.nodes.conditions import read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import fresh, unsettled
-from nhc_adapters.kubernetes.nodes.heard import HeardNode
 
 STANDS = "DeviceRuleStands"
 """The reason of a device whose rule's sources have not said that its fault is gone."""

@@ -13,8 +13,8 @@ from typing import Any, Dict, FrozenSet, Iterable, List, Optional
 from nhc.core.json_values import list_of, number_of
 from nhc.core.system.bounded_read import parse_json
 from nhc.marks.policy.bounds import BegunAction
-from nhc.marks.policy.decide import Policy, history_needed
 from nhc.marks.policy.ledger import SPENT_NOTHING
+from nhc.marks.policy.mark_decision import Policy, history_needed
 from nhc.marks.ports.adapter import Applied, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 

@@ -12,12 +12,12 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Set
 
 from nhc.core.model import Verdict
 from nhc.marks.ports.adapter import Effect
-from nhc_adapters.kubernetes.controller.judge import Judgement, silence_of
+from nhc_adapters.kubernetes.controller.node_report import Judgement, silence_of
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
+from nhc_adapters.kubernetes.nodes.condition_times import HeardNode
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, FALSE, TRUE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.evidence import ASKED, SOURCE, is_ahead, read_sources
-from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses
 from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, lifecycle_changes
 from nhc_adapters.kubernetes.nodes.manual import MANUAL, read_manual

@@ -17,11 +17,11 @@ from typing import Any, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 from nhc.core.limits import Limit, read_limit
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
-from nhc.marks.policy.decide import Policy
+from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.policy.policy_file import PolicyFile
 from nhc.marks.policy.policy_file import load as load_policy
-from nhc_adapters.kubernetes.controller.judge import parse_fault
 from nhc_adapters.kubernetes.controller.loki import LOOKBACK
+from nhc_adapters.kubernetes.controller.node_report import parse_fault
 from nhc_adapters.kubernetes.controller.podlogs import PodLogs
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.nodes.accelerators import GRACE

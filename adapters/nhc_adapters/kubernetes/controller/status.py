@@ -8,12 +8,12 @@ from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple
 from nhc.core.model import CheckResult, Verdict
 from nhc.core.timestamps import from_utc, utc
 from nhc.core.units import show_seconds
-from nhc.marks.policy.decide import Decision
+from nhc.marks.policy.mark_decision import Decision
 from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc_adapters.kubernetes.controller.controller_rounds import Fleet
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import NodeDevices
-from nhc_adapters.kubernetes.controller.judge import Judgement
-from nhc_adapters.kubernetes.controller.rounds import Fleet
+from nhc_adapters.kubernetes.controller.node_report import Judgement
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN
 from nhc_adapters.kubernetes.nodes.drains import read_drain
 from nhc_adapters.kubernetes.nodes.maintenance import planned

@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, Tuple
 from nhc.core.limits import NO_LIMIT
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.timestamps import from_utc
-from nhc.marks.policy.decide import without_effect
+from nhc.marks.policy.mark_decision import without_effect
 from nhc_adapters.kubernetes.api.access import IN_CLUSTER
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError

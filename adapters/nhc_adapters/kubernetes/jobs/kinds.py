@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.json_values import whole_of
-from nhc.marks.ports.jobs import Phase
+from nhc.marks.ports.job_control import Phase
 from nhc_adapters.kubernetes.api.objects import Object, get, moment, name_of, true_conditions
 
 WISH = "nhc/restart"

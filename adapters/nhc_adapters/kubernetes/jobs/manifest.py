@@ -7,7 +7,7 @@ import time
 from typing import Any, Dict, Mapping, Sequence
 
 from nhc.core.model import printable
-from nhc.marks.ports.jobs import JobOrder
+from nhc.marks.ports.job_control import JobOrder
 from nhc_adapters.kubernetes.api.objects import Object, get
 from nhc_adapters.kubernetes.jobs import kueue
 from nhc_adapters.kubernetes.jobs.kinds import HELD, NOTE, NUMBER, RELEASED, JobKind

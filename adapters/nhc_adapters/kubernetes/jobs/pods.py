@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
-from nhc.marks.ports.jobs import JobLoss, LossCause
+from nhc.marks.ports.job_control import JobLoss, LossCause
 from nhc_adapters.kubernetes.api.objects import get, moment, true_conditions
 
 NODE_REASONS = frozenset({

@@ -1,4 +1,4 @@
-"""A job in Kubernetes as `nhc.marks.ports.jobs.JobView`: its object, its pods, and its Workload under Kueue. Pure."""
+"""A job in Kubernetes as `nhc.marks.ports.job_control.JobView`: object, pods, and Workload under Kueue. Pure."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from typing import Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.model import printable
-from nhc.marks.ports.jobs import JobLoss, JobName, JobView, LossCause, Phase, Wish
+from nhc.marks.ports.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
 from nhc_adapters.kubernetes.api.objects import Object, controller_of, get, moment, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import kueue, volcano
 from nhc_adapters.kubernetes.jobs.kinds import (

@@ -16,10 +16,10 @@ from nhc.core.json_values import list_in, object_in, parse_object, text_of, whol
 from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes.boots import boot_id, booted_since
+from nhc_adapters.kubernetes.nodes.condition_times import HeardNode
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, UNKNOWN, Condition, read_conditions
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER, fresh
-from nhc_adapters.kubernetes.nodes.heard import HeardNode
 from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 
 OVERRULED = "nhc/overruled"

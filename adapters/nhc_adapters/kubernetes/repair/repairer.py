@@ -42,10 +42,11 @@ from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
-from nhc_adapters.kubernetes.repair import jobs
+from nhc_adapters.kubernetes.repair import repair_job
 from nhc_adapters.kubernetes.repair.cluster import JOBS, KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.handover import booted
-from nhc_adapters.kubernetes.repair.jobs import (
+from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, labels_of
+from nhc_adapters.kubernetes.repair.repair_job import (
     CONTAINER,
     HandSettings,
     JobSeen,
@@ -55,7 +56,6 @@ from nhc_adapters.kubernetes.repair.jobs import (
     job_name,
     read_job,
 )
-from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, labels_of
 from nhc_adapters.node.hand.evidence import LOG, NAMES
 from nhc_adapters.node.repairer import RUNGS, asked_of, unnamed
 from nhc_adapters.repair import setting_forms
@@ -218,7 +218,7 @@ class KubernetesRepairSettings(NamedTuple):
     node_kubeconfig: str = declared.text("node-kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
     wait: float = declared.seconds("wait", 300.0, "how long what holds a GPU may take to end", least=1.0)
     deadline: float = declared.seconds("deadline", 1200.0, "of one Job", least=1.0)
-    enter: str = declared.text("enter", jobs.ENTER, "how the Job's program enters the node")
+    enter: str = declared.text("enter", repair_job.ENTER, "how the Job's program enters the node")
     path: str = declared.text("path", "", "where the node's programs are")
     evidence: bool = declared.flag("evidence", True, "whether a Job collects what the node's programs show")
 
@@ -250,7 +250,7 @@ class KubernetesJobs:
     def look(self, machine: Machine) -> Sighting:
         """The node, and a Job of ours that works on it. Raises AdapterError."""
         seen = self.cluster.sighting(machine.node)
-        active = [job for job in self._of_node(machine.node) if jobs.is_active(job)]
+        active = [job for job in self._of_node(machine.node) if repair_job.is_active(job)]
         if active:
             return seen._replace(actor="nhc", doing=f"the Job {active[0]['metadata']['name']} works on it")
         return seen
@@ -272,7 +272,7 @@ class KubernetesJobs:
         """Raises CallFailed."""
         machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
         asked = asked_of(order._replace(machine=machine), self.services, self.stoppable, self.kubeconfig, self.wait)
-        args = ("restore" if restore else "start", jobs.order_text(asked))
+        args = ("restore" if restore else "start", repair_job.order_text(asked))
         name = job_name(order.key, restore)
         when = "is created" if self.orders.create(order, args, restore) else "was created before"
         return accepted(f"the Job {self.place.namespace}/{name} {when}", name)
@@ -318,7 +318,7 @@ class KubernetesJobs:
 
     def _of_node(self, node: str) -> List[Mapping[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in
-                            labels_of(jobs.COMPONENT, node).items())  # fmt: skip
+                            labels_of(repair_job.COMPONENT, node).items())  # fmt: skip
         return list(self.cluster.items(namespaced(self.place.namespace, "jobs", group=JOBS), labelSelector=selector))
 
     # Evidence, rights.
@@ -340,7 +340,7 @@ class KubernetesJobs:
         if not self.place.image:
             return Right(name, False, "no image is set up (image)")
         order = Order("doctor", "0", 0, Machine("doctor"), Rung.REBOOT, "a dry run")
-        body = jobs.manifest(order, self.place, self.hand, ("look",))
+        body = repair_job.manifest(order, self.place, self.hand, ("look",))
         try:
             self.cluster.create_job(self.place.namespace, body, dryRun="All")
         except AdapterError as error:

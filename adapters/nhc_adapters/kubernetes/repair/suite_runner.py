@@ -27,8 +27,8 @@ from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
-from nhc_adapters.kubernetes.repair.jobs import is_active, read_job
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
+from nhc_adapters.kubernetes.repair.repair_job import is_active, read_job
 from nhc_adapters.node.suite import InstalledNhc, suite_words
 from nhc_adapters.repair.calls import CallFailed
 

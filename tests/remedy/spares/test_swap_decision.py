@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from nhc.core.model import Verdict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.marks.ports.adapter import Mark, NodeState
-from nhc.remedy.spares.decide import SpareView, decide, unverified
 from nhc.remedy.spares.settings import FILE, PoolSettings
+from nhc.remedy.spares.swap_decision import SpareView, decide, unverified
 from nhc.remedy.view import Health
 from nhc.store.episodes import Episode
 from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, SpareInUse

@@ -21,10 +21,10 @@ from nhc.core.timestamps import from_utc
 from nhc.core.units import seconds, show_number
 from nhc.marks.policy.bounds import radii_of
 from nhc.marks.ports.adapter import AdapterError, NodeState
-from nhc.remedy import persons
+from nhc.remedy import operators
 from nhc.remedy.commands.remedy_options import SETTINGS, opened, site_of
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.persons import close_breaker, decide, hold_scope
+from nhc.remedy.operators import close_breaker, decide, hold_scope
 from nhc.store import ended_episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.store.errors import Conflict, StoreError
@@ -65,7 +65,7 @@ def abort(number: int, why: str, by: str, settings_path: Optional[str]) -> None:
     store cannot be used.
     """
     with opened(settings_path) as store:
-        click.echo(persons.abort(store, number, by=person(by), why=why, now=time.time()))
+        click.echo(operators.abort(store, number, by=person(by), why=why, now=time.time()))
 
 
 @click.command("hold", cls=GroupedCommand)
@@ -197,7 +197,7 @@ def _escalated(store: Store) -> List[str]:
 
 def _released(store: Store, node: str, *, by: str, why: str, now: float) -> bool:
     """Release one node, and say what came of it; False where there was nothing to release."""
-    done = persons.release(store, node, by=by, why=why, now=now)
+    done = operators.release(store, node, by=by, why=why, now=now)
     if done.episode:
         click.echo(f"episode {done.episode} proves {node} and brings it back")
     if done.holds:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from nhc.core.model import Action, Verdict
 from nhc.core.timestamps import from_utc, utc
-from nhc_adapters.kubernetes.controller.judge import Accelerators, judge, parse_fault
+from nhc_adapters.kubernetes.controller.node_report import Accelerators, judge, parse_fault
 from nhc_adapters.kubernetes.nodes.accelerators import NOT_REGISTERED, SHORT, expected_accelerators
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 

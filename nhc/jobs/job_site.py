@@ -7,7 +7,7 @@ from typing import Dict
 
 from nhc.jobs.settings import JobControllerSettings, RestartSettings
 from nhc.marks import plugins
-from nhc.marks.ports.jobs import JobController
+from nhc.marks.ports.job_control import JobController
 from nhc.store.database import Store
 from nhc.store.settings import fleet_store, store_to_look_at
 

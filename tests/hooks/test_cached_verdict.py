@@ -14,7 +14,7 @@ from nhc.core.language.loader import load
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.state.store import State
 from nhc.hooks.healthcheck import remember_mark
-from nhc.node.planning.kept_verdict import FILE, SETTLED, keep
+from nhc.node.planning.cached_verdict import FILE, SETTLED, keep
 from tests.support.require import need
 from tests.support.run import ROOT
 from tests.support.waiting import until

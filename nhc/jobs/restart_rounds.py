@@ -10,16 +10,16 @@ from typing import Counter as CounterOf
 from nhc.core.prometheus_family import Family, gauge
 from nhc.core.system.steady_time import FAR, SteadyTime
 from nhc.jobs.acting import JobActuators
-from nhc.jobs.decide import LeaveReason
 from nhc.jobs.faults import DownNodes
 from nhc.jobs.job_round import JobEvent, JobRound, OneRound
+from nhc.jobs.job_site import JobSite
 from nhc.jobs.log_catalogue import GPU
+from nhc.jobs.restart_decision import LeaveReason
 from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
-from nhc.jobs.site import JobSite
 from nhc.jobs.why_report import ANSWERS
-from nhc.marks.ports.jobs import JobController, Phase
-from nhc.store import jobs
+from nhc.marks.ports.job_control import JobController, Phase
+from nhc.store import job_restarts
 from nhc.store.database import Fence, Store
 from nhc.store.rounds.loop_clock import KeptClock
 from nhc.store.rounds.service import RoundEnd, one_item
@@ -88,17 +88,17 @@ CAUSES = tuple(cause for cause in ANSWERS if cause != GPU)
 def render_metrics(store: Store, last: JobRound, events_so_far: CounterOf[str]) -> str:
     """What the loop shows besides its rounds. `events_so_far`: since this process began. Raises StoreError."""
     with store.read() as connection:
-        rows = jobs.list_jobs(connection)
-        under_way = list(jobs.open_restarts(connection).values())
-        ended = jobs.outcomes_since(connection, last.at - DAY)
-        lost = {loss.cause: loss for loss in jobs.lost_since(connection, last.at - DAY)}
+        rows = job_restarts.list_jobs(connection)
+        under_way = list(job_restarts.open_restarts(connection).values())
+        ended = job_restarts.outcomes_since(connection, last.at - DAY)
+        lost = {loss.cause: loss for loss in job_restarts.lost_since(connection, last.at - DAY)}
     phases = Family("nhc_job_watched", "gauge", "Jobs that are watched, by phase.")
     counts = Counter(row.phase for row in rows)
     for phase in Phase:
         phases.add(float(counts.get(phase.value, 0)), phase=phase.value)
     states = Family("nhc_job_restarts_under_way", "gauge", "Restarts under way by state.")
     oldest = Family("nhc_job_oldest_restart_seconds", "gauge", "Longest time that a restart is in a state; 0 for none.")
-    for state in (jobs.HOLDING, jobs.HELD, jobs.RELEASING):
+    for state in (job_restarts.HOLDING, job_restarts.HELD, job_restarts.RELEASING):
         since = [last.at - restart.updated for restart in under_way if restart.state == state]
         states.add(float(len(since)), state=state)
         oldest.add(max([0.0, *since]), state=state)
@@ -107,7 +107,7 @@ def render_metrics(store: Store, last: JobRound, events_so_far: CounterOf[str]) 
     for why in LeaveReason:
         left.add(float(reasons.get(why.value, 0)), why=why.value)
     outcomes = Family("nhc_job_restarts_day", "gauge", "Restarts that ended within a day, by outcome.")
-    for outcome in (jobs.RESTARTED, jobs.FAILED, jobs.SUPERSEDED):
+    for outcome in (job_restarts.RESTARTED, job_restarts.FAILED, job_restarts.SUPERSEDED):
         outcomes.add(float(ended.get(outcome, 0)), outcome=outcome)
     runs = Family("nhc_job_failed_runs_day", "gauge", "Runs of watched jobs that failed within a day, by cause.")
     hours = Family("nhc_job_lost_gpu_hours_day", "gauge", "GPU hours that these runs had taken, by cause.")

@@ -9,7 +9,7 @@ from nhc.core.render.json import render
 from nhc.core.state.gate_record import GateRecord, GateState
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.marks.ports.gates import GateStanding
-from nhc.remedy.gates.decide import ADOPTION, NEW, GateDecision, GateStep, GateView, after, decide
+from nhc.remedy.gates.gate_decision import ADOPTION, NEW, GateDecision, GateStep, GateView, after, decide
 from nhc.remedy.gates.identity import changed, is_another, marks
 from nhc.remedy.gates.settings import GateRules, Trigger
 from nhc.remedy.gates.suite_process import judged

@@ -18,6 +18,7 @@ from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.nodes import accelerators
 from nhc_adapters.kubernetes.nodes.accelerators import DeviceOffer
 from nhc_adapters.kubernetes.nodes.boots import boot_id
+from nhc_adapters.kubernetes.nodes.condition_times import ConditionsSeen, HeardNode, wrong_clock
 from nhc_adapters.kubernetes.nodes.conditions import (
     ALLOCATABLE,
     CLUSTER_SIDE,
@@ -42,7 +43,6 @@ from nhc_adapters.kubernetes.nodes.evidence import (
     staleness,
     unsettled,
 )
-from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode, wrong_clock
 from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, maintained
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.overruled import Overruled, read_overruled

@@ -8,10 +8,10 @@ from typing import Callable, List, Optional, Sequence, Tuple
 from nhc.core.prometheus_family import Family
 from nhc.marks.ports.adapter import Effect
 from nhc.marks.ports.spares import SpareSource
-from nhc.remedy.site import RemedySite
-from nhc.remedy.spares.decide import unverified
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.spares.settings import PoolSettings
 from nhc.remedy.spares.swap import PoolRound, SpareDone, round_of
+from nhc.remedy.spares.swap_decision import unverified
 from nhc.store.database import Fence
 from nhc.store.rounds.service import RoundEnd
 

@@ -8,9 +8,9 @@ from nhc.core.limits import Mode
 from nhc.core.model import Action
 from nhc.marks.ports.repair import LADDER, Request, Rung
 from nhc.remedy.admit import NodeEpisode, admit
-from nhc.remedy.asking import answers, cause_of, fault_of, kept, taken_back
 from nhc.remedy.ladder import Ability, NodeFault, Try, next_rung
 from nhc.remedy.machine import EpisodeState
+from nhc.remedy.node_requests import answers, cause_of, fault_of, kept, taken_back
 from nhc.remedy.remedy_file import parse
 from nhc.store.attempts import AttemptStatus
 

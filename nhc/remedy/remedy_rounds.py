@@ -12,7 +12,7 @@ from nhc.marks.policy.breaker import NAME
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyRound
 from nhc.remedy.machine import EpisodeState
-from nhc.remedy.site import RemedySite
+from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.traces import TraceSender
 from nhc.store import attempts, episodes, holds
 from nhc.store import settings as store_settings

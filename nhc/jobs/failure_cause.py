@@ -11,7 +11,7 @@ from typing import Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.settings import declared
 from nhc.core.system.steady_time import SteadyTime
-from nhc.marks.ports.jobs import JobLoss, JobView, LossCause, Phase
+from nhc.marks.ports.job_control import JobLoss, JobView, LossCause, Phase
 
 SHARED = 3
 """Nodes of a run that fail together, from which on the cause is none of their own: two may be both ends of a link."""

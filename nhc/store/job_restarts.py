@@ -11,7 +11,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import printable
-from nhc.marks.ports.jobs import JobName
+from nhc.marks.ports.job_control import JobName
 from nhc.store import audit
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
@@ -22,7 +22,7 @@ HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
 RESTARTED, FAILED, SUPERSEDED = "restarted", "failed", "superseded"
 """How a restart ends: the job started, nothing could be done, somebody else has taken the job in hand."""
 GIVEN_UP = ("limit", "final", "failed")
-"""Why a run that the infrastructure has failed is left alone all the same (`nhc.jobs.decide.LeaveReason`)."""
+"""Why a run that the infrastructure has failed is left alone all the same (`nhc.jobs.restart_decision.LeaveReason`)."""
 
 OF_ITS_USER = ("application", "unclear")
 """Why a run that the infrastructure has not failed, as far as anybody knows, is left to its user."""
@@ -31,7 +31,7 @@ OF_ITS_USER = ("application", "unclear")
 class WatchedJob(NamedTuple):
     """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen.
 
-    `left` is why that run is left alone, a value of `nhc.jobs.decide.LeaveReason`; "" where it is not.
+    `left` is why that run is left alone, a value of `nhc.jobs.restart_decision.LeaveReason`; "" where it is not.
     """
 
     id: int

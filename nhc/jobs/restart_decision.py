@@ -10,11 +10,11 @@ from enum import Enum
 from typing import AbstractSet, FrozenSet, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.system.steady_time import SteadyTime
-from nhc.jobs.judge import RunFinding, RunJudgement
+from nhc.jobs.failure_cause import RunFinding, RunJudgement
 from nhc.jobs.settings import RESEND, RestartLimits
-from nhc.marks.ports.jobs import JobView, Phase
-from nhc.store import jobs
-from nhc.store.jobs import JobRestart
+from nhc.marks.ports.job_control import JobView, Phase
+from nhc.store import job_restarts
+from nhc.store.job_restarts import JobRestart
 
 
 class StepKind(str, Enum):
@@ -104,7 +104,7 @@ def first(
     if before:
         if judgement.again:
             return JobStep(StepKind.NOTHING)
-        left = LeaveReason.FAILED if before[-1].outcome == jobs.FAILED else LeaveReason.OVER
+        left = LeaveReason.FAILED if before[-1].outcome == job_restarts.FAILED else LeaveReason.OVER
         return JobStep(StepKind.LEAVE, "this run was restarted before, and its restart is over", left=left)
     nodes = judgement.nodes
     avoid = [node for node in dict.fromkeys([*nodes, *pairs]) if node not in job.bound]
@@ -151,9 +151,9 @@ def following(job: Optional[JobView], restart: JobRestart, bounds: RestartBounds
     With a manifest, HOLD takes the job away and RELEASE makes it anew (with another uid, which `job` then is).
     """
     made_anew = bool(restart.manifest)
-    if restart.state == jobs.HOLDING:
+    if restart.state == job_restarts.HOLDING:
         return _holding(job, restart, made_anew, bounds, scene)
-    if restart.state == jobs.HELD:
+    if restart.state == job_restarts.HELD:
         return _held(job, restart, made_anew, bounds, scene)
     if job is None and not made_anew:
         return JobStep(StepKind.SUPERSEDED, "the job is gone")

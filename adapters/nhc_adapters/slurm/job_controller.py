@@ -26,8 +26,18 @@ from nhc.core.settings import declared
 from nhc.core.system.process import Completed
 from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError, NodeState
+from nhc.marks.ports.job_control import (
+    JobLoss,
+    JobName,
+    JobOrder,
+    JobView,
+    LossCause,
+    Phase,
+    Submission,
+    Submitted,
+    Wish,
+)
 from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
-from nhc.marks.ports.jobs import JobLoss, JobName, JobOrder, JobView, LossCause, Phase, Submission, Submitted, Wish
 from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters._command import Commands, NotEnded, Runner, complaint, run_command, understood

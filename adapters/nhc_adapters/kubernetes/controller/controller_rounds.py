@@ -12,22 +12,22 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, Optional, Seque
 
 from nhc.core.model import Verdict
 from nhc.core.system.service_log import failure
-from nhc.marks.policy.decide import Decision, history_needed, reconcile, shared_faults, without_effect
+from nhc.marks.policy.mark_decision import Decision, history_needed, reconcile, shared_faults, without_effect
 from nhc.marks.policy.reconcile import SyncResult, carry_out, repair
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.controller.device_rounds import LATER, DeviceRounds, node_of, note_withheld
 from nhc_adapters.kubernetes.controller.device_view import DeviceView
-from nhc_adapters.kubernetes.controller.judge import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.maintenance_requests import MaintenanceRequests
+from nhc_adapters.kubernetes.controller.node_report import Accelerators, Judgement, judge
 from nhc_adapters.kubernetes.controller.node_updates import NodeUpdates
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.accelerators import asked_for, expected_accelerators
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.heard import ConditionsSeen, HeardNode
+from nhc_adapters.kubernetes.nodes.condition_times import ConditionsSeen, HeardNode
 from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, read_maintenance
 from nhc_adapters.kubernetes.nodes.manual import Manual
 from nhc_adapters.kubernetes.nodes.marks import Facts
