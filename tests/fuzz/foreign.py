@@ -10,8 +10,9 @@ import pickle
 from random import Random
 from typing import Any, Callable, NamedTuple
 
-from nhc.agent import nvhcd, otel, server_push
+from nhc.agent import nvhcd, server_push
 from nhc.core.render import json as wire
+from nhc.core.system import otlp
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.http_client import HttpAnswer
 from nhc.fleet.node_result import read_report
@@ -296,9 +297,9 @@ def bytes_of(said: str) -> bytes:
 
 def collector(said: str) -> None:
     answer = HttpAnswer(400, {"content-type": "application/x-protobuf"}, bytes_of(said))
-    otel._message(answer)
-    partial = otel._fields(otel._fields(answer.data).get(1))
-    otel._text(partial.get(2))
+    otlp._message(answer)
+    partial = otlp._fields(otlp._fields(answer.data).get(1))
+    otlp._text(partial.get(2))
 
 
 def scheduler(said: str) -> None:

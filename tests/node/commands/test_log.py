@@ -181,7 +181,7 @@ def test_only_root_injects(monkeypatch, tmp_path, capsys):
 
 def test_the_list_shows_every_fault(capsys):
     assert inject_command("", list_faults=True) == 0
-    assert len(capsys.readouterr().out.splitlines()) == len([*FAULTS, "full-disk"])
+    assert len(capsys.readouterr().out.splitlines()) == len([*FAULTS, "full-disk", "gpu-gone"])
 
 
 # ack
