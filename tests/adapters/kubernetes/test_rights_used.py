@@ -25,11 +25,11 @@ LEASE = {
 }
 JOBS = ("jobs.batch", "pytorchjobs.kubeflow.org", "mpijobs.kubeflow.org", "jobsets.jobset.x-k8s.io",
         "trainjobs.trainer.kubeflow.org", "jobs.batch.volcano.sh")  # fmt: skip
-GET_JOB = ("jobs/reading.py", "self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))")
+GET_JOB = ("jobs/controller.py", "self.client.find(namespaced(job.namespace, kind.plural, job.name, kind.api))")
 LIST_CHILDREN = ("jobs/child_jobs.py", "client.items(path, labelSelector")
 KUEUE = {"list workloads.kueue.x-k8s.io": ("jobs/kueue.py", "client.items(path, labelSelector")}
 JOB_CALLS = {
-    "get": GET_JOB, "list": ("jobs/reading.py", "self.client.items(path)"),
+    "get": GET_JOB, "list": ("jobs/controller.py", "self.client.items(path)"),
     "patch": ("jobs/patching.py", "client.change(path_of(kind, job), plan"),
     "create": ("jobs/controller.py", "self.client.post(namespaced(namespace, kind.plural, group=kind.api), whole)"),
     "delete": ("jobs/controller.py", "self.client.delete(path_of(kind, job), body)"),
@@ -97,9 +97,9 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
            }.items()},
     },
     "nhc-jobs": {
-        "get nodes": ("jobs/reading.py", "self.client.find(node_path(name))"),
-        "list nodes": ("jobs/reading.py", 'self.client.items("/api/v1/nodes")'),
-        "list pods": ("jobs/reading.py", "self.client.items(path, labelSelector=kind.selector(job))"),
+        "get nodes": ("jobs/controller.py", "self.client.find(node_path(name))"),
+        "list nodes": ("jobs/controller.py", 'self.client.items("/api/v1/nodes")'),
+        "list pods": ("jobs/controller.py", "self.client.items(path, labelSelector=kind.selector(job))"),
         **{f"{verb} {kind}": call for kind in JOBS for verb, call in JOB_CALLS.items()},
         "patch jobs/status.batch": ("jobs/controller.py", 'self.client.patch(f"{path_of(kind, job)}/status"'),
         "create commands.bus.volcano.sh": ("jobs/controller.py", "self.client.post(path, body)"),
