@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.marks.ports.node_work import WorkItem
+from nhc_adapters.slurm.node_jobs import hidden_jobs, parse_json_node_jobs, parse_squeue_jobs, squeue_words
 from nhc_adapters.slurm.states import parse_config
-from nhc_adapters.slurm.work import hidden_jobs, parse_json_node_jobs, parse_squeue_jobs, squeue_words
 
 BEFORE = "0123456789abcdef"
 NAMES = st.text("a|+%\n\r\t \x00\x1b\u2028\u202eß0123456789abcdef-", max_size=300)

@@ -39,8 +39,9 @@ from nhc_adapters.kubernetes.nodes import drains, manual, overruled, own_marks
 from nhc_adapters.kubernetes.nodes.view import GATE, node_state
 from nhc_adapters.kubernetes.repair.repairer import pieces_in
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
+from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 from nhc_adapters.slurm.states import json_identities, parse_json_nodes
-from nhc_adapters.slurm.work import parse_json_jobs, parse_json_node_jobs
+from nhc_adapters.slurm.work import parse_json_jobs
 
 DEEP = "[" * 3000
 DIGITS = "9" * 5000

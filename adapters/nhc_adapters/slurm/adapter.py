@@ -205,12 +205,12 @@ class Slurm(SlurmMarker):
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node; as `nhc.marks.ports.node_work.ListsWork`."""
         from nhc.marks.ports import node_work  # not on the path of a hook
-        from nhc_adapters.slurm import work
+        from nhc_adapters.slurm import node_jobs
 
         before = os.urandom(8).hex()
-        output = self.command.ask(*work.squeue_words(plain(node), before))
-        jobs = understood("Slurm's", work.parse_squeue_jobs, output, before)
-        return node_work.WorkList(tuple(jobs), work.hidden_jobs(self.config(), os.geteuid()))
+        output = self.command.ask(*node_jobs.squeue_words(plain(node), before))
+        jobs = understood("Slurm's", node_jobs.parse_squeue_jobs, output, before)
+        return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(self.config(), os.geteuid()))
 
     def config(self) -> Mapping[str, str]:
         """slurm.conf as slurmctld has it. Raises AdapterError."""

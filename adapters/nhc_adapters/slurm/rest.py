@@ -137,7 +137,7 @@ class SlurmRest(SlurmMarker):
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node that the token's user may see; as `nhc.marks.ports.node_work.ListsWork`."""
         from nhc.marks.ports import node_work  # not on the path of a hook
-        from nhc_adapters.slurm.work import parse_json_node_jobs
+        from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
 
         return node_work.WorkList(tuple(understood("slurmrestd's", parse_json_node_jobs, self._jobs(), node)))
 
