@@ -17,6 +17,7 @@ import tempfile
 import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence
 
+from nhc.core.system.bounded_read import read_text
 from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import AdapterError
 from nhc.node.facts.certificates import parse_x509
@@ -35,6 +36,9 @@ EARLIER = 300.0
 
 SETTLING = 10.0
 """Seconds in which API servers learn of an authority (each follows the webhook's configuration by a watch)."""
+
+LARGEST = 1 << 20
+"""Bytes of a file of certificates."""
 
 CERTIFICATE, KEY, AUTHORITIES = "tls.crt", "tls.key", "ca.crt"
 WEBHOOKS = "/apis/admissionregistration.k8s.io/v1/mutatingwebhookconfigurations"
@@ -205,8 +209,7 @@ class FileCertificate:
         for name in (CERTIFICATE, KEY):
             path = os.path.join(self.directory, name)
             try:
-                with open(path, encoding="ascii") as file:
-                    texts.append(file.read(1 << 20))
+                texts.append(read_text(path, LARGEST))
             except (OSError, ValueError) as error:
                 raise AdapterError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
         return Pair(texts[0], texts[1], "", until(texts[0]))
