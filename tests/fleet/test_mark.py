@@ -17,6 +17,10 @@ from nhc.core.render.json import to_dict
 from nhc.fleet import mark
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import NodeResult, line, read_report, unreached
+from nhc.fleet.node_sources import WantedNodes
+from nhc.fleet.preflight import WantedChecks
+from nhc.fleet.settings import FleetSettings
+from nhc.fleet.sweep_request import SweepRequest
 from nhc.fleet.transport import Node, Trouble
 from nhc.marks.ports.adapter import Applied, Effect, NodeState
 
@@ -58,10 +62,16 @@ def swept(monkeypatch):
     kept.close()
 
 
-def run(swept, tmp_path, capsys, **more):
-    options = {"mark": "slurm", "apply": False, "policy_path": None, "max_drained": "2", "ledger_path": str(tmp_path),
-               "form": "text", **more}  # fmt: skip
-    status = mark.prepare(options)(*swept, options)
+def asked(apply=False, **settings):
+    """A sweep that hands its reports to Slurm's adapter."""
+    return SweepRequest(
+        WantedNodes(), WantedChecks(), suite="", ask_pass=False, ask_sudo_pass=False, form="text", quiet=False,
+        max_unhealthy=None, mark="slurm", apply=apply, site=FleetSettings(**settings),
+    )  # fmt: skip
+
+
+def run(swept, tmp_path, capsys, apply=False):
+    status = mark.prepare(asked(apply, max_drained="2", ledger_path=str(tmp_path)))(*swept)
     return status, capsys.readouterr().out
 
 
@@ -89,7 +99,7 @@ def test_marks_stay_under_the_ceiling_and_an_unreached_node_is_left_alone(swept,
 def test_a_policy_that_cannot_be_used_is_found_before_the_sweep(monkeypatch, changed, said):
     monkeypatch.setattr(mark, "open_adapter", lambda name: Scheduler())
     with pytest.raises(mark.BadMark, match=said):
-        mark.prepare({"mark": "slurm", "policy_path": None, "max_drained": None, **changed})
+        mark.prepare(asked(**changed))
 
 
 # What a node sends.
