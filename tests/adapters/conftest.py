@@ -59,14 +59,15 @@ def cluster(running_cluster):
 
 @pytest.fixture(scope="session")
 def hooked(slurm_directory):
-    """A second cluster, whose nodes run nhc as Prolog, Epilog and, every two seconds, as HealthCheckProgram.
+    """A second cluster, whose nodes run nhc as Prolog, Epilog and, every two seconds, as HealthCheckProgram. n2 and n3
+    share a machine.
 
     At one second slurmctld, which pings and checks health in turn, never gets to ping a node that was resumed.
     """
     need("slurm", not missing(), ", ".join(missing()))
     (slurm_directory / "hooked").mkdir()
     nodes = ["n1", "n2", "n3"]
-    cluster = Cluster(slurm_directory / "hooked", nodes, one_machine=nodes)
+    cluster = Cluster(slurm_directory / "hooked", nodes, one_machine=["n2", "n3"])
     hooks = Hooks(slurm_directory / "hooks", cluster.nodes, cluster.conf)
     cluster.extra = hooks.slurm_conf(interval=2) + POWER
     try:

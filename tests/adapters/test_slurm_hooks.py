@@ -380,7 +380,7 @@ def as_user(user, *argv):
 
 
 def test_what_may_be_the_users_job_on_another_slurmd_of_this_host_stays(cluster, hooks, games):
-    """Several slurmd share the host: the user's job runs as n2, the epilog cleans after the one on n1."""
+    """Several slurmd share the host: the user's job runs as n2, the epilog cleans after the one on n3."""
     user, place = games
     running = cluster.submit(
         f"touch {place}/of-the-job-on-n2\nenv -i PATH=/usr/bin:/bin sh -c 'echo $$ > {place}/pid; exec sleep 300'",
@@ -389,14 +389,14 @@ def test_what_may_be_the_users_job_on_another_slurmd_of_this_host_stays(cluster,
     until(lambda: (place / "pid").exists() and (place / "pid").read_text().strip(), what="the job on n2 to run")
     pid = int((place / "pid").read_text())
     try:
-        ended(cluster, cluster.submit("true", "--nodelist=n1", f"--uid={user}", "--output=/dev/null"))
-        until(lambda: cluster.state("n1") == "idle", what="the epilog on n1 to end")
+        ended(cluster, cluster.submit("true", "--nodelist=n3", f"--uid={user}", "--output=/dev/null"))
+        until(lambda: cluster.state("n3") == "idle", what="the epilog on n3 to end")
         assert (alive(pid), (place / "of-the-job-on-n2").exists()) == (True, True)
         assert cluster.job(running)["JobState"] == "RUNNING"
     finally:
         cluster.run("scancel", running)
     until(lambda: not alive(pid), what="the job on n2 to end")
-    ended(cluster, cluster.submit("true", "--nodelist=n1", f"--uid={user}", "--output=/dev/null"))
+    ended(cluster, cluster.submit("true", "--nodelist=n3", f"--uid={user}", "--output=/dev/null"))
     until(lambda: not (place / "of-the-job-on-n2").exists(), what="its file to be cleaned once nobody has a job here")
 
 
