@@ -13,10 +13,9 @@ from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.console.snapshot import Snapshot
 from nhc.core.matching.node_ranges import fold
-from nhc.deep.due import DAY, DeepRule, due
+from nhc.marks.policy.deep_due import DAY, DeepRule, LastVerdict, due
 from nhc.store import deep
 from nhc.store.database import Store
-from nhc.store.deep import LastVerdict
 
 # How far deep checks reach: each node's last deep verdict with its age, groups by age, and who is due. Pure.
 

@@ -13,10 +13,10 @@ from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Se
 
 from nhc.core.state.reports import suite_name
 from nhc.core.units import seconds as seconds_of
-from nhc.deep.due import LastVerdicts, newest_of, oldest_first
 from nhc.deep.findings import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
+from nhc.marks.policy.deep_due import LastVerdicts, newest_of, oldest_first
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.group_launch import Launcher
 from nhc.store import deep

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.model import Report, Verdict, printable
+from nhc.marks.policy.deep_due import LastVerdict
 from nhc.store.episodes import MESSAGE_LIMIT
 from nhc.store.errors import Conflict
 from nhc.store.machines import of_this_machine
@@ -49,19 +50,6 @@ class DeepResult(NamedTuple):
 
 
 _RESULT = [deep_results.c[name] for name in DeepResult._fields]
-
-
-class LastVerdict(NamedTuple):
-    """The worst verdict of a node's newest run of a suite, and when that was."""
-
-    node: str
-    suite: str
-    verdict: str
-    at: float
-
-    def age(self, now: float) -> float:
-        """Seconds since then."""
-        return max(now - self.at, 0.0)
 
 
 class StoredSweep(NamedTuple):

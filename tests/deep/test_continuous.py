@@ -13,9 +13,10 @@ from nhc.deep.group_test import Rules
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan
+from nhc.marks.policy.deep_due import LastVerdict
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store import deep
-from nhc.store.deep import DeepResult, LastVerdict
+from nhc.store.deep import DeepResult
 from nhc.store.rounds.leader import Leader
 from nhc.store.schema import sweeps
 from tests.deep.test_sweep import ASKED, World

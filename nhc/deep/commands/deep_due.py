@@ -15,8 +15,8 @@ from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
-from nhc.deep.due import DeepRule, Due, due
 from nhc.marks.plugins import open_adapter
+from nhc.marks.policy.deep_due import DeepRule, Due, due
 from nhc.marks.ports.adapter import AdapterError, JobMessages
 from nhc.store.commands.store_options import URL, opened
 from nhc.store.errors import StoreError

@@ -15,13 +15,24 @@ from nhc.core.units import show_seconds
 if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
-    from nhc.store.deep import LastVerdict
-
 _CRIT = Verdict.CRIT.name
 DAY = 86400.0
 AHEAD = DAY
 """Seconds by which a node's clock may be ahead of ours (a clock in local time is hours off). A verdict that is dated
 later would stay young until then, whatever became of the node."""
+
+
+class LastVerdict(NamedTuple):
+    """The worst verdict of a node's newest run of a suite, and when that was."""
+
+    node: str
+    suite: str
+    verdict: str
+    at: float
+
+    def age(self, now: float) -> float:
+        """Seconds since then."""
+        return max(now - self.at, 0.0)
 
 
 class DeepRule(NamedTuple):

@@ -3,8 +3,7 @@
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.deep.due import DeepRule, due, oldest_first
-from nhc.store.deep import LastVerdict
+from nhc.marks.policy.deep_due import DeepRule, LastVerdict, due, oldest_first
 
 DAY = 86400.0
 NOW = 100 * DAY
