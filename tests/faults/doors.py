@@ -233,6 +233,12 @@ DOORS = {
                                   "--patience", "0s", "--apply"], peer=True),
     "sync kubernetes": Door(_kube("sync", "kubernetes"), peer=True),
     "serve kubernetes": Door(_kube("serve", "kubernetes"), waits=True, peer=True),
+    "serve preflight": Door(
+        _kube("serve", "preflight", "--set", "preflight.image=nhc", "--listen", "127.0.0.1:0"), waits=True, peer=True
+    ),
+    "kubernetes preflight": Door(
+        lambda p: ["kubernetes", "preflight", "-n", "n1", "--message", p.out / "termination-message"]
+    ),
     "status kubernetes": Door(_kube("status", "kubernetes"), peer=True),
     "doctor kubernetes": Door(_kube("doctor", "kubernetes"), peer=True),
     "kubernetes drain": Door(lambda p: [*_kube("kubernetes", "drain")(p), "n1"], peer=True),
@@ -252,6 +258,7 @@ DOORS = {
     "store verify": Door(lambda p: ["store", "verify", "--store", p.base / "store.db"]),
     "store import": Door(lambda p: ["store", "import", p.report, "--store", p.out / "store.db"]),
     "store prune": Door(lambda p: ["store", "prune", "--apply", "--store", p.base / "store.db"]),
+    "status fleet": Door(lambda p: ["status", "fleet", "--store", p.base / "store.db"]),
     "status store": Door(lambda p: ["status", "store", "--store", p.base / "store.db"]),
     "serve all": Door(_serve, waits=True),
     "serve server": Door(

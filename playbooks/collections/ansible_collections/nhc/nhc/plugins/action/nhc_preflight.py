@@ -68,10 +68,10 @@ class ActionModule(ActionBase):
             scripts = [self._local(path) for path in args["scripts_src"]]
             # Configurations and scripts that lie on the nodes are theirs: what they define is not known here.
             own = bool(args["config"] or args["scripts"])
-            asked = preflight.Asked(config, scripts, args["profile"], [] if own else args["checks"],
+            asked = preflight.WantedChecks(config, scripts, args["profile"], [] if own else args["checks"],
                                     [] if own else args["tags"], args["context"])  # fmt: skip
             try:
-                preflight.look(asked)
+                preflight.refuse_wrong(asked)
                 if config or scripts:
                     push.site(config, scripts)
             except (preflight.Wrong, push.BadSite) as error:
