@@ -259,7 +259,7 @@ def test_a_configuration_that_cannot_be_read_drains_nothing_and_is_seen_until_it
         ("* || if true", "bash cannot parse the line"),
         ("* || [[ -d / ]] && chekc_home", "chekc_home"),
         ("{n[1-} || check_file_test -d /", "whether the target"),
-        ("* || /etc/passwd", "/etc/passwd"),
+        ("* || /etc/passwd", "passwd: there is no"),
     ],
 )
 def test_a_line_that_cannot_be_run_is_seen_on_the_node_until_it_can(cluster, hooks, line, what):

@@ -228,7 +228,8 @@ def preflight(cluster: Cluster, read: Callable[[], ControllerSettings], listen: 
                 log.error("a thread has ended")
                 return FAILED
     finally:
-        server.shutdown()
+        if threads[0].is_alive():  # one that never began to serve would be waited for for ever
+            server.shutdown()
         server.server_close()
     return DONE
 
