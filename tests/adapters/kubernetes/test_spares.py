@@ -156,7 +156,7 @@ def test_spares_of_another_pool_are_left_alone(kube: Kube, site: SpareSite) -> N
 def test_what_cannot_be_is_said(site: SpareSite) -> None:
     gone = site.keeper().back("no-such-node")
     assert (gone.effect, "404" in gone.message) == (Effect.FAILED, True)
-    with pytest.raises(SettingError, match="spare: '' is not the value of a label"):
+    with pytest.raises(SettingError, match="spare: "):
         KubernetesSpares({"kubeconfig": str(site.place / "kubeconfig")})
     with pytest.raises(AdapterError, match="no such file"):
         KubernetesSpares({"spare": "gpu", "kubeconfig": str(site.place / "none")})
