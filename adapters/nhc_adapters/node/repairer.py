@@ -45,12 +45,9 @@ from nhc_adapters.repair.evidence import EvidenceCollector
 
 
 @declared.settings
-class NodeSettings(NamedTuple):
-    """The table of a repairer of this kind."""
+class HeldSettings(NamedTuple):
+    """What holds a node's GPUs, of each repairer that works on the node itself."""
 
-    reach: str = declared.word("reach", ("ssh", "local"), "", "local: this very machine")
-    login: LoginSettings = declared.part("", LoginSettings)
-    python: str = declared.text("python", "python3", "the node's Python")
     services: Tuple[str, ...] = declared.converted(
         "services", setting_forms.services, (), "what restart-app restarts: NAME.service, with blanks between them",
         show=" ".join,
@@ -59,8 +56,18 @@ class NodeSettings(NamedTuple):
         "stoppable", setting_forms.services, (), "further services that may be stopped while a GPU is repaired",
         show=" ".join,
     )  # fmt: skip
-    kubeconfig: str = declared.text("kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
     wait: float = declared.seconds("wait", 300.0, "how long what holds a GPU may take to end", least=1.0)
+
+
+@declared.settings
+class NodeSettings(NamedTuple):
+    """The table of a repairer of this kind."""
+
+    reach: str = declared.word("reach", ("ssh", "local"), "", "local: this very machine")
+    login: LoginSettings = declared.part("", LoginSettings)
+    python: str = declared.text("python", "python3", "the node's Python")
+    held: HeldSettings = declared.part("", HeldSettings)
+    kubeconfig: str = declared.text("kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
     doctor: str = declared.text("doctor", "", "a node on which `nhc doctor remedy` tries the rights")
     root: str = declared.text("root", "", "another root of the node's files")
     path: str = declared.text("path", "", "where the node's programs are")
@@ -89,9 +96,9 @@ class NodeHand:
     ) -> None:
         own = read(NodeSettings, settings)
         self.local = own.reach == "local"
-        self.services, self.stoppable = list(own.services), list(own.stoppable)
+        self.services, self.stoppable = list(own.held.services), list(own.held.stoppable)
         self.kubeconfig, self.doctor = own.kubeconfig, own.doctor
-        self.wait = own.wait
+        self.wait = own.held.wait
         places = (("--root", own.root), ("--path", own.path))
         arguments = [part for option, value in places if value for part in (option, value)]
         self.reach = Reach(login_of(own.login, environ), self.local, own.python, arguments, run)

@@ -373,9 +373,9 @@ def inject_command(
         print(f"{GPU_GONE}\ttakes the idle NVIDIA GPU that --device names from the driver and the bus")
         return EXIT_HEALTHY
     if fault == FULL_DISK:
-        return _full_disk(device or "", to, yes=yes, dry_run=dry_run)
+        return _carry_out(lambda: _full_disk(device or "", to), yes=yes, dry_run=dry_run)
     if fault == GPU_GONE:
-        return _gpu_gone(device or "", yes=yes, dry_run=dry_run)
+        return _carry_out(lambda: _gpu_gone(device or ""), yes=yes, dry_run=dry_run)
     try:
         line = line_of(fault, device)
     except ValueError as error:
@@ -418,43 +418,49 @@ def _asked(warning: str, question: str) -> Optional[int]:
     return None if input(f"{question} [y/N] ").strip().lower() in ("y", "yes") else EXIT_UNHEALTHY
 
 
-def _full_disk(point: str, to: float, *, yes: bool, dry_run: bool) -> int:
+class _NodeDrill(NamedTuple):
+    """A drill that does more than write a line: what it would do, how far that reaches, and who may."""
 
+    plan: str
+    warning: str
+    question: str
+    who: str
+    act: Callable[[], str]
+
+
+def _full_disk(point: str, to: float) -> _NodeDrill:
+    """Raises NotDone."""
+    if not point:
+        raise NotDone(f"{FULL_DISK} needs --device: the file system's mount point")
+    size = needed(point, to)
+    plan = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
+    return _NodeDrill(plan, "that can take the node out of service", "Fill it?", "only root fills a file system",
+                  lambda: fill(point, to))  # fmt: skip
+
+
+def _gpu_gone(device: str) -> _NodeDrill:
+    """Raises NotDone."""
+    if not _ADDRESS.fullmatch(device):
+        raise NotDone(f"{GPU_GONE} needs --device: the GPU's PCI address (as 0000:3b:00.0)")
+    pci = normal_address(device)
+    plan = f"would drain GPU {pci}, and remove it from the driver and the PCI bus until nhc inject end"
+    return _NodeDrill(plan, "that takes the node out of service", "Take it out?", "only root takes a GPU out",
+                  lambda: take_out(pci))  # fmt: skip
+
+
+def _carry_out(drill: Callable[[], _NodeDrill], *, yes: bool, dry_run: bool) -> int:
+    """Show a drill, or do it where somebody agrees; the exit status."""
     try:
-        if not point:
-            raise NotDone(f"{FULL_DISK} needs --device: the file system's mount point")
-        size = needed(point, to)
-        plan = f"would write {size >> 10} KiB into {point}, which is then {to:g}% full"
+        made = drill()
         if dry_run:
-            print(plan)
+            print(made.plan)
             return EXIT_HEALTHY
         if os.geteuid() != 0:
-            raise NotDone("only root fills a file system")
-        refused = None if yes else _asked(f"{plan}: that can take the node out of service", "Fill it?")
+            raise NotDone(made.who)
+        refused = None if yes else _asked(f"{made.plan}: {made.warning}", made.question)
         if refused is not None:
             return refused
-        print(fill(point, to))
-    except NotDone as error:
-        print(f"nhc inject: {error}", file=sys.stderr)
-        return EXIT_USAGE
-    return EXIT_HEALTHY
-
-
-def _gpu_gone(device: str, *, yes: bool, dry_run: bool) -> int:
-    try:
-        if not _ADDRESS.fullmatch(device):
-            raise NotDone(f"{GPU_GONE} needs --device: the GPU's PCI address (as 0000:3b:00.0)")
-        pci = normal_address(device)
-        plan = f"would drain GPU {pci}, and remove it from the driver and the PCI bus until nhc inject end"
-        if dry_run:
-            print(plan)
-            return EXIT_HEALTHY
-        if os.geteuid() != 0:
-            raise NotDone("only root takes a GPU out")
-        refused = None if yes else _asked(f"{plan}: that takes the node out of service", "Take it out?")
-        if refused is not None:
-            return refused
-        print(take_out(pci))
+        print(made.act())
     except NotDone as error:
         print(f"nhc inject: {error}", file=sys.stderr)
         return EXIT_USAGE

@@ -57,8 +57,7 @@ from nhc_adapters.kubernetes.repair.repair_job import (
     read_job,
 )
 from nhc_adapters.node.hand.evidence import LOG, NAMES
-from nhc_adapters.node.repairer import RUNGS, asked_of, unnamed
-from nhc_adapters.repair import setting_forms
+from nhc_adapters.node.repairer import RUNGS, HeldSettings, asked_of, unnamed
 from nhc_adapters.repair.calls import CallFailed, accepted, send_once, untouched
 from nhc_adapters.repair.evidence import EvidenceCollector
 
@@ -207,16 +206,8 @@ class KubernetesRepairSettings(NamedTuple):
 
     place: JobPlace = declared.part("", JobPlace)
     cluster: ClusterSettings = declared.part("", ClusterSettings)
-    services: Tuple[str, ...] = declared.converted(
-        "services", setting_forms.services, (), "what restart-app restarts: NAME.service, with blanks between them",
-        show=" ".join,
-    )  # fmt: skip
-    stoppable: Tuple[str, ...] = declared.converted(
-        "stoppable", setting_forms.services, (), "further services that may be stopped while a GPU is repaired",
-        show=" ".join,
-    )  # fmt: skip
+    held: HeldSettings = declared.part("", HeldSettings)
     node_kubeconfig: str = declared.text("node-kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
-    wait: float = declared.seconds("wait", 300.0, "how long what holds a GPU may take to end", least=1.0)
     deadline: float = declared.seconds("deadline", 1200.0, "of one Job", least=1.0)
     enter: str = declared.text("enter", repair_job.ENTER, "how the Job's program enters the node")
     path: str = declared.text("path", "", "where the node's programs are")
@@ -230,8 +221,8 @@ class KubernetesJobs:
 
     def __init__(self, settings: Given = None, environ: Given = None, timeout: float = 30.0) -> None:
         own = read(KubernetesRepairSettings, settings)
-        self.services, self.stoppable = list(own.services), list(own.stoppable)
-        self.kubeconfig, self.wait, self.place = own.node_kubeconfig, round(own.wait), own.place
+        self.services, self.stoppable = list(own.held.services), list(own.held.stoppable)
+        self.kubeconfig, self.wait, self.place = own.node_kubeconfig, round(own.held.wait), own.place
         self.hand = HandSettings(own.enter, own.path, round(own.deadline))
         self.cluster = RepairCluster.of(own.cluster, environ, timeout)
         self.orders = OrderJobs(self.cluster, self.place, self.hand)
