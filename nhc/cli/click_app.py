@@ -260,7 +260,7 @@ application.params.append(
 def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
     """What to say where a command's library, or its part of nhc, is not there."""
     module = (error.name or "").partition(".")[0]
-    from nhc.core.extras import EXTRAS, how_to_install
+    from nhc.core.extras import BROUGHT, EXTRAS, how_to_install
 
     if module == "nhc":
         command = " ".join(argv[:2])
@@ -269,9 +269,9 @@ def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
         return "nhc: the adapters are not installed; in a bare checkout put adapters/ on PYTHONPATH"
     words = argv[:2] if argv and isinstance(COMMANDS.get(argv[0], ("", ""))[1], Verb) else argv[:1]
     named = [word for word in words if word in EXTRAS]
-    extra = (
-        named[-1] if named else "remedy" if LARGE & {*words} else "console" if words[:1] in (["demo"], ["top"]) else ""
-    )
+    extra = BROUGHT.get(module, named[-1] if named else "")
+    if extra == "remedy" and {"console", "demo", "top"} & {*words}:
+        extra = "console"  # which holds it
     return f"nhc {' '.join(words)} needs the Python package {module}: {how_to_install(module, extra)}"
 
 

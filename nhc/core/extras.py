@@ -16,6 +16,14 @@ DISTRIBUTION = "nodehealth"
 EXTRAS = ("fleet", "fabric", "ansible", "kubernetes", "nvhcd", "remedy", "console", "aws", "azure", "oci", "gcp")
 """The optional parts that pyproject.toml names, each with the libraries that it needs."""
 
+BROUGHT = {
+    "paramiko": "fleet", "ClusterShell": "fleet", "rich": "fleet", "aiohttp": "remedy", "alembic": "remedy",
+    "psycopg": "remedy", "sqlalchemy": "remedy", "textual": "console", "urllib3": "kubernetes", "yaml": "kubernetes",
+    "botocore": "aws", "grpc": "nvhcd",
+}  # fmt: skip
+"""The extra that brings a library, by the name that is imported. What a command is called says less: `nhc status fleet`
+reads the store."""
+
 PACKAGED = "/usr/share/nodehealth/"
 """Where the deb and rpm packages have nhc's code; the libraries of BUNDLED are a package beside it."""
 
