@@ -76,7 +76,7 @@ def _print(rows: Sequence[RateRow], fact: str, at: Optional[float], span: float)
         cells = [_cell(row, name) for name in MEASURES]
         known = printable(row.value) or ("not known" if fact else "all")
         lines.append([known, str(row.rate.nodes), f"{row.rate.node_days:.0f}", *cells])
-    show_table(lines, "nothing is known: no node has reported in this time")
+    show_table(lines, "nothing is known: no node has reported twice in this time")
 
 
 def _cell(row: RateRow, measure: str) -> str:
