@@ -6,7 +6,7 @@ A command's module is imported when the command is used, so that `nhc list` does
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Iterable, List, NoReturn, Optional, Tuple
+from typing import TYPE_CHECKING, Iterable, List, NoReturn, Optional, Tuple
 
 import click
 from click.shell_completion import CompletionItem
@@ -14,8 +14,8 @@ from click.shell_completion import CompletionItem
 from nhc import __version__
 from nhc.cli.command_table import COMMANDS, PLAIN, SECTIONS, Verb
 from nhc.core.command_line.command_error import refusal
-from nhc.core.command_line.common_options import GroupedCommand, HeadedOption, OfferedChoice
-from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, Option, UsageError, check_local_options
+from nhc.core.command_line.common_options import command
+from nhc.core.command_line.options import CheckLocal, LostOutput, UsageError
 from nhc.core.command_line.printing import formatted
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
@@ -167,73 +167,23 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-_PATHS = {"FILE": click.Path(), "DIR": click.Path(file_okay=False)}
-"""What the shell completes; that they are there is for the command to say."""
+@command(CheckLocal)
+def check_local(args: CheckLocal) -> None:
+    """Judge the node this runs on, now, by its configuration.
 
-
-def _checks(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
-    from nhc.core.check import find_all
-
-    return [check.name for check in find_all() if check.name.startswith(incomplete)]
-
-
-def _tags(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
-    from nhc.core.check import find_all
-
-    return sorted({tag for check in find_all() for tag in check.tags if tag.startswith(incomplete)})
-
-
-_COMPLETE = {"check": _checks, "tag": _tags}
-
-
-def click_option(option: Option) -> click.Option:
-    """The same option, for click."""
-    if option.metavar:
-        return HeadedOption(
-            [*option.flags, option.name],
-            heading=option.heading or "Other",
-            help=option.help,
-            metavar=option.metavar,
-            multiple=option.many,
-            default=None if option.many else option.default,
-            type=(OfferedChoice(option.choices, option.group) if option.group else click.Choice(list(option.choices)))
-            if option.choices
-            else _PATHS.get(option.metavar),
-            show_default=bool(option.default),
-            shell_complete=_COMPLETE.get(option.name),
-        )
-    return HeadedOption(
-        [*option.flags, option.name],
-        heading=option.heading or "Other",
-        help=option.help,
-        is_flag=not option.many,
-        count=option.many,
-    )
-
-
-def _check_local(**values: Any) -> None:
+    Exit status: 0 healthy (WARN too), 1 unhealthy, 2 wrong usage or an unusable configuration, 3 unknown. With
+    --format nagios or npd it is what those programs expect of a plugin.
+    """
     from nhc.node.commands import check_local as module
 
-    named = {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
     try:
-        raise SystemExit(module.run(check_local_options(named)))
+        raise SystemExit(module.run(args))
     except LostOutput as error:
         click.echo(f"nhc check local: {error}", err=True)
         raise SystemExit(EXIT_UNKNOWN) from None
     except UsageError as error:
         raise click.UsageError(str(error)) from None
 
-
-check_local = GroupedCommand(
-    "local",
-    callback=_check_local,
-    params=[click_option(option) for option in CHECK_LOCAL],
-    help="""Judge the node this runs on, now, by its configuration.
-
-    Exit status: 0 healthy (WARN too), 1 unhealthy, 2 wrong usage or an unusable configuration, 3 unknown. With
-    --format nagios or npd it is what those programs expect of a plugin.
-    """,
-)
 
 application = LazyGroup("nhc", COMMANDS, "One health check engine for GPU, AI and HPC cluster nodes.", SECTIONS)
 application.context_settings["help_option_names"] = ["-h", "--help"]  # of all commands: contexts inherit it

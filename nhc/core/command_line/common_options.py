@@ -4,17 +4,18 @@ commands; and who gives a command.
 
 from __future__ import annotations
 
+import inspect
 import math
 import os
 from functools import wraps
-from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple
+from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
 import click
 import click.shell_completion
 from click.core import ParameterSource
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.options import offered
+from nhc.core.command_line.options import Option, made, offered, options_of
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
@@ -36,7 +37,7 @@ class GroupedCommand(click.Command):
             if record is not None and (isinstance(parameter, click.Option) or record[1]):
                 rows.setdefault(getattr(parameter, "heading", "Other"), []).append(record)
         other = rows.pop("Other", [])
-        for heading, records in (*rows.items(), ("Other", other)):
+        for heading, records in (*rows.items(), ("Other" if rows else "Options", other)):
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
@@ -74,6 +75,121 @@ class OfferedChoice(click.Choice):
     ) -> List[click.shell_completion.CompletionItem]:
         names = [name for name in offered(self.group) if name.startswith(incomplete)]
         return [*super().shell_complete(ctx, param, incomplete), *map(click.shell_completion.CompletionItem, names)]
+
+
+class Parameter(HeadedOption):
+    """A declared option, for click."""
+
+    def __init__(self, name: str, option: Option, heading: str) -> None:
+        super().__init__(
+            [*option.flags, name], heading, help=option.help, required=option.needed, **_value(option)
+        )  # fmt: skip
+
+
+def _value(option: Option) -> Dict[str, Any]:
+    """What click makes of an option's text, and what it shows of that."""
+    if not option.metavar:
+        return {"count": True} if option.many else {"is_flag": True, "default": option.default}
+    more: Dict[str, Any] = {"metavar": option.metavar, "type": _type(option)}
+    if option.flags:
+        more.update(multiple=option.many, show_default=option.default not in (None, ""))
+    elif option.many:
+        more["nargs"] = -1
+    if not option.many and not option.needed:
+        more["default"] = option.default
+    if option.bare is not None:
+        more.update(is_flag=False, flag_value=option.bare)
+    if option.complete is not None:
+        more["shell_complete"] = _completion(option.complete)
+    return more
+
+
+_PATHS = {"FILE": click.Path(), "PATH": click.Path(), "DIR": click.Path(file_okay=False)}
+"""What the shell completes; that they are there is for the command to say."""
+
+
+def _type(option: Option) -> Optional[click.ParamType]:
+    if option.convert is not None:
+        return Converted(option.metavar.lower(), option.convert)
+    if option.choices:
+        return OfferedChoice(option.choices, option.group) if option.group else click.Choice(list(option.choices))
+    if option.number:
+        least, most = option.least, option.most
+        whole = option.number == "whole"
+        return click.IntRange(least, most) if whole else FiniteNumber(least, most)
+    return _PATHS.get(option.metavar)
+
+
+def _completion(complete: Callable[[str], Sequence[str]]) -> Callable[..., List[str]]:
+    return lambda _context, _parameter, incomplete: list(complete(incomplete))
+
+
+def parameters(kind: type) -> List[click.Parameter]:
+    """The options and arguments of a declared class, for click."""
+    found: List[click.Parameter] = []
+    heading = "Other"
+    for name, option in options_of(kind):
+        heading = option.heading or heading
+        if option.flags:
+            parameter: click.Parameter = Parameter(name, option, heading)
+        else:
+            parameter = click.Argument([name], required=option.needed, **_value(option))
+        found.append(parameter)
+        if option.checked:
+            found.append(_checks_settings(parameter, option.file, heading))
+    return found
+
+
+T = TypeVar("T")
+
+
+def command(kind: Type[T], *, service: bool = False) -> Callable[[Callable[[T], Any]], click.Command]:
+    """The function as a command, which is given its options as one of a declared class. Its name is for the table of
+    commands to say. A `service` stays and logs: from the level $NHC_LOG_LEVEL on, in the form $NHC_LOG_FORMAT.
+    """
+
+    def decorate(function: Callable[[T], Any]) -> click.Command:
+        @wraps(function)
+        def run(**values: Any) -> Any:
+            if service:
+                _configure_log()
+            return function(made(kind, values))
+
+        return GroupedCommand(
+            function.__name__, callback=run, params=parameters(kind), help=inspect.cleandoc(function.__doc__ or "")
+        )
+
+    return decorate
+
+
+def _checks_settings(path: click.Parameter, name: str, heading: str) -> click.Option:
+    """`--check-settings` of a command whose option or argument `path` is the path of this settings file.
+
+    Nothing else of the command line is needed then, and nothing else is done.
+    """
+
+    def read(ctx: click.Context) -> None:
+        from nhc.core.settings.files import file_of  # the settings of services, which most commands do not read
+
+        click.echo(file_of(name).check(ctx.meta[_READ] or ""))
+        ctx.exit()
+
+    def named(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
+        ctx.meta[_READ] = value
+        if ctx.meta.get(_ASKED):
+            read(ctx)
+        return value
+
+    def asked(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
+        ctx.meta[_ASKED] = value and not ctx.resilient_parsing
+        if ctx.meta[_ASKED] and _READ in ctx.meta:
+            read(ctx)
+
+    path.is_eager, path.callback = True, named
+    return HeadedOption(
+        ["--check-settings"], heading, is_flag=True, is_eager=True, expose_value=False,
+        callback=asked, help="Read the settings, say what is wrong, and end.",
+    )  # fmt: skip
 
 
 FORMAT = under("What is shown")(
@@ -125,13 +241,17 @@ def service_log(command: Callable[..., Any]) -> Callable[..., Any]:
 
     @wraps(command)
     def run(*args: Any, **options: Any) -> Any:
-        if any(os.environ.get(variable) for variable in ("NHC_LOG_LEVEL", "NHC_LOG_FORMAT")):
-            from nhc.core.system.service_log import FORMS, LEVELS, configure  # no command but a service needs logging
-
-            configure(_said("NHC_LOG_LEVEL", LEVELS), _said("NHC_LOG_FORMAT", FORMS))
+        _configure_log()
         return command(*args, **options)
 
     return run
+
+
+def _configure_log() -> None:
+    if any(os.environ.get(variable) for variable in ("NHC_LOG_LEVEL", "NHC_LOG_FORMAT")):
+        from nhc.core.system.service_log import FORMS, LEVELS, configure  # no command but a service needs logging
+
+        configure(_said("NHC_LOG_LEVEL", LEVELS), _said("NHC_LOG_FORMAT", FORMS))
 
 
 def _said(variable: str, known: Collection[str]) -> str:

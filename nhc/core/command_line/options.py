@@ -1,6 +1,16 @@
-"""One definition of options for two readers: the quick one below, and click (`nhc.cli.click_app`).
+"""Options of commands, declared once: a NamedTuple, whose fields carry their flags, unit, bounds, default and help.
 
-The quick reader understands what click does: `-c FILE`, `-cFILE`, `--config FILE`, `--config=FILE`, and
+    @options.declared
+    class FleetStatus(NamedTuple):
+        by: str = options.choice("--by", FACTS, "A row for each value.", heading="What is counted")
+        within: float = options.duration("--within", "How far back to look.", "30d")  # in seconds
+        store: StoreOptions = options.part(StoreOptions)          # a declared NamedTuple that several commands share
+        user: Optional[str] = options.setting("-u --user", FleetSettings, "user")  # as fleet.toml declares it
+        form: str = options.FORMAT
+
+An option without a heading stands under that of the one before. To everybody else the class is a NamedTuple with plain
+defaults. Two readers make one of a command line: `read`, without a library, and click
+(`nhc.core.command_line.common_options`). Both understand `-c FILE`, `-cFILE`, `--config FILE`, `--config=FILE`, and
 clusters of switches (`-qv`).
 """
 
@@ -9,30 +19,10 @@ from __future__ import annotations
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Dict, List, Optional, Sequence, Tuple, TypedDict
+    from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
 
-    class CheckLocalOptions(TypedDict):
-        """The values of CHECK_LOCAL by their names. Times are as they were written: `10m`."""
-
-        config: List[str]
-        scripts: List[str]
-        profile: str
-        node: str
-        root: str
-        check: List[str]
-        tag: List[str]
-        context: str
-        all: bool
-        timeout: Optional[str]
-        max_age: Optional[str]
-        on_unknown: str
-        format: str
-        output: str
-        evidence: bool
-        skipped: bool
-        verbose: int
-        quiet: int
-        color: str
+    T = TypeVar("T")
+    C = TypeVar("C", bound=type)
 
 
 class UsageError(Exception):
@@ -44,120 +34,282 @@ class LostOutput(UsageError):
 
 
 class Option(NamedTuple):
-    """An option. One without `metavar` is a switch; `many` collects its values, or counts a switch.
+    """An option, or without flags an argument.
 
-    `heading` is what it stands under in the help. `group` is the entry point group whose names are choices as well.
+    One without `metavar` is a switch; `many` collects its values, or counts a switch. `default` is as it would be
+    typed; `convert` makes the value of a text, its ValueError says what was expected. `bare` is the text of an option
+    that was given without one. `number` is "whole" or "real", from `least` to `most`. `group` is the entry point group
+    whose names are choices as well. `file` is the settings file whose path it is, which `checked` lets
+    `--check-settings` read. `complete` proposes words to a shell that begin as what was typed. `of` is the class of
+    settings whose field, by name, it stands for. A `part` is no option: it is a declared class of them.
     """
 
     flags: Tuple[str, ...]
-    name: str
     help: str
     metavar: str = ""
-    many: bool = False
-    default: object = None
-    choices: Tuple[str, ...] = ()
+    default: Any = None
     heading: str = ""
+    many: bool = False
+    needed: bool = False
+    convert: Optional[Callable[[str], Any]] = None
+    choices: Tuple[str, ...] = ()
     group: str = ""
+    number: str = ""
+    least: Optional[float] = None
+    most: Optional[float] = None
+    bare: Optional[str] = None
+    file: str = ""
+    checked: bool = False
+    complete: Optional[Callable[[str], Sequence[str]]] = None
+    of: Tuple[Any, ...] = ()
+    part: Optional[type] = None
 
     def initial(self) -> Any:
+        """Its value where the command line does not name it."""
         if self.many:
-            return [] if self.metavar else 0
-        return self.default if self.metavar else bool(self.default)
+            return () if self.metavar else 0
+        if self.convert is not None and isinstance(self.default, str) and self.default:
+            return self.convert(self.default)
+        return self.default
+
+
+_DECLARED: Dict[type, Dict[str, Option]] = {}
+
+
+def declared(kind: C) -> C:
+    """The class with plain defaults; both readers know its options."""
+    found: Dict[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+    _DECLARED[kind] = dict(found)
+    for name, option in found.items():
+        found[name] = option.initial() if option.part is None else option.part()
+    kind.__new__.__defaults__ = tuple(found.values())
+    return kind
+
+
+def options_of(kind: type) -> Iterator[Tuple[str, Option]]:
+    """The options of a declared class, with those of its parts, by the names of their fields."""
+    for name, option in _DECLARED[kind].items():
+        if option.part is None:
+            yield name, option
+        else:
+            yield from options_of(option.part)
+
+
+def made(kind: Type[T], values: Dict[str, Any]) -> T:
+    """One of a declared class, of its options' values by name."""
+    fields = {
+        name: values[name] if option.part is None else made(option.part, values)
+        for name, option in _DECLARED[kind].items()
+    }
+    return kind(**fields)
+
+
+def overrides(args: Any, kind: type) -> Dict[str, Any]:
+    """What a command line says of the fields of a class of settings."""
+    said: Dict[str, Any] = {}
+    for name, option in _DECLARED[type(args)].items():
+        value = getattr(args, name)
+        if option.part is not None:
+            said.update(overrides(value, kind))
+        elif option.of and option.of[0] is kind and value not in (None, ()):
+            said[option.of[1]] = value
+    return said
+
+
+# One option. `flags` are parted by blanks.
+
+
+def _option(flags: str, help: str, metavar: str = "", default: Any = None, **more: Any) -> Any:
+    return Option(tuple(flags.split()), help, metavar, default, **more)
+
+
+def flag(flags: str, help: str = "", default: Optional[bool] = False, **more: Any) -> Any:
+    """A switch; `--apply/--dry-run` can be switched off as well."""
+    return _option(flags, help, default=default, **more)
+
+
+def text(flags: str, metavar: str, help: str = "", default: Optional[str] = "", **more: Any) -> Any:
+    """Any text, or what `convert` makes of it."""
+    return _option(flags, help, metavar, default, **more)
+
+
+def texts(flags: str, metavar: str, help: str = "", **more: Any) -> Any:
+    """An option that may be given several times."""
+    return _option(flags, help, metavar, many=True, **more)
+
+
+def choice(flags: str, choices: Sequence[str], help: str = "", default: Optional[str] = "", **more: Any) -> Any:
+    """One word of several."""
+    return _option(flags, help, more.pop("metavar", "|".join(choices)), default, choices=tuple(choices), **more)
+
+
+def whole(
+    flags: str, metavar: str, help: str = "", default: Optional[int] = None, *, least: Optional[int] = None,
+    most: Optional[int] = None, **more: Any,
+) -> Any:  # fmt: skip
+    """A whole number from `least` to `most`."""
+    return _option(flags, help, metavar, default, number="whole", least=least, most=most, **more)
+
+
+def real(
+    flags: str, metavar: str, help: str = "", default: Optional[float] = None, *, least: Optional[float] = None,
+    most: Optional[float] = None, **more: Any,
+) -> Any:  # fmt: skip
+    """A finite number from `least` to `most`."""
+    return _option(flags, help, metavar, default, number="real", least=least, most=most, **more)
+
+
+def duration(flags: str, help: str = "", default: Optional[str] = None, *, none: bool = True, **more: Any) -> Any:
+    """Seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`; without `none` more than 0."""
+    return _option(flags, help, "TIME", default, convert=_seconds if none else _some_seconds, **more)
+
+
+def argument(metavar: str, help: str = "", default: Any = "", **more: Any) -> Any:
+    """A word without a flag; `needed` where nothing stands for it."""
+    return _option("", help, metavar, default, **more)
+
+
+def arguments(metavar: str, help: str = "", **more: Any) -> Any:
+    """All words without a flag."""
+    return _option("", help, metavar, many=True, **more)
+
+
+def settings_file(name: str, *, flags: str = "-s --settings", needed: bool = False, **more: Any) -> Any:
+    """The path of a settings file, "" for the usual one; `needed` where that has to be there."""
+    usual = f"/etc/nhc/{name}{'' if needed else ', if there is one'}"
+    return _option(flags, f"The settings (TOML). Default: {usual}.", "FILE", "", file=name, **more)
+
+
+def setting(flags: str, kind: Any, field: str, metavar: str = "VALUE", help: str = "", **more: Any) -> Any:
+    """What a key of a settings file says, which declares its unit, bounds, default and help. None where not given."""
+    from nhc.core.settings import declared  # no command of the node's local path has such an option
+
+    known = declared.option_of(kind, field)
+    if known.convert is None:
+        return _option(flags, help or known.help, default=None, of=(kind, field), **more)
+    return _option(flags, help or known.help, metavar, convert=known.convert, many=known.many, of=(kind, field), **more)
+
+
+def part(kind: type) -> Any:
+    """The options of a declared class, as one value of it."""
+    return Option((), "", part=kind)
+
+
+def _seconds(text: str) -> float:
+    from nhc.core.units import seconds
+
+    return seconds(text)
+
+
+def _some_seconds(text: str) -> float:
+    duration = _seconds(text)
+    if not duration:
+        raise ValueError(f"{text!r} is no time at all")
+    return duration
+
+
+# What many commands have.
+
+FORMAT = choice("-f --format", ("text", "json"), "Output format.", "text", heading="What is shown")
+BY = text("--by", "NAME", "Who gives this command. Default: the user.", heading="Who")
+ON_UNKNOWN = choice("--on-unknown", ("tell", "admit", "refuse"), "What an unknown verdict does: tell (exit status 3), "
+                    "admit (0) or refuse (1), for a container before a job.", "tell", metavar="CHOICE")  # fmt: skip
+
+
+def checks(incomplete: str) -> List[str]:
+    """Names of checks that begin so."""
+    from nhc.core.check import find_all
+
+    return [check.name for check in find_all() if check.name.startswith(incomplete)]
+
+
+def tags(incomplete: str) -> List[str]:
+    """Tags of checks that begin so."""
+    from nhc.core.check import find_all
+
+    return sorted({tag for check in find_all() for tag in check.tags if tag.startswith(incomplete)})
 
 
 FORMATS = ("text", "json", "jsonl", "nagios", "npd", "prometheus")
-
-_CONFIGURED, _WHICH, _HOW, _SHOWN = "What to judge by", "Which checks", "How they run", "What is shown"
-
-CHECK_LOCAL = (
-    Option(("-c", "--config"), "config", "Read this file or directory (repeatable). Default: /etc/nhc/nhc.conf, "
-           "else the built-in default.", "FILE", many=True,
-           heading=_CONFIGURED),
-    Option(("--scripts",), "scripts", "Load site checks (*.nhc) from this directory (repeatable). "
-           "Default: /etc/nhc/scripts.", "DIR", many=True,
-           heading=_CONFIGURED),
-    Option(("--profile",), "profile", "Add this node type's expectations: a name of conf/profiles, a file, auto or "
-           "none.", "NAME", default="auto",
-           heading=_CONFIGURED),
-    Option(("-n", "--node"), "node", "The node's name, which targets are matched against. Default: the kernel's host "
-           "name.", "NAME", default="",
-           heading=_CONFIGURED),
-    Option(("--root",), "root", "Judge the node whose whole root directory is mounted there, from a container. "
-           "Default: $NHC_ROOT, else /.", "DIR", default="",
-           heading=_CONFIGURED),
-    Option(("--check",), "check", "Run only checks of this name; shell patterns work (repeatable).", "NAME", many=True,
-           heading=_WHICH),
-    Option(("--tag",), "tag", "Run only checks with this tag, such as gpu, fs, net (repeatable).", "TAG", many=True,
-           heading=_WHICH),
-    Option(("--context",), "context", "Run the lines meant for this context: healthcheck, prolog, epilog, agent.",
-           "NAME", default="",
-           heading=_WHICH),
-    Option(("-a", "--all"), "all", "Run every check; without it the run stops at the first that fails.",
-           heading=_HOW),
-    Option(("-t", "--timeout"), "timeout", "Deadline of the whole run, 0 for none. Default: TIMEOUT in the "
-           "configuration, else 30s.", "TIME",
-           heading=_HOW),
-    Option(("--max-age",), "max_age", "Use the agent's or the last run's report when it is at most this old.", "TIME",
-           heading=_HOW),
-    Option(("--on-unknown",), "on_unknown", "What an unknown verdict does: tell (exit status 3), admit (0) or refuse "
-           "(1), for a container before a job.", "CHOICE", default="tell", choices=("tell", "admit", "refuse"),
-           heading=_HOW),
-    Option(("-f", "--format"), "format", f"Output format: {', '.join(FORMATS)}.", "FORMAT", default="text",
-           choices=FORMATS, heading=_SHOWN, group="nhc.renderers"),
-    Option(("-o", "--output"), "output", "Write the report to this file, replaced whole, instead of standard output "
-           "(-).", "FILE", default="",
-           heading=_SHOWN),
-    Option(("-e", "--evidence"), "evidence", "Show the lines behind each verdict in text output.",
-           heading=_SHOWN),
-    Option(("--skipped",), "skipped", "List also the checks that this node has nothing for. They are always "
-           "counted.",
-           heading=_SHOWN),
-    Option(("-v", "--verbose"), "verbose", "Show where each check is configured and how long it took (repeatable).",
-           many=True,
-           heading=_SHOWN),
-    Option(("-q", "--quiet"), "quiet", "Show only what is wrong; twice: nothing.", many=True,
-           heading=_SHOWN),
-    Option(("--color",), "color", "Colour: auto (on a terminal), always or never.", "WHEN", default="auto",
-           choices=("auto", "always", "never"),
-           heading=_SHOWN),
-)  # fmt: skip
-"""The options of `nhc check local`."""
+WHEN = ("auto", "always", "never")
 
 
-def read(options: Sequence[Option], argv: Sequence[str]) -> Dict[str, Any]:
-    """The options' values from the command line. Raises UsageError."""
-    values = {option.name: option.initial() for option in options}
-    by_flag = {name: option for option in options for name in option.flags}
+@declared
+class ReportOutput(NamedTuple):
+    """How a report is shown."""
+
+    form: str = choice("-f --format", FORMATS, f"Output format: {', '.join(FORMATS)}.", "text", metavar="FORMAT",
+                       group="nhc.renderers", heading="What is shown")  # fmt: skip
+    output: str = text("-o --output", "FILE", "Write the report to this file, replaced whole, instead of standard "
+                       "output (-).")  # fmt: skip
+    evidence: bool = flag("-e --evidence", "Show the lines behind each verdict in text output.")
+    skipped: bool = flag("--skipped", "List also the checks that this node has nothing for. They are always counted.")
+    verbose: int = flag("-v --verbose", "Show where each check is configured and how long it took (repeatable).",
+                        many=True)  # fmt: skip
+    quiet: int = flag("-q --quiet", "Show only what is wrong; twice: nothing.", many=True)
+    color: str = choice("--color", WHEN, "Colour: auto (on a terminal), always or never.", "auto", metavar="WHEN")
+
+
+@declared
+class CheckLocal(NamedTuple):
+    """The options of `nhc check local`."""
+
+    config: Tuple[str, ...] = texts("-c --config", "FILE", "Read this file or directory (repeatable). Default: "
+                                    "/etc/nhc/nhc.conf, else the built-in default.",
+                                    heading="What to judge by")  # fmt: skip
+    scripts: Tuple[str, ...] = texts("--scripts", "DIR", "Load site checks (*.nhc) from this directory (repeatable). "
+                                     "Default: /etc/nhc/scripts.")  # fmt: skip
+    profile: str = text("--profile", "NAME", "Add this node type's expectations: a name of conf/profiles, a file, auto "
+                        "or none.", "auto")  # fmt: skip
+    node: str = text("-n --node", "NAME", "The node's name, which targets are matched against. Default: the kernel's "
+                     "host name.")  # fmt: skip
+    root: str = text("--root", "DIR", "Judge the node whose whole root directory is mounted there, from a container. "
+                     "Default: $NHC_ROOT, else /.")  # fmt: skip
+    check: Tuple[str, ...] = texts("--check", "NAME", "Run only checks of this name; shell patterns work (repeatable).",
+                                   heading="Which checks", complete=checks)  # fmt: skip
+    tag: Tuple[str, ...] = texts("--tag", "TAG", "Run only checks with this tag, such as gpu, fs, net (repeatable).",
+                                 complete=tags)  # fmt: skip
+    context: str = text("--context", "NAME", "Run the lines meant for this context: healthcheck, prolog, epilog, "
+                        "agent.")  # fmt: skip
+    all: bool = flag("-a --all", "Run every check; without it the run stops at the first that fails.",
+                     heading="How they run")  # fmt: skip
+    timeout: Optional[float] = duration("-t --timeout", "Deadline of the whole run, 0 for none. Default: TIMEOUT in "
+                                        "the configuration, else 30s.")  # fmt: skip
+    max_age: Optional[float] = duration("--max-age", "Use the agent's or the last run's report when it is at most this "
+                                        "old.")  # fmt: skip
+    on_unknown: str = ON_UNKNOWN
+    shown: ReportOutput = part(ReportOutput)
+
+
+def read(kind: Type[T], argv: Sequence[str]) -> T:
+    """The options of a declared class from the command line. Raises UsageError."""
+    found = dict(options_of(kind))
+    values = {name: option.initial() for name, option in found.items()}
+    by_flag = {flag: name for name, option in found.items() for flag in option.flags}
     arguments: List[str] = list(argv)
     while arguments:
         argument = arguments.pop(0)
         if argument.startswith("--"):
-            name, attached, value = argument.partition("=")
-            option = _known(by_flag, name)
-            if not option.metavar:
+            flag, attached, value = argument.partition("=")
+            name = _known(by_flag, flag)
+            if not found[name].metavar:
                 if attached:
-                    raise UsageError(f"option {name} takes no value")
-                _set(values, option, name, "")
+                    raise UsageError(f"option {flag} takes no value")
+                _set(values, found[name], name, flag, "")
             else:
-                _set(values, option, name, value if attached else _next(arguments, name))
+                _set(values, found[name], name, flag, value if attached else _next(arguments, flag))
         elif len(argument) > 1 and argument[0] == "-":
-            name, tail = argument[:2], argument[2:]
-            option = _known(by_flag, name)
-            if option.metavar:
-                _set(values, option, name, tail or _next(arguments, name))
+            flag, tail = argument[:2], argument[2:]
+            name = _known(by_flag, flag)
+            if found[name].metavar:
+                _set(values, found[name], name, flag, tail or _next(arguments, flag))
             else:
-                _set(values, option, name, "")
+                _set(values, found[name], name, flag, "")
                 if tail:
                     arguments.insert(0, f"-{tail}")
         else:
             raise UsageError(f"unexpected argument {argument!r}: checks are named with --check")
-    return values
-
-
-def check_local_options(values: Any) -> CheckLocalOptions:
-    """The values of CHECK_LOCAL, whichever of the two readers has read them."""
-    options: CheckLocalOptions = values
-    return options
+    return made(kind, values)
 
 
 def offered(group: str) -> Sequence[str]:
@@ -169,28 +321,29 @@ def offered(group: str) -> Sequence[str]:
     return sorted(offers(group))
 
 
-def _known(by_flag: Dict[str, Option], name: str) -> Option:
-    option = by_flag.get(name)
-    if option is None:
+def _known(by_flag: Dict[str, str], flag: str) -> str:
+    if flag not in by_flag:
         from difflib import get_close_matches
 
-        near = get_close_matches(name, by_flag, 1)
-        raise UsageError(f"no such option: {name}{f' (did you mean {near[0]}?)' if near else ''}")
-    return option
+        near = get_close_matches(flag, by_flag, 1)
+        raise UsageError(f"no such option: {flag}{f' (did you mean {near[0]}?)' if near else ''}")
+    return by_flag[flag]
 
 
-def _next(arguments: List[str], name: str) -> str:
+def _next(arguments: List[str], flag: str) -> str:
     if not arguments:
-        raise UsageError(f"option {name} needs a value")
+        raise UsageError(f"option {flag} needs a value")
     return arguments.pop(0)
 
 
-def _set(values: Dict[str, Any], option: Option, name: str, value: str) -> None:
-    if option.choices and value not in option.choices and value not in offered(option.group):
-        raise UsageError(f"{name}: {value!r} is not one of {', '.join((*option.choices, *offered(option.group)))}")
+def _set(values: Dict[str, Any], option: Option, name: str, flag: str, text: str) -> None:
+    if option.choices and text not in option.choices and text not in offered(option.group):
+        raise UsageError(f"{flag}: {text!r} is not one of {', '.join((*option.choices, *offered(option.group)))}")
     if not option.metavar:
-        values[option.name] = values[option.name] + 1 if option.many else True
-    elif option.many:
-        values[option.name].append(value)
-    else:
-        values[option.name] = value
+        values[name] = values[name] + 1 if option.many else True
+        return
+    try:
+        value: Any = option.convert(text) if option.convert is not None else text
+    except ValueError as error:
+        raise UsageError(f"{option.flags[-1]}: {error}") from None
+    values[name] = (*values[name], value) if option.many else value

@@ -6,13 +6,15 @@ import os
 import sys
 
 from nhc.core.command_line.clean_output import wants_colour
-from nhc.core.command_line.options import CHECK_LOCAL, LostOutput, UsageError, read
+from nhc.core.command_line.options import LostOutput, UsageError
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report, Verdict
 
 if TYPE_CHECKING:
-    from typing import Any, Mapping, Optional
+    from typing import Optional
+
+    from nhc.core.command_line.options import ReportOutput
 
 EXIT = {
     Verdict.SKIP: EXIT_UNKNOWN,
@@ -23,21 +25,17 @@ EXIT = {
 }
 
 
-def emit(report: Report, options: Mapping[str, Any]) -> int:
-    """Print or write the report; the exit status that its format asks for.
-
-    `options` are those of `nhc check local`; what is not among them is as where none is given.
-    """
-    options = {**read(CHECK_LOCAL, ()), **options}
-    form = options["format"]
+def emit(report: Report, shown: ReportOutput) -> int:
+    """Print or write the report; the exit status that its format asks for."""
+    form = shown.form
     status = EXIT[report.verdict]
     if form == "text":
         from nhc.core.render import text
 
-        when = "never" if options["output"] and options["color"] == "auto" else options["color"]
+        when = "never" if shown.output and shown.color == "auto" else shown.color
         colour = wants_colour(when, sys.stdout)
-        output = text.render(report, verbose=options["verbose"], quiet=options["quiet"],
-                            evidence=options["evidence"], colour=colour, skipped=options["skipped"])  # fmt: skip
+        output = text.render(report, verbose=shown.verbose, quiet=shown.quiet,
+                            evidence=shown.evidence, colour=colour, skipped=shown.skipped)  # fmt: skip
     elif form in ("json", "jsonl"):
         from nhc.core.render import json
 
@@ -56,8 +54,8 @@ def emit(report: Report, options: Mapping[str, Any]) -> int:
         output = prometheus.render(report)
     else:
         output = _rendered(form, report)
-    if options["output"] not in ("", "-", "/dev/stdout"):
-        write_atomically(options["output"], output)
+    if shown.output not in ("", "-", "/dev/stdout"):
+        write_atomically(shown.output, output)
     else:
         _print(output)
     return status

@@ -10,7 +10,7 @@ import time
 from typing import Dict, Sequence
 
 from nhc import __version__
-from nhc.core.command_line.options import FORMATS, UsageError, offered
+from nhc.core.command_line.options import FORMATS, ReportOutput, UsageError, offered
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.host import Host
 from nhc.core.language.site_settings import site_settings
@@ -36,7 +36,7 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
     name, result = node or site_settings().node_here(host), CheckResult(NO_CHECK, outcome)
     report = Report(name, boot_id, time.time(), 0.0, (result,), version=__version__)
     try:
-        emit(report, {"format": format, "output": output, "evidence": True, "color": "never"})
+        emit(report, ReportOutput(format, output, evidence=True, color="never"))
     except UsageError:
         pass  # where it was to be written is what is wrong
     return _STATUS.get(format, EXIT_USAGE)

@@ -450,6 +450,35 @@ def reference(kind: type) -> Iterator[Reference]:
     return _reference(_DECLARED[kind], "", None)
 
 
+class AsOption(NamedTuple):
+    """What a field is as an option of a command: its help, and what makes its value of a text (none for a flag), whose
+    ValueError says what was expected; `many` where each text is one of a list.
+    """
+
+    help: str
+    convert: Optional[Callable[[str], Any]]
+    many: bool
+
+
+def option_of(kind: type, field: str) -> AsOption:
+    """A field of a declared class as an option of a command."""
+    setting = _DECLARED[kind][field]
+    key, listed = setting.key.rpartition(".")[2], "list" in setting.form
+
+    def convert(text: str) -> Any:
+        value: object = [text] if listed else _typed(text, setting.form)
+        try:
+            found = setting.read(settings_file.of({key: value}), key, setting.default)
+        except settings_file.SettingsError as error:
+            raise ValueError(error.problem) from None
+        return next(iter(found)) if listed else found
+
+    usual = "" if setting.default in (None, NEEDED, "", ()) or listed else setting.show(setting.default).strip('"')
+    more = "; ".join(filter(None, (_ends(setting), usual and f"default: {usual}")))
+    text = f"{setting.help[:1].upper()}{setting.help[1:]}".rstrip(".") + (f" ({more})." if more else ".")
+    return AsOption(text, None if setting.form == "true or false" else convert, listed)
+
+
 class SettingsFile(_OfKind[T]):
     """A file of settings: its class, where it is, and how its example begins.
 

@@ -19,7 +19,7 @@ import click
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import DURATION, FORMAT, FiniteNumber, GroupedCommand, OfferedChoice, under
 from nhc.core.command_line.on_unknown import status as on_unknown
-from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
+from nhc.core.command_line.options import FORMATS, LostOutput, ReportOutput, UsageError
 from nhc.core.command_line.printing import show
 from nhc.core.command_line.report_output import emit, write_atomically
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -166,7 +166,7 @@ def run_command(**options: Any) -> int:
     if options["since"]:
         kept = runner.kept(where, wanted.suite, node, options["since"])
         if kept is not None:
-            return emit(kept, {"format": options["form"], "output": options["output"]})
+            return emit(kept, ReportOutput(options["form"], options["output"]))
     try:
         ran = runner.run(wanted, host, state, os.environ, where)
     except journal.JournalError as error:
@@ -214,7 +214,7 @@ def _show(
         click.echo(f"nhc deep run: {problem}", err=True)
     shown = {key: options[key] for key in ("output", "evidence", "skipped", "verbose", "quiet")}
     try:
-        status = emit(report, {"format": options["form"], **shown})
+        status = emit(report, ReportOutput(options["form"], **shown))
     except UsageError as error:
         raise CommandError(str(error), EXIT_UNKNOWN if isinstance(error, LostOutput) else EXIT_USAGE) from None
     if options["on_unknown"] != "tell" and not ran.signal:

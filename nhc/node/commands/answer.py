@@ -9,35 +9,35 @@ from nhc.core.model import Report
 from nhc.core.state.reports import fresh, kept_as
 
 if TYPE_CHECKING:
-    from nhc.core.command_line.options import CheckLocalOptions
+    from nhc.core.command_line.options import CheckLocal
     from nhc.core.state.store import State
 
 
-def of_agent(state: State, max_age: float, now: float, boot_id: str, options: CheckLocalOptions) -> Optional[Report]:
+def of_agent(state: State, max_age: float, now: float, boot_id: str, args: CheckLocal) -> Optional[Report]:
     """The agent's report of this boot and node, at most `max_age` seconds old; None where there is none to use.
 
     The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
     results. A report of another configuration, or for another context, is no answer.
     """
     kept = state.load(kept_as("agent"))
-    if kept.get("config") != list(options["config"]) or kept.get("scripts", []) != list(options["scripts"]):
+    if kept.get("config") != list(args.config) or kept.get("scripts", []) != list(args.scripts):
         return None
-    if kept.get("root", "") != root_of(options["root"]):
+    if kept.get("root", "") != root_of(args.root):
         return None
-    if options["context"] not in ("", "agent") or options["profile"] != kept.get("profile", "auto"):
+    if args.context not in ("", "agent") or args.profile != kept.get("profile", "auto"):
         return None
     report = fresh(kept, max_age, now, boot_id)
     if report is None:
         return None
-    if options["node"] and options["node"] != report.host:
+    if args.node and args.node != report.host:
         return None
     results = report.results
-    if options["check"]:
+    if args.check:
         from fnmatch import fnmatchcase
 
-        results = tuple(r for r in results if any(fnmatchcase(r.check, name) for name in options["check"]))
-    if options["tag"]:
-        wanted = set(options["tag"])
+        results = tuple(r for r in results if any(fnmatchcase(r.check, name) for name in args.check))
+    if args.tag:
+        wanted = set(args.tag)
         results = tuple(r for r in results if wanted & set(r.tags))
     if not results:
         return None

@@ -9,14 +9,13 @@ import os
 import sys
 
 from nhc.core.command_line.clean_output import allow_colours
-from nhc.core.command_line.options import CHECK_LOCAL, FORMATS, LostOutput, UsageError, check_local_options, read
+from nhc.core.command_line.options import FORMATS, CheckLocal, LostOutput, UsageError, read
 from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
-    from nhc.core.command_line.options import CheckLocalOptions
     from nhc.core.host import Host
     from nhc.core.language.site_settings import SiteSettings
     from nhc.core.model import Report
@@ -28,7 +27,7 @@ if TYPE_CHECKING:
 def main(argv: Sequence[str]) -> int:
     """Read the command line and run. Returns the exit status."""
     try:
-        return run(check_local_options(read(CHECK_LOCAL, argv)))
+        return run(read(CheckLocal, argv))
     except LostOutput as error:
         print(f"nhc check local: {error}", file=sys.stderr)
         return EXIT_UNKNOWN
@@ -39,63 +38,62 @@ def main(argv: Sequence[str]) -> int:
         return unusable.tell("WrongUsage", [str(error)], **unusable.asked(argv))
 
 
-def run(options: CheckLocalOptions) -> int:
-    """Carry out `nhc check local` with its options as a dictionary. Raises UsageError."""
+def run(args: CheckLocal) -> int:
+    """Carry out `nhc check local`. Raises UsageError."""
     from nhc.core.language.site_settings import site_settings
     from nhc.core.state.store import State
     from nhc.node.planning.local import select
 
     for secret in ("NHC_SSH_PASSWORD", "NHC_SUDO_PASSWORD"):  # a sweep's: no line of a configuration asks for them
         os.environ.pop(secret, None)
-    if options["context"]:
-        _known_context(options["context"])
-    deadline = _time(options["timeout"], "--timeout")
-    max_age = _time(options["max_age"], "--max-age")
+    if args.context:
+        _known_context(args.context)
+    max_age = args.max_age
     state = State()
-    host = _host(options["root"], state)
+    host = _host(args.root, state)
     site = site_settings()
-    name = options["node"] or site.node_here(host)
+    name = args.node or site.node_here(host)
     if max_age is not None:
-        fresh = fresh_report(state, max_age, host, options) or _agents_report(state, max_age, host, options)
+        fresh = fresh_report(state, max_age, host, args) or _agents_report(state, max_age, host, args)
         if fresh is not None:
-            return _print_report(fresh, options)
+            return _print_report(fresh, args)
     problems: List[str] = []
-    asked = question(options)
+    asked = question(args)
     plan = plan_of(asked, name, host, state, problems, site)
     if plan is None:
         from nhc.core.command_line import unusable
 
-        return unusable.tell("BadConfiguration", problems, options["format"], options["output"], name)
+        return unusable.tell("BadConfiguration", problems, args.shown.form, args.shown.output, name)
     plan = select(plan, asked)
     if not plan.items:
-        raise UsageError(_nothing(options, name))
+        raise UsageError(_nothing(args, name))
     from nhc.node.run.engine import run as judge
 
     report = judge(
         plan,
         host,
         state=state,
-        check_all=bool(options["all"]),
-        deadline=deadline,
+        check_all=bool(args.all),
+        deadline=args.timeout,
         name=name,
         # A report that somebody reads on a terminal does not show it.
-        identify=options["format"] in ("json", "jsonl") or max_age is not None,
-        progress=_progress if _show_progress(options) else None,
-        meanwhile=lambda: _load_renderer(options),
+        identify=args.shown.form in ("json", "jsonl") or max_age is not None,
+        progress=_progress if _show_progress(args) else None,
+        meanwhile=lambda: _load_renderer(args),
     )
-    if _show_progress(options):
+    if _show_progress(args):
         sys.stderr.write("\r\033[K")
     if max_age is not None:
-        remember(state, report, options)
-    return _print_report(report, options)
+        remember(state, report, args)
+    return _print_report(report, args)
 
 
-def _print_report(report: Report, options: CheckLocalOptions) -> int:
+def _print_report(report: Report, args: CheckLocal) -> int:
     """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
     from nhc.core.command_line.report_output import emit
 
-    status = emit(report, options)
-    choice = options["on_unknown"]
+    status = emit(report, args.shown)
+    choice = args.on_unknown
     if choice == "tell":
         return status
     from nhc.core.command_line.on_unknown import status as decided
@@ -129,24 +127,11 @@ def _host(asked: str, state: State) -> Host:
         raise UsageError(str(error)) from None
 
 
-def _time(value: Optional[str], option: str) -> Optional[float]:
-    if value is None:
-        return None
-    from nhc.core.units import seconds
-
-    try:
-        return seconds(value)
-    except ValueError as error:
-        raise UsageError(f"{option}: {error}") from None
-
-
-def question(options: CheckLocalOptions) -> Question:
+def question(args: CheckLocal) -> Question:
     """What the options ask of the node's plan."""
     from nhc.node.planning.local import Question
 
-    return Question(
-        options["config"], options["scripts"], options["profile"], options["context"], options["check"], options["tag"]
-    )
+    return Question(args.config, args.scripts, args.profile, args.context, args.check, args.tag)
 
 
 def plan_of(
@@ -177,42 +162,42 @@ def plan_of(
         return None
 
 
-def _nothing(options: CheckLocalOptions, name: str) -> str:
-    asked = [f"--check {name}" for name in options["check"]] + [f"--tag {tag}" for tag in options["tag"]]
-    if options["context"]:
-        asked.append(f"--context {options['context']}")
+def _nothing(args: CheckLocal, name: str) -> str:
+    asked = [f"--check {name}" for name in args.check] + [f"--tag {tag}" for tag in args.tag]
+    if args.context:
+        asked.append(f"--context {args.context}")
     if asked:
         return f"no configured check matches {' '.join(asked)} on {name}"
     return f"the configuration has no check for {name}"
 
 
-def _selected(options: CheckLocalOptions) -> str:
+def _selected(args: CheckLocal) -> str:
     """What a remembered report covers: reports of different questions are never exchanged."""
     parts: List[Tuple[str, object]] = [
-        ("config", options["config"]), ("scripts", options["scripts"]), ("profile", options["profile"]),
-        ("check", options["check"]), ("tag", options["tag"]), ("context", options["context"]), ("all", options["all"]),
-        ("node", options["node"]),
+        ("config", args.config), ("scripts", args.scripts), ("profile", args.profile),
+        ("check", args.check), ("tag", args.tag), ("context", args.context), ("all", args.all),
+        ("node", args.node),
     ]  # fmt: skip
     from nhc.core.host import root_of
 
-    root = root_of(options["root"])
+    root = root_of(args.root)
     return repr([*parts, ("root", root)] if root else parts)
 
 
-def remember(state: State, report: Report, options: CheckLocalOptions) -> None:
+def remember(state: State, report: Report, args: CheckLocal) -> None:
     """Keep the report for `--max-age`, for the hooks and for the agent."""
     from nhc.core.render.json import to_dict
 
-    state.save("last", {"asked": _selected(options), "report": to_dict(report)})
+    state.save("last", {"asked": _selected(args), "report": to_dict(report)})
 
 
-def fresh_report(state: State, max_age: float, host: Host, options: CheckLocalOptions) -> Optional[Report]:
+def fresh_report(state: State, max_age: float, host: Host, args: CheckLocal) -> Optional[Report]:
     """The last report of the same question, from this boot, at most `max_age` seconds old."""
     from nhc.core.state.reports import fresh
 
     kept: Mapping[str, Any] = state.load("last")
     last, now = kept.get("report"), host.time()
-    if kept.get("asked") != _selected(options) or not isinstance(last, dict):
+    if kept.get("asked") != _selected(args) or not isinstance(last, dict):
         return None
     report = fresh(last, max_age, now, host.boot_id())
     if report is None:
@@ -221,22 +206,22 @@ def fresh_report(state: State, max_age: float, host: Host, options: CheckLocalOp
     return report._replace(notes=(*report.notes, f"this report is {age:.0f} s old (--max-age)"))
 
 
-def _load_renderer(options: CheckLocalOptions) -> None:
+def _load_renderer(args: CheckLocal) -> None:
     """Import what `emit` is about to need, while the first checks run."""
     __import__("nhc.core.command_line.report_output")
-    if options["format"] in FORMATS:
-        __import__(f"nhc.core.render.{'json' if options['format'] == 'jsonl' else options['format']}")
+    if args.shown.form in FORMATS:
+        __import__(f"nhc.core.render.{'json' if args.shown.form == 'jsonl' else args.shown.form}")
 
 
-def _agents_report(state: State, max_age: float, host: Host, options: CheckLocalOptions) -> Optional[Report]:
+def _agents_report(state: State, max_age: float, host: Host, args: CheckLocal) -> Optional[Report]:
     """The resident agent's, where one runs on this node and has a fresh one."""
     from nhc.node.commands.answer import of_agent
 
-    return of_agent(state, max_age, host.time(), host.boot_id(), options)
+    return of_agent(state, max_age, host.time(), host.boot_id(), args)
 
 
-def _show_progress(options: CheckLocalOptions) -> bool:
-    shown = options["format"] == "text" and not options["quiet"] and sys.stderr.isatty()
+def _show_progress(args: CheckLocal) -> bool:
+    shown = args.shown.form == "text" and not args.shown.quiet and sys.stderr.isatty()
     if shown:
         allow_colours(sys.stderr)
     return shown

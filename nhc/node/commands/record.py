@@ -12,7 +12,7 @@ import click
 from nhc import __version__
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import OfferedChoice
-from nhc.core.command_line.options import FORMATS, LostOutput, UsageError
+from nhc.core.command_line.options import FORMATS, LostOutput, ReportOutput, UsageError
 from nhc.core.command_line.report_output import emit
 from nhc.core.data.reader import table
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -171,7 +171,7 @@ def replay_command(
     if compare:
         return _compared(differences(golden, report), str(replay.machine["version"]))
     try:
-        return emit(report, {"format": form, "verbose": verbose, "evidence": evidence})
+        return emit(report, ReportOutput(form, verbose=verbose, evidence=evidence))
     except LostOutput as error:
         raise CommandError(str(error), EXIT_UNKNOWN) from None
     except UsageError as error:

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nhc.core.command_line.options import CHECK_LOCAL, UsageError, read
+from nhc.core.command_line.options import CheckLocal, UsageError, options_of, read
 from tests.support.run import ROOT, nhc
 
 GOOD = "* || check_hw_mem_free 1k\n* || check_fs_mount_rw -f /\n"
@@ -259,45 +259,27 @@ def test_the_quick_reader_and_click_agree_on_every_option():
     """One definition, two readers: what click accepts the quick reader accepts with the same values."""
     from click.testing import CliRunner
 
-    from nhc.cli import click_app
+    from nhc.core.command_line.common_options import command
 
-    got = {}
-    command = click_app.check_local
-    before, command.callback = command.callback, lambda **values: got.update(values)
-    try:
-        for words in (
-            [],
-            ["-c", "a", "--config=b", "-cd", "-a", "-vv", "-q", "--format=json", "-t", "3s", "--check", "x", "-n", "y"],
-            [
-                "-avq",
-                "-o",
-                "-",
-                "--max-age",
-                "5m",
-                "--color",
-                "never",
-                "--profile",
-                "none",
-                "--context",
-                "prolog",
-                "-e",
-            ],
-        ):
-            got.clear()
-            result = CliRunner().invoke(command, words)
-            assert result.exit_code == 0, result.output
-            named = {name: list(value) if isinstance(value, tuple) else value for name, value in got.items()}
-            assert named == read(CHECK_LOCAL, words)
-    finally:
-        command.callback = before
+    got = []
+    parsed = command(CheckLocal)(got.append)
+    for words in (
+        [],
+        ["-c", "a", "--config=b", "-cd", "-a", "-vv", "-q", "--format=json", "-t", "3s", "--check", "x", "-n", "y"],
+        ["-avq", "-o", "-", "--max-age", "5m", "--color", "never", "--profile", "none", "--context", "prolog", "-e"],
+    ):
+        got.clear()
+        result = CliRunner().invoke(parsed, words)
+        assert result.exit_code == 0, result.output
+        assert got == [read(CheckLocal, words)]
     with pytest.raises(UsageError):
-        read(CHECK_LOCAL, ["--all=yes"])
+        read(CheckLocal, ["--all=yes"])
 
 
 def test_help_lists_every_option():
     done = nhc("check", "local", "--help")
     assert done.returncode == 0
-    for option in CHECK_LOCAL:
+    for _name, option in options_of(CheckLocal):
         assert option.flags[-1] in done.stdout
 
 

@@ -1,34 +1,23 @@
-"""The options of `nhc check local` have the types that the code is checked with."""
+"""What both readers make of the options of `nhc check local` has the types that the code is checked with."""
 
-import ast
-from pathlib import Path
+from typing import Optional, Tuple, get_args, get_origin
 
-from nhc.core.command_line.options import CHECK_LOCAL, read
+from nhc.core.command_line.options import CheckLocal, ReportOutput, read
 
-SOURCE = Path(__file__).parents[3] / "nhc/core/command_line/options.py"
-
-
-def declared():
-    """Name to type, of the class that is there for type checkers alone."""
-    (kind,) = [node for node in ast.walk(ast.parse(SOURCE.read_text()))
-               if isinstance(node, ast.ClassDef) and node.name == "CheckLocalOptions"]  # fmt: skip
-    return {node.target.id: ast.unparse(node.annotation) for node in kind.body if isinstance(node, ast.AnnAssign)}
+NAMES = {"Tuple": Tuple, "Optional": Optional, "ReportOutput": ReportOutput}
 
 
-def type_of(option):
-    if option.many:
-        return "List[str]" if option.metavar else "int"
-    if not option.metavar:
-        return "bool"
-    return "Optional[str]" if option.default is None else "str"
+def of_type(value, kind):
+    if get_origin(kind) is tuple:
+        return isinstance(value, tuple) and all(of_type(each, get_args(kind)[0]) for each in value)
+    return type(value) in (get_args(kind) or (kind,))
 
 
-def test_every_option_is_declared_with_its_type():
-    assert declared() == {option.name: type_of(option) for option in CHECK_LOCAL}
-
-
-def test_what_is_read_is_of_those_types():
-    names = {"List[str]": list, "int": int, "bool": bool, "str": str}
-    given = read(CHECK_LOCAL, ["-c", "a", "-qv", "--check", "x", "-t", "5s", "--max-age", "1m"])
-    for name, kind in declared().items():
-        assert type(given[name]) is names.get(kind, str), name
+def test_what_is_read_is_of_the_declared_types():
+    words = ["-c", "a", "-qv", "--check", "x", "-t", "5s", "--max-age", "1m", "-f", "json"]
+    for args in (read(CheckLocal, ()), read(CheckLocal, words), CheckLocal()):
+        for values in (args, args.shown):
+            for name, annotation in type(values).__annotations__.items():
+                kind = eval(annotation, NAMES)
+                assert of_type(getattr(values, name), kind), (name, kind, getattr(values, name))
+    assert read(CheckLocal, ()) == CheckLocal()
