@@ -10,10 +10,16 @@ PYTEST_ARGS ?=
 check: $(VENV)/.run  ## judge this machine with the built-in checks
 	@$(BIN)/nhc check local --all; [ $$? -ne 2 ]
 
-test: setup  ## lint, types and every test
+# The control plane and node-problem-detector: built once, while the rest runs; where Go is there, from the beginning.
+build-peers = @(nice $(1) tests/kube/build.py >/dev/null 2>&1; nice $(1) tests/npd/build.py >/dev/null 2>&1) &
+
+.PHONY: peers-with-go
+peers-with-go:
+	$(if $(PYTHON),$(if $(shell command -v go),$(call build-peers,$(PYTHON))))
+
+test: peers-with-go setup  ## lint, types and every test
 	$(go)
-	@# The control plane and node-problem-detector: built once, while the rest runs.
-	@(nice $(BIN)/python tests/kube/build.py >/dev/null 2>&1; nice $(BIN)/python tests/npd/build.py >/dev/null 2>&1) &
+	$(call build-peers,$(BIN)/python)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy

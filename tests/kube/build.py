@@ -169,10 +169,13 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def _go(go: str, *arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
+    """GOGC: the compiler and the linker collect garbage less often, in 0.83 of the processor's time and half a GB each
+    instead of 0.3 (k8s.io/api/core/v1 and nhc-kube's link, each in turn with the default).
+    """
     return subprocess.run(
         [go, *arguments],
         cwd=cwd,
-        env={**os.environ, "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0", **environment},
+        env={**os.environ, "GOFLAGS": "-buildvcs=false", "CGO_ENABLED": "0", "GOGC": "400", **environment},
         capture_output=True,
         text=True,
         check=False,
