@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from fnmatch import fnmatchcase
-from typing import Any, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import Any, Dict, Iterable, List, Mapping, Sequence, Set
 
 from nhc.agent.check_round import allowance, key_of
-from nhc.agent.schedule import CheckTimes
+from nhc.agent.problems import Board, ProblemChange
+from nhc.agent.schedule import CheckTimes, Schedule
 from nhc.agent.settings import AgentSettings, ProofSettings
 from nhc.core.check import BadArguments, find
 from nhc.core.host import Host
-from nhc.core.language.site_settings import FILES, site_settings
-from nhc.core.light import NamedTuple
+from nhc.core.language.site_settings import site_settings
 from nhc.core.plan import BUILT_IN, Item, Plan
 from nhc.core.state.store import State
 from nhc.node.kernlog.source import JOURNAL
@@ -161,22 +160,27 @@ def arguments(item: Item) -> Dict[str, Any]:
         return {}
 
 
-class FileStamp(NamedTuple):
-    """A file as stat(2) sees it; zeros where it cannot be seen."""
+class Checks:
+    """The node's checks: the `plan` that is in force, its `items` by key, when each runs, what each found."""
 
-    path: str
-    inode: int = 0
-    size: int = 0
-    changed_ns: int = 0
+    def __init__(self, schedule: Schedule, board: Board) -> None:
+        self.plan = Plan(())
+        self.items: Dict[str, Item] = {}
+        self.schedule = schedule
+        self.board = board
 
+    def adopt(self, plan: Plan, now: float, wall: float) -> List[ProblemChange]:
+        """Run this plan from now on. Returns the problems that end with checks that are gone."""
+        self.plan = plan
+        self.items = {key_of(item): item for item in plan.items}
+        gone = self.schedule.set(entries(plan), now)
+        return self.board.remove([key for key in self.board.rows if key in gone], wall)
 
-def stamps(plan: Plan, settings: AgentSettings) -> Tuple[FileStamp, ...]:
-    """What changes when a file or directory changes that the plan or the settings were made of."""
-    files = []
-    for path in (*plan.inputs, *settings.inputs, *FILES):
-        try:
-            at = os.stat(path)
-            files.append(FileStamp(path, at.st_ino, at.st_size, at.st_mtime_ns))
-        except OSError:
-            files.append(FileStamp(path))
-    return tuple(files)
+    def complete(self) -> bool:
+        """Whether every check has been judged, since this start of the agent or, within this boot, the one before."""
+        return all(key in self.board.rows for key in self.items)
+
+    def hurry(self, keys: Iterable[str], when: float) -> None:
+        """Run these by `when`, whatever their cadence."""
+        for key in keys:
+            self.schedule.hurry(key, when)

@@ -75,23 +75,23 @@ class Control:
             _send(peer, {"error": f"not understood: {error}"})
 
     def _do_status(self, peer: Connection, _asked: Question) -> None:
-        _send(peer, status(self.agent.view()))
+        _send(peer, status(self.agent.node))
 
     def _do_pause(self, peer: Connection, asked: Question) -> None:
         seconds = _number(asked, "seconds", 3600.0)
         if not 0 < seconds <= LONGEST_PAUSE:
             raise ValueError("a pause lasts between a second and 30 days")
         self.agent.pause(seconds, str(asked.get("by", "")), str(asked.get("why", "")))
-        _send(peer, {"paused_until": self.agent.host.time() + seconds})
+        _send(peer, {"paused_until": self.agent.node.runtime.host.time() + seconds})
 
     def _do_resume(self, peer: Connection, asked: Question) -> None:
-        was = self.agent.paused is not None
+        was = self.agent.node.pause.current is not None
         self.agent.resume(f"by {asked.get('by', '')}")
         self.agent.tick()
         _send(peer, {"was_paused": was})
 
     def _do_reload(self, peer: Connection, _asked: Question) -> None:
-        _send(peer, {"problems": self.agent.reload(), "checks": len(self.agent.items)})
+        _send(peer, {"problems": self.agent.reload(), "checks": len(self.agent.node.checks.items)})
 
     def _do_ack(self, peer: Connection, asked: Question) -> None:
         keys = texts_of(list_in(asked, "keys"))
@@ -101,8 +101,8 @@ class Control:
 
     def _do_check(self, peer: Connection, asked: Question) -> None:
         """Run checks now; the answer is their results, once all of them are there."""
-        if self.agent.paused:
-            _send(peer, {"error": str(self.agent.paused)})
+        if self.agent.node.pause.current:
+            _send(peer, {"error": str(self.agent.node.pause.current)})
             return
         chosen = self.agent.run_now(texts_of(list_in(asked, "names")))
         if not chosen:
@@ -112,52 +112,54 @@ class Control:
             _send(peer, {"started": len(chosen)})
             return
         peer.keep_open(LONGEST)
-        _Waiter(self.agent, peer, chosen)
+        _Waiter(self.agent.node, peer, chosen)
 
 
 class _Waiter:
     """Answers once every chosen check has been judged anew."""
 
-    def __init__(self, agent: Agent, peer: Connection, keys: Set[str]) -> None:
-        self.agent, self.peer, self.keys = agent, peer, keys
+    def __init__(self, node: NodeView, peer: Connection, keys: Set[str]) -> None:
+        self.node, self.peer, self.keys = node, peer, keys
         self.left = set(keys)
         # A run that was under way when the question came is not the answer to it; one that the question has just
         # started is.
-        before = agent.host.monotonic() - 0.01
-        began = {key: agent.schedule.entries[key].running for key in keys}
+        before = node.runtime.host.monotonic() - 0.01
+        began = {key: node.checks.schedule.entries[key].running for key in keys}
         self.running = {key for key, at in began.items() if at is not None and at < before}
-        agent.call_with_rounds(self)
+        node.rounds.call_each(self)
 
     def __call__(self, finished: Finished) -> None:
-        if self.agent.paused:
-            self.agent.call_no_more(self)
-            _send(self.peer, {"error": str(self.agent.paused)})
+        if self.node.pause.current:
+            self.node.rounds.call_no_more(self)
+            _send(self.peer, {"error": str(self.node.pause.current)})
             return
         for key in finished.keys:
             if key in self.running:
                 self.running.discard(key)
-                self.agent.schedule.hurry(key, self.agent.host.monotonic())
+                self.node.checks.schedule.hurry(key, self.node.runtime.host.monotonic())
             else:
                 self.left.discard(key)
-        self.left.intersection_update(self.agent.items)  # a reload may have dropped some: nothing will judge those
+        self.left.intersection_update(
+            self.node.checks.items
+        )  # a reload may have dropped some: nothing will judge those
         if self.left and self.peer.fd >= 0:
             return
-        self.agent.call_no_more(self)
+        self.node.rounds.call_no_more(self)
         from nhc.core.render.json import to_result
 
-        order = [key for key in self.agent.items if key in self.keys]
-        _send(self.peer, {"results": [to_result(result) for result in self.agent.board.results(order)]})
+        order = [key for key in self.node.checks.items if key in self.keys]
+        _send(self.peer, {"results": [to_result(result) for result in self.node.checks.board.results(order)]})
 
 
 def status(node: NodeView) -> AgentStatus:
     """What `nhc status agent` shows."""
-    now = node.host.monotonic()
+    now = node.runtime.host.monotonic()
     report = node_view.report(node)
-    entries = node.schedule.entries
+    entries = node.checks.schedule.entries
     checks: List[CheckStatus] = []
-    for key, item in node.items.items():
-        entry, row = entries[key], node.board.rows.get(key)
-        results = row.report_results(node.board.recover) if row else []
+    for key, item in node.checks.items.items():
+        entry, row = entries[key], node.checks.board.rows.get(key)
+        results = row.report_results(node.checks.board.recover) if row else []
         verdict = max((result.verdict for result in results), default=None)
         checks.append(
             {
@@ -175,14 +177,14 @@ def status(node: NodeView) -> AgentStatus:
     return {
         "version": __version__,
         "pid": os.getpid(),
-        "node": node.node,
-        "uptime": round(now - node.began, 3),
+        "node": node.runtime.node,
+        "uptime": round(now - node.runtime.began, 3),
         "health": node_view.health(node),
         "verdict": report.verdict.name,
-        "complete": node_view.complete(node),
-        "paused_until": node.paused.until if node.paused else None,
-        "paused_by": node.paused.by if node.paused else "",
-        "config_problems": list(node.refused),
+        "complete": node.checks.complete(),
+        "paused_until": node.pause.current.until if node.pause.current else None,
+        "paused_by": node.pause.current.by if node.pause.current else "",
+        "config_problems": list(node.config.refused),
         "problems": [
             {"check": result.check, "verdict": result.verdict.name, "text": printable(describe(result), 400),
              "reason": result.outcome.reason, "target": printable(result.outcome.target)}

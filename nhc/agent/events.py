@@ -10,17 +10,14 @@ import json
 import os
 import select
 from collections import deque
-from typing import TYPE_CHECKING, Callable, Deque, Dict, List, Mapping, Optional
+from typing import Callable, Deque, Dict, Mapping, Optional
 
 from nhc.agent.problems import BOOT_WINDOW, ENDED, ProblemChange
 from nhc.core.model import Action, Verdict, printable
 from nhc.core.render.json import spoken_of
 from nhc.core.system.service_log import note
 from nhc.core.timestamps import utc_milliseconds
-from nhc.marks.ports.sinks import Delivery, Event, EventDetails, NotYetDelivered, Standing
-
-if TYPE_CHECKING:
-    from nhc.agent.history import EventHistory
+from nhc.marks.ports.sinks import Event, EventDetails
 
 SCHEMA = 1
 BACKLOG = 1000
@@ -195,38 +192,6 @@ class EventStream:
         if problem != self._failing:
             self._failing = problem
             self.log(f"{problem}: events are kept, up to {BACKLOG}, and written later")
-
-
-class LocalSink:
-    """The sink of what stays on this node: the stream and the history. `history` is None where none is kept."""
-
-    def __init__(
-        self, stream: Optional[EventStream], form: str, labels: Mapping[str, str], history: Optional[EventHistory]
-    ) -> None:
-        self.stream, self.form, self.labels, self.history = stream, form, labels, history
-
-    def standing(self) -> List[Standing]:
-        return []
-
-    def deliver(self, delivery: Delivery) -> None:
-        for event in delivery.events:
-            if self.stream:
-                line = shape(event, self.form, self.labels)
-                if line:
-                    self.stream.add(line)
-            if self.history:
-                self.history.add(event)
-        delivered = self.stream.flush() if self.stream else True
-        if self.history:
-            delivered = self.history.flush() and delivered
-        if not delivered:
-            raise NotYetDelivered("the stream or the history cannot be written")
-
-    def close(self) -> None:
-        if self.stream:
-            self.stream.flush()
-        if self.history:
-            self.history.close()
 
 
 def _ready(fd: int) -> bool:

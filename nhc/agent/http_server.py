@@ -13,7 +13,6 @@ from nhc.agent import node_view
 from nhc.agent.event_loop import Loop
 from nhc.agent.events import EVENTS
 from nhc.agent.node_view import NodeView
-from nhc.agent.service import Agent
 from nhc.agent.sockets import Connection, SocketServer, listen_tcp
 from nhc.core.model import Verdict, printable
 from nhc.core.plan import BUILT_IN, DEEP
@@ -27,23 +26,23 @@ from nhc.marks.ports.sinks import NodeCondition
 
 def render_metrics(node: NodeView) -> str:
     """The whole page."""
-    checks = [item.name for item in node.items.values() if item.kind in (BUILT_IN, DEEP)]
+    checks = [item.name for item in node.checks.items.values() if item.kind in (BUILT_IN, DEEP)]
     return prometheus.render(node_view.report(node), checks) + "".join(family.render() for family in families(node))
 
 
 def families(node: NodeView) -> List[Family]:
-    now = node.host.monotonic()
+    now = node.runtime.host.monotonic()
     made = [
         gauge("nhc_agent_healthy", "1 while every check runs as often as it should.",
               float(not node_view.health(node))),
-        gauge("nhc_agent_paused", "1 while checks are paused.", float(node.paused is not None)),
-        gauge("nhc_agent_checks", "Checks configured for this node.", len(node.items)),
-        gauge("nhc_agent_overdue", "Checks that have not run for too long.", len(node.schedule.overdue(now))),
+        gauge("nhc_agent_paused", "1 while checks are paused.", float(node.pause.current is not None)),
+        gauge("nhc_agent_checks", "Checks configured for this node.", len(node.checks.items)),
+        gauge("nhc_agent_overdue", "Checks that have not run for too long.", len(node.checks.schedule.overdue(now))),
         gauge("nhc_agent_oldest_result_seconds", "Age of the oldest word of a check that is to be fresh.",
-              max(0.0, node.host.time() - node_view.report(node).started)),
-        gauge("nhc_agent_uptime_seconds", "Since when the agent runs.", now - node.began),
-        gauge("nhc_agent_round_seconds", "How long the last round of checks took.", node.round_seconds),
-        gauge("nhc_agent_config_refused", "1 while changed files are refused.", float(bool(node.refused))),
+              max(0.0, node.runtime.host.time() - node_view.report(node).started)),
+        gauge("nhc_agent_uptime_seconds", "Since when the agent runs.", now - node.runtime.began),
+        gauge("nhc_agent_round_seconds", "How long the last round of checks took.", node.rounds.seconds),
+        gauge("nhc_agent_config_refused", "1 while changed files are refused.", float(bool(node.config.refused))),
     ]  # fmt: skip
     rounds = Family("nhc_agent_rounds_total", "counter", "Rounds of checks, by how they came out.")
     rounds.add(node.publisher.counts.get("rounds", 0) - node.publisher.counts.get("rounds_failed", 0), outcome="done")
@@ -82,7 +81,7 @@ def problems(node: NodeView) -> List[Family]:
     for reason, number in sorted(node.publisher.problem_counts.items()):
         counters.add(number, reason=reason)
     values: Dict[Tuple[str, str], float] = dict.fromkeys(node.publisher.problem_seen, 0.0)
-    for key, problem in node.board.problems():
+    for key, problem in node.checks.board.problems():
         if node.monitors and node.monitors.owns(key):
             continue
         if problem.result.verdict is Verdict.CRIT:
@@ -104,14 +103,14 @@ JSON = "application/json"
 class Http:
     """All addresses of one agent. Raises OSError where one cannot be listened on."""
 
-    def __init__(self, loop: Loop, agent: Agent) -> None:
-        self.loop, self.agent = loop, agent
+    def __init__(self, loop: Loop, node: NodeView) -> None:
+        self.loop, self.node = loop, node
         self.servers: dict[str, SocketServer] = {}
         self.listen()
 
     def listen(self) -> None:
         """Listen where the settings say, and nowhere else any more."""
-        wanted = self.agent.settings.listen
+        wanted = self.node.settings.listen
         for address in wanted:
             if address not in self.servers:
                 self.servers[address] = SocketServer(self.loop, listen_tcp(address), self._answer, LIMIT)
@@ -123,7 +122,7 @@ class Http:
         try:
             self.listen()
         except OSError as error:
-            self.agent.log(f"{error.filename or 'HTTP'}: {error.strerror}")
+            self.node.runtime.log(f"{error.filename or 'HTTP'}: {error.strerror}")
 
     def close(self) -> None:
         for server in self.servers.values():
@@ -147,7 +146,7 @@ class Http:
         peer.answer(_response(status, kind, text, method == "GET"))
 
     def _page(self, path: str, accept: str) -> Tuple[int, str, str]:
-        node = self.agent.view()
+        node = self.node
         if path == "/metrics":
             return (200, *page_for(accept, render_metrics(node)))
         if path == "/healthz":
@@ -171,14 +170,14 @@ def conditions(node: NodeView) -> list[NodeCondition]:
     report = node_view.report(node)
     worst = max(report.results, key=lambda result: result.verdict, default=None)
     status = {Verdict.CRIT: "False", Verdict.UNKNOWN: "Unknown"}.get(report.verdict, "True")
-    if not node_view.complete(node) and status == "True":
+    if not node.checks.complete() and status == "True":
         status = "Unknown"
     bad = worst is not None and worst.verdict > Verdict.WARN
-    since = min((p.since for _k, p in node.board.problems() if p.result.verdict is report.verdict), default=0.0)
+    since = min((p.since for _k, p in node.checks.board.problems() if p.result.verdict is report.verdict), default=0.0)
     own: NodeCondition = {
         "type": "NhcHealthy",
         "status": status,
-        "transition": utc_milliseconds(since or node.reloaded),
+        "transition": utc_milliseconds(since or node.config.reloaded),
         "reason": (worst.outcome.reason or "CheckFailed") if bad and worst else "NhcHealthy",
         "message": printable(describe(worst)) if bad and worst else "every check passes",
     }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Sequence, Set, Tuple
 
 from nhc.agent import agent_plan
-from nhc.agent.problems import Board, Place, ProblemChange
-from nhc.agent.schedule import Schedule
+from nhc.agent.agent_plan import Checks
+from nhc.agent.problems import Place, ProblemChange
 from nhc.core.host import Host
 from nhc.core.light import NamedTuple
 from nhc.core.model import CheckResult, Outcome, Verdict, ok, printable
@@ -51,28 +51,25 @@ class KernelLog:
         self,
         host: Host,
         state: State,
-        board: Board,
-        schedule: Schedule,
+        checks: Checks,
         log: Callable[[str], None],
         listener: Listener,
         findings: Callable[[], LogState],
     ) -> None:
-        self._host, self._state, self._board, self._schedule = host, state, board, schedule
+        self._host, self._state, self._checks = host, state, checks
         self._log, self._listener, self._findings = log, listener, findings
         self._asked: Dict[str, Tuple[int, float]] = {}
         """Of findings that their device is to be asked about: the count, and since when."""
         self._answered: Dict[str, int] = {}
         """Of those that a round has asked about: the count."""
-        self._items: Mapping[str, Item] = {}
         self.key = ""
         self.inherited: List[Standing] = []
         self.adopted: Set[str] = set()
         self.seen_stamp: object = None
 
-    def judge_by(self, items: Mapping[str, Item]) -> None:
-        """The checks of a new plan."""
-        self._items = items
-        self.key = next((key for key, item in items.items() if agent_plan.follows(item)), "")
+    def plan_changed(self) -> None:
+        """Find the check of the new plan that the findings are filed under."""
+        self.key = next((key for key, item in self._checks.items.items() if agent_plan.follows(item)), "")
 
     def recall(self, adopted: Sequence[str], inherited: Sequence[Standing]) -> None:
         """What an earlier agent of this boot knew."""
@@ -106,14 +103,14 @@ class KernelLog:
         if not key:
             self._hurry(0.0)
             return
-        item = self._items[key]
+        item = self._checks.items[key]
         store = self._findings()
-        row, places = self._board.rows.get(key), _places(store)
+        row, places = self._checks.board.rows.get(key), _places(store)
         results = [result for result in row.results if _is_of(result, places)] if row else []
         results += self._added(item, store, results)
         if not results:
             results = [self._result(item, ok("the kernel log tells of no fault that stands"))]
-        changes = self._board.judge(key, self._muted(results), self._host.time(), 1)
+        changes = self._checks.board.judge(key, self._muted(results), self._host.time(), 1)
         self._listener.publish(changes)
         if changes:
             self._listener.changed()
@@ -177,9 +174,9 @@ class KernelLog:
     def _hurry(self, within: float) -> None:
         """Have it all judged in full."""
         now = self._host.monotonic()
-        for key, item in self._items.items():
-            if agent_plan.is_kernel_log(item):
-                self._schedule.hurry(key, now + within)
+        self._checks.hurry(
+            (key for key, item in self._checks.items.items() if agent_plan.is_kernel_log(item)), now + within
+        )
         self._listener.wake()
 
     def _result(self, item: Item, outcome: Outcome) -> CheckResult:
@@ -217,7 +214,7 @@ class KernelLog:
             self._listener.changed()
 
     def _reasons(self) -> Set[str]:
-        return {problem.result.outcome.reason for _key, problem in self._board.problems()}
+        return {problem.result.outcome.reason for _key, problem in self._checks.board.problems()}
 
     def stamp(self) -> Any:
         """What changes when a store of findings does, of /dev/kmsg or of another source."""

@@ -7,15 +7,17 @@ import logging
 import os
 import signal
 from functools import partial
-from typing import TYPE_CHECKING, Callable, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Callable, Dict, List, Mapping, Optional, Tuple
 
 from nhc.agent import npd_monitors
 from nhc.agent.agent_plan import BadConfig
+from nhc.agent.configuration import ConfigFiles
 from nhc.agent.control_socket import Control, default_socket
 from nhc.agent.event_loop import Loop
-from nhc.agent.events import EventStream, LocalSink
+from nhc.agent.events import EventStream, shape
 from nhc.agent.http_server import Http
-from nhc.agent.service import Agent, node_name
+from nhc.agent.runtime import runtime
+from nhc.agent.service import Agent
 from nhc.agent.settings import AgentSettings, NvhcdSettings
 from nhc.agent.sink_process import Make
 from nhc.core.host import BadRoot, Host
@@ -26,7 +28,7 @@ from nhc.core.system.children import fork
 from nhc.core.system.service_log import ServiceLog
 from nhc.marks.plugins import sink
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.sinks import Sink
+from nhc.marks.ports.sinks import Delivery, NotYetDelivered, Sink, Standing
 from nhc.node.hosts.live import live_host
 
 if TYPE_CHECKING:
@@ -46,9 +48,9 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
         if host is None:
             host = live_host(settings.root, state)
         host.remember_in(state)  # what a round found out, such as which machine this is
-        node = node_name(settings, host)
+        here = runtime(settings, host, state, loop, complain)
         agent = Agent(
-            settings, host, state, loop, complain, read_settings, npd_monitors.load(settings), sinks(settings, node)
+            here, ConfigFiles(read_settings, settings, here), npd_monitors.load(settings), sinks(settings, here.node)
         )
     except (SettingsError, BadConfig, AdapterError, BadRoot) as error:
         complain.error(str(error))
@@ -58,8 +60,8 @@ def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None)
     http: Optional[Http] = None
     try:
         control = Control(loop, agent, settings.socket or default_socket(settings.state))
-        http = Http(loop, agent)
-        agent.call_after_reload(http.relisten)
+        http = Http(loop, agent.node)
+        agent.node.config.call_after_reload(http.relisten)
         agent.start()
     except BadConfig as error:
         for problem in error.problems:
@@ -155,6 +157,38 @@ def _local(settings: AgentSettings, log: Callable[[str], None]) -> Sink:
         history = EventHistory(settings.history, settings.history_keep, settings.history_rows, log)
     stream = EventStream(settings.events, log, int(settings.events_limit)) if settings.events else None
     return LocalSink(stream, settings.events_format, settings.labels, history)
+
+
+class LocalSink:
+    """The sink of what stays on this node: the stream and the history. `history` is None where none is kept."""
+
+    def __init__(
+        self, stream: Optional[EventStream], form: str, labels: Mapping[str, str], history: Optional[EventHistory]
+    ) -> None:
+        self.stream, self.form, self.labels, self.history = stream, form, labels, history
+
+    def standing(self) -> List[Standing]:
+        return []
+
+    def deliver(self, delivery: Delivery) -> None:
+        for event in delivery.events:
+            if self.stream:
+                line = shape(event, self.form, self.labels)
+                if line:
+                    self.stream.add(line)
+            if self.history:
+                self.history.add(event)
+        delivered = self.stream.flush() if self.stream else True
+        if self.history:
+            delivered = self.history.flush() and delivered
+        if not delivered:
+            raise NotYetDelivered("the stream or the history cannot be written")
+
+    def close(self) -> None:
+        if self.stream:
+            self.stream.flush()
+        if self.history:
+            self.history.close()
 
 
 def _notify(text: str) -> None:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Optional
 
 from nhc import __version__
-from nhc.core.light import NamedTuple
+from nhc.agent.pause import PauseTimer
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
 from nhc.core.state import mutes
@@ -15,63 +15,62 @@ from nhc.node.facts.machine_identity import labels
 from nhc.node.run.engine import mutes_path
 
 if TYPE_CHECKING:
+    from nhc.agent.agent_plan import Checks
+    from nhc.agent.configuration import ConfigFiles
     from nhc.agent.kernel_findings import KernelLog
     from nhc.agent.kernel_sources import KernelSources
     from nhc.agent.npd_monitors import Monitors
-    from nhc.agent.pause import Pause
-    from nhc.agent.problems import Board
     from nhc.agent.publisher import Publisher
-    from nhc.agent.schedule import Schedule
+    from nhc.agent.rounds import Rounds
+    from nhc.agent.runtime import Runtime
     from nhc.agent.settings import AgentSettings
-    from nhc.core.host import Host
-    from nhc.core.plan import Item, Plan
 
 
-class NodeView(NamedTuple):
-    """To be read, and not kept: the agent goes on.
+class NodeView:
+    """The parts of an agent that know something of the node. Others only read: the agent changes them."""
 
-    `began` is when the agent did, on the monotonic clock; `reloaded` the Unix time of its last configuration;
-    `round_seconds` what the last round of checks took; `refused` what is wrong with files that have changed since.
-    """
+    def __init__(
+        self,
+        runtime: Runtime,
+        config: ConfigFiles,
+        checks: Checks,
+        publisher: Publisher,
+        sources: KernelSources,
+        kernel: KernelLog,
+        rounds: Rounds,
+        monitors: Optional[Monitors],
+    ) -> None:
+        self.runtime, self.config, self.checks, self.publisher = runtime, config, checks, publisher
+        self.sources, self.kernel, self.rounds, self.monitors = sources, kernel, rounds, monitors
+        self.pause = PauseTimer(runtime.host)
+        self.stopping = False
 
-    settings: AgentSettings
-    host: Host
-    node: str
-    root: str
-    boot_id: str
-    began: float
-    reloaded: float
-    plan: Plan
-    items: Mapping[str, Item]
-    schedule: Schedule
-    board: Board
-    kernel: KernelLog
-    sources: KernelSources
-    publisher: Publisher
-    monitors: Optional[Monitors]
-    paused: Optional[Pause]
-    stopping: bool
-    round_seconds: float
-    refused: Sequence[str]
+    def follow_by(self, monitors: Optional[Monitors]) -> None:
+        """These are node-problem-detector's monitors from now on."""
+        self.monitors = monitors
 
+    def stop(self) -> None:
+        """From now on the agent is stopping."""
+        self.stopping = True
 
-def complete(node: NodeView) -> bool:
-    """Whether every check has been judged, since this start of the agent or, within this boot, the one before."""
-    return all(key in node.board.rows for key in node.items)
+    @property
+    def settings(self) -> AgentSettings:
+        """Those in force."""
+        return self.config.settings
 
 
 def report(node: NodeView) -> Report:
     """How the node is."""
-    now = node.host.monotonic()
+    now = node.runtime.host.monotonic()
     return Report(
-        host=node.node,
-        boot_id=node.boot_id,
-        started=node.host.time() - min(node.schedule.oldest(now), now - node.began + 1.0),
-        elapsed=node.round_seconds,
-        results=(*node.board.results(node.items), *node.kernel.results()),
-        notes=(*node.plan.notes, *mutes.notes(node.host, mutes_path())),
+        host=node.runtime.node,
+        boot_id=node.runtime.boot_id,
+        started=node.runtime.host.time() - min(node.checks.schedule.oldest(now), now - node.runtime.began + 1.0),
+        elapsed=node.rounds.seconds,
+        results=(*node.checks.board.results(node.checks.items), *node.kernel.results()),
+        notes=(*node.checks.plan.notes, *mutes.notes(node.runtime.host, mutes_path())),
         version=__version__,
-        labels={**labels(node.host, may_ask=False), **node.settings.labels},
+        labels={**labels(node.runtime.host, may_ask=False), **node.settings.labels},
     )
 
 
@@ -79,9 +78,9 @@ def state_bytes(node: NodeView) -> bytes:
     """How the node is, for sinks: JSON."""
     value = {
         "report": to_dict(report(node)),
-        "complete": complete(node),
+        "complete": node.checks.complete(),
         "conditions": node.monitors.conditions() if node.monitors else [],
-        "contexts": {key: item.contexts for key, item in node.items.items() if item.contexts},
+        "contexts": {key: item.contexts for key, item in node.checks.items.items() if item.contexts},
     }
     return json.dumps(value, ensure_ascii=False).encode()
 
@@ -94,14 +93,14 @@ def health(node: NodeView) -> str:
     """
     if node.stopping:
         return "stopping"
-    if node.paused:
-        return str(node.paused)
-    never = [key for key, entry in node.schedule.entries.items() if entry.judged is None]
+    if node.pause.current:
+        return str(node.pause.current)
+    never = [key for key, entry in node.checks.schedule.entries.items() if entry.judged is None]
     if never:
-        return f"{len(never)} of {len(node.schedule.entries)} checks have not run yet"
-    late = node.schedule.overdue(node.host.monotonic())
+        return f"{len(never)} of {len(node.checks.schedule.entries)} checks have not run yet"
+    late = node.checks.schedule.overdue(node.runtime.host.monotonic())
     if late:
-        return f"{len(late)} checks are overdue, as {node.items[late[0]].name}"
+        return f"{len(late)} checks are overdue, as {node.checks.items[late[0]].name}"
     for name, handle in node.publisher.sinks.items():
         if handle.dead:
             return f"the sink {name} is not running: {handle.dead}"

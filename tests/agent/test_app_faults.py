@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.agent.app_faults import AGAIN, KEPT, AppFaults
+from nhc.agent.kernel_sources import FAULT_AGAIN, FAULTS, AppFaults
 from nhc.lab.testing.fake_host import FakeHost, Symlink
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.node_context import leaves_no_finding
@@ -29,7 +29,7 @@ def test_a_kill_is_one_event_and_the_next_one_a_minute_later_another():
     faults.publish(matches(*KILL))
     assert [(one["reason"], one["severity"]) for one in told] == [("ContainerOom", "warn")]
     assert "train" in told[0]["message"]
-    now[0] += AGAIN
+    now[0] += FAULT_AGAIN
     faults.publish(matches(*KILL))
     assert len(told) == 2
 
@@ -39,9 +39,9 @@ def test_each_device_is_told_of_by_itself_and_memory_is_bounded():
     faults = AppFaults(told.append, lambda: 0.0)
     faults.publish(matches(XID31, OTHER31, XID31))
     assert [one["reason"] for one in told] == ["Xid31", "Xid31"]
-    many = [one._replace(device=f"d{number}") for number in range(KEPT * 2) for one in matches(XID31)]
+    many = [one._replace(device=f"d{number}") for number in range(FAULTS * 2) for one in matches(XID31)]
     faults.publish(many)
-    assert len(faults._published) == KEPT
+    assert len(faults._published) == FAULTS
 
 
 ROOT = "22 1 8:2 / / rw - ext4 /dev/sda2 rw\n"

@@ -5,7 +5,9 @@ import time
 import pytest
 
 from nhc.agent import check_round, node_view
+from nhc.agent.configuration import ConfigFiles
 from nhc.agent.event_loop import Loop
+from nhc.agent.runtime import runtime
 from nhc.agent.service import Agent
 from nhc.agent.settings import AgentSettings
 from nhc.core.state.store import State
@@ -29,7 +31,8 @@ def made(tmp_path):
 
     def make(**settings):
         given = AgentSettings(node="n1", config=(str(config),), kernel_log=False, boot_window=300.0, **settings)
-        agent = Agent(given, host, State(str(tmp_path / "state")), loop, logged.append, lambda: given)
+        here = runtime(given, host, State(str(tmp_path / "state")), loop, logged.append)
+        agent = Agent(here, ConfigFiles(lambda: given, given, here))
         agent.logged = logged
         agents.append(agent)
         return agent
@@ -43,17 +46,17 @@ def settle(agent):
     """Until no round is under way."""
     deadline = time.monotonic() + 60
     agent.tick()
-    while agent.rounds.running:
+    while agent.node.rounds.running:
         assert time.monotonic() < deadline
-        agent.loop.once(0.02)
+        agent.node.runtime.loop.once(0.02)
 
 
 def rounds_of(agent):
-    return agent.publisher.counts.get("rounds", 0)
+    return agent.node.publisher.counts.get("rounds", 0)
 
 
 def verdict(agent):
-    return node_view.report(agent.view()).results[0].verdict.name
+    return node_view.report(agent.node).results[0].verdict.name
 
 
 @pytest.mark.slow
@@ -63,12 +66,14 @@ def test_a_step_of_the_clock_runs_nothing_and_stops_nothing(made, step):
     agent.start()
     settle(agent)
     assert rounds_of(agent) == 1
-    agent.host.system.now += step
+    agent.node.runtime.host.system.now += step
     settle(agent)
     assert rounds_of(agent) == 1
-    assert node_view.health(agent.view()) == ""
-    assert agent.host.time() - node_view.report(agent.view()).started < 5  # and the report is as fresh as it was
-    agent.host.system.uptime += 64
+    assert node_view.health(agent.node) == ""
+    assert (
+        agent.node.runtime.host.time() - node_view.report(agent.node).started < 5
+    )  # and the report is as fresh as it was
+    agent.node.runtime.host.system.uptime += 64
     settle(agent)
     assert rounds_of(agent) == 2
 
@@ -78,35 +83,35 @@ def test_a_pause_is_as_long_as_it_was_to_be_whatever_the_clock_says(made):
     agent.start()
     settle(agent)
     agent.pause(600.0, "me", "")
-    agent.host.system.now += YEAR
-    agent.host.system.uptime += 100
+    agent.node.runtime.host.system.now += YEAR
+    agent.node.runtime.host.system.uptime += 100
     settle(agent)
-    assert agent.paused
-    agent.host.system.uptime += 501
+    assert agent.node.pause.current
+    agent.node.runtime.host.system.uptime += 501
     settle(agent)
-    assert agent.paused is None
+    assert agent.node.pause.current is None
     assert rounds_of(agent) == 2
 
 
 def test_what_fails_within_the_boot_window_is_judged_when_it_ends(made):
     agent = made()
-    agent.host.system.uptime = 20.0
-    agent.host.remove("/good")
+    agent.node.runtime.host.system.uptime = 20.0
+    agent.node.runtime.host.remove("/good")
     agent.start()
     settle(agent)
-    assert node_view.report(agent.view()).results[0].outcome.reason == "BootWindow"
+    assert node_view.report(agent.node).results[0].outcome.reason == "BootWindow"
     for uptime in (100.0, 200.0, 299.0):
-        agent.host.system.uptime = uptime
+        agent.node.runtime.host.system.uptime = uptime
         settle(agent)
         assert verdict(agent) == "UNKNOWN"
-    agent.host.system.uptime = 300.5
+    agent.node.runtime.host.system.uptime = 300.5
     settle(agent)
     assert verdict(agent) == "CRIT"
 
 
 def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
     agent = made()
-    agent.host.remove("/good")
+    agent.node.runtime.host.remove("/good")
     agent.start()
     settle(agent)
     agent.stop()
@@ -114,7 +119,7 @@ def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
     again.start()
     assert verdict(again) == "CRIT"  # before anything has run
     again.stop()
-    again.host.write("/proc/sys/kernel/random/boot_id", "c\n")
+    again.node.runtime.host.write("/proc/sys/kernel/random/boot_id", "c\n")
     third = made()
     third.start()
     assert node_view.report(third.view()).results == ()
@@ -130,32 +135,32 @@ def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monke
 
     monkeypatch.setattr(check_round, "_fork", refuse)
     for _ in range(3):
-        agent.host.system.uptime += 64
+        agent.node.runtime.host.system.uptime += 64
         settle(agent)
     assert verdict(agent) == "OK"
     assert len([line for line in agent.logged if "Resource temporarily unavailable" in line]) == 1
-    agent.host.system.uptime += 64
-    assert "overdue" in node_view.health(agent.view())
+    agent.node.runtime.host.system.uptime += 64
+    assert "overdue" in node_view.health(agent.node)
     monkeypatch.undo()
-    agent.host.system.uptime += 64
+    agent.node.runtime.host.system.uptime += 64
     settle(agent)
-    assert node_view.health(agent.view()) == ""
+    assert node_view.health(agent.node) == ""
 
 
 def test_a_round_whose_process_is_killed_is_run_again(made):
     agent = made()
     agent.start()
     settle(agent)
-    agent.host.system.uptime += 64
+    agent.node.runtime.host.system.uptime += 64
     agent.tick()
-    (under_way,) = agent.rounds.running
+    (under_way,) = agent.node.rounds.running
     import os
     import signal
 
     os.kill(under_way.pid, signal.SIGKILL)
     settle(agent)
     assert verdict(agent) == "OK"
-    agent.host.system.uptime += 16
+    agent.node.runtime.host.system.uptime += 16
     settle(agent)
-    assert node_view.health(agent.view()) == ""
+    assert node_view.health(agent.node) == ""
     assert rounds_of(agent) == 3

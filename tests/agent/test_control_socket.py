@@ -6,9 +6,11 @@ from types import SimpleNamespace
 
 import pytest
 
+from nhc.agent.agent_plan import Checks
 from nhc.agent.check_round import Finished
 from nhc.agent.control_socket import Control, _Waiter
 from nhc.agent.event_loop import Loop
+from nhc.agent.pause import PauseTimer
 from nhc.agent.problems import Board
 from nhc.agent.schedule import CheckTimes, Schedule
 from nhc.core.model import CheckResult, ok
@@ -37,9 +39,13 @@ def test_who_waits_for_checks_does_not_wait_for_one_that_a_reload_dropped():
     host, answers, waiters = FakeHost({}), [], []
     schedule, board = Schedule("n1"), Board()
     schedule.set({key: CheckTimes(key, 60.0, 1.0) for key in ("kept", "dropped")}, host.monotonic())
-    agent = SimpleNamespace(host=host, schedule=schedule, board=board, paused=None, items={"kept": None},
-                            call_with_rounds=waiters.append, call_no_more=waiters.remove)  # fmt: skip
-    waiter = _Waiter(agent, SimpleNamespace(fd=0, answer=answers.append), {"kept", "dropped"})
+    checks = Checks(schedule, board)
+    checks.items = {"kept": None}
+    node = SimpleNamespace(
+        runtime=SimpleNamespace(host=host), checks=checks, pause=PauseTimer(host),
+        rounds=SimpleNamespace(call_each=waiters.append, call_no_more=waiters.remove),
+    )  # fmt: skip
+    waiter = _Waiter(node, SimpleNamespace(fd=0, answer=answers.append), {"kept", "dropped"})
     board.judge("kept", [CheckResult("kept", ok())], host.time())
     waiter(Finished(("kept",), {}, 0.0))
     assert [result["check"] for result in json.loads(answers[0])["results"]] == ["kept"]

@@ -6,8 +6,9 @@ import jsonschema
 import pytest
 
 from nhc.agent import events
-from nhc.agent.events import EventStream, LocalSink, of_change, shape
+from nhc.agent.events import EventStream, of_change, shape
 from nhc.agent.history import EventHistory, read
+from nhc.agent.main import LocalSink
 from nhc.agent.problems import Board, too_early
 from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown
 from nhc.marks.ports.sinks import Delivery, NotYetDelivered

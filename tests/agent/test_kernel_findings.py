@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from nhc.agent.agent_plan import Checks
 from nhc.agent.check_round import key_of
 from nhc.agent.kernel_findings import ASKED, KernelLog, Listener
 from nhc.agent.problems import Board
@@ -35,9 +36,11 @@ def node(tmp_path):
     store, board, schedule, heard = {}, Board(), Schedule("n1"), []
     schedule.set({KEY: CheckTimes(KEY, 60.0, 20.0)}, host.monotonic())
     schedule.begin(schedule.entries.values(), host.monotonic())
-    kernel = KernelLog(host, state, board, schedule, heard.append,
-                       Listener(heard.extend, lambda: None, lambda: None), lambda: store)  # fmt: skip
-    kernel.judge_by({KEY: ITEM})
+    checks = Checks(schedule, board)
+    checks.items = {KEY: ITEM}
+    listener = Listener(heard.extend, lambda: None, lambda: None)
+    kernel = KernelLog(host, state, checks, heard.append, listener, lambda: store)
+    kernel.plan_changed()
 
     def say(*lines):
         take_in(store, [(line, host.time()) for line in lines], host.time())
@@ -84,7 +87,7 @@ def test_a_round_that_looked_before_the_recovery_brings_nothing_back(node):
     )
     (place,) = node.told()
     began = node.host.monotonic()
-    seen = [result.outcome for result in node.kernel._board.results([KEY])]
+    seen = [result.outcome for result in node.kernel._checks.board.results([KEY])]
     node.clock.now += 120.0
     node.say(LOADED)
     assert node.told() == {}

@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from nhc.agent.agent_plan import Checks
 from nhc.agent.kernel_findings import KernelLog, Listener
 from nhc.agent.problems import Board
 from nhc.agent.schedule import Schedule
@@ -75,7 +76,7 @@ def test_it_holds_in_every_hook(node, module):
 def test_it_holds_for_what_the_agent_hears_from_the_kernel_log(tmp_path):
     host = FakeHost({"/var/lib/nhc/mutes.json": mutes.render([Mute("check_kmsg", 4e9, "drill", "bob")])})
     listener = Listener(lambda changes: None, lambda: None, lambda: None)
-    log = KernelLog(host, State(str(tmp_path)), Board(), Schedule("n1"), print, listener, dict)
+    log = KernelLog(host, State(str(tmp_path)), Checks(Schedule("n1"), Board()), print, listener, dict)
     from nhc.marks.ports.sinks import Standing
 
     log.inherited = [Standing("GpuXid", "Xid79", "fell off", 0.0)]
