@@ -122,7 +122,7 @@ def test_another_boot_forgets_what_checks_said_and_a_restart_does_not(made):
     again.node.runtime.host.write("/proc/sys/kernel/random/boot_id", "c\n")
     third = made()
     third.start()
-    assert node_view.report(third.view()).results == ()
+    assert node_view.report(third.node).results == ()
 
 
 def test_a_round_that_cannot_be_started_is_said_once_and_tried_again(made, monkeypatch):

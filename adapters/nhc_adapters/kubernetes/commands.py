@@ -19,8 +19,9 @@ from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.controller.context import RoundContext
 from nhc_adapters.kubernetes.controller.controller import Controller, kept_types
-from nhc_adapters.kubernetes.controller.controller_rounds import Fleet
+from nhc_adapters.kubernetes.controller.controller_rounds import ControllerRounds
 from nhc_adapters.kubernetes.controller.detections import acknowledge_on
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
@@ -80,26 +81,27 @@ def sync(cluster: Cluster, settings: ControllerSettings, show: Callable[[SyncRes
         by = lease.other or "another nhc"
         raise AdapterError(f"{by} holds the lease {settings.namespace}/{lease.name}: it acts here")
     try:
-        fleet = _fleet(client, settings, time.time, cluster.complain, allowed=_renewing(lease))
+        rounds = _rounds(client, settings, time.time, cluster.complain, allowed=_renewing(lease))
         if settings.policy.rates or settings.policy.repairs:
-            fleet.ledger.load()
-        done = fleet.round()
-        nodes, before = len(fleet.states), len(fleet.marked())
+            rounds.context.ledger.load()
+        done = rounds.round()
+        fleet = rounds.fleet
+        nodes, before = len(fleet.nodes), len(fleet.marked())
         counts = f"{nodes} nodes, {len(fleet.sick())} sick, {fleet.unknown()} unknown, {before} marked before"
         show(done._replace(nodes=nodes, counts=counts))
         well = not done.failed
         if settings.apply and settings.treatment.drain:
             marked = [result for operation, result in done.applied if operation is Operation.MARK]
             for result in (result for result in marked if result.effect is Effect.CHANGED):
-                well &= drain_one(cluster, fleet.adapter, result.node, settings.rules, _renewing(lease))
+                well &= drain_one(cluster, rounds.context.adapter, result.node, settings.rules, _renewing(lease))
         return well
     finally:
         lease.release()
 
 
-def _fleet(
+def _rounds(
     client: Client, settings: ControllerSettings, clock: Callable[[], float], log: Callable[[str], None], **options: Any
-) -> Fleet:
+) -> ControllerRounds:
     """All nodes, and their devices where the settings ask for these, read once and to be looked at. Raises
     AdapterError, and SettingsError for a typing error in a condition, which would count as health.
     """
@@ -112,18 +114,18 @@ def _fleet(
     for line in strange.unseen:
         log(line)
     ledger = ClusterLedger(client, settings.namespace, settings.object_name("ledger"), settings.policy)
-    fleet = Fleet(settings, adapter, ledger, objects, clock, log=log, **options)
+    rounds = ControllerRounds(RoundContext(settings, adapter, ledger, objects, clock, log, **options))
     if settings.devices.on:
         watch = DeviceWatch(client)
         watch.load()
-        fleet.attend_devices(watch, client)
-    if "nvsentinel" in settings.maintenance:
-        fleet.attend_requests(client).look()
+        rounds.attend_devices(watch)
+    if rounds.fleet.requests is not None:
+        rounds.fleet.requests.look()
     if settings.slurm:
-        fleet.look_at_slurm(client)
+        rounds.fleet.look_at_slurm()
     for name in objects:
-        fleet.changed(name)
-    return fleet
+        rounds.fleet.changed(name)
+    return rounds
 
 
 def _renewing(lease: Lease) -> Callable[[], bool]:
@@ -159,7 +161,7 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
             elif listen:
                 server = ControllerServer(listen, running, watched)
             acting = "acting" if chosen.apply else "dry run"
-            log(f"starting, {acting}, server {running.client.access.server}")
+            log(f"starting, {acting}, server {running.context.client.access.server}")
             try:
                 running.start()
                 fitting.controller_started()
@@ -298,9 +300,9 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
 def status(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
     """What is sick and why, what is marked and by whom, what is withheld, and what is still asked of each drain."""
     now = time.time()
-    fleet = _fleet(cluster.client(), settings, lambda: now, cluster.complain)
-    rows, unknown = look(fleet, now)
-    cluster.out.write(as_json(rows) if form == "json" else as_text(rows, fleet, now, unknown))
+    rounds = _rounds(cluster.client(), settings, lambda: now, cluster.complain)
+    rows, unknown = look(rounds, now)
+    cluster.out.write(as_json(rows) if form == "json" else as_text(rows, rounds, now, unknown))
     if unknown and form == "json":
         cluster.complain(unknown)
     return DONE

@@ -45,7 +45,7 @@ def test_a_fault_counts_from_when_we_saw_it(kube: Kube, ahead: float) -> None:
     node = kube.node(fake=False)
     says(kube, node, "True", ahead)
     with running(kube, settings(kube, faults=["NhcHealthy=False"])) as controller:
-        until(lambda: node in controller.fleet.judged)
+        until(lambda: controller.rounds.fleet.judgement(node))
         says(kube, node, "False", ahead)
         until(lambda: marked(kube) == {node}, 30)
         says(kube, node, "True", ahead)
@@ -79,7 +79,7 @@ def test_a_node_that_speaks_is_heard_and_one_that_has_died_is_not_whatever_its_c
     for node in (speaks, dies):
         says(kube, node, "True", ahead)
     with running(kube, settings(kube, silent_after=4.0)) as controller:
-        until(lambda: node in controller.fleet.judged)
+        until(lambda: controller.rounds.fleet.judgement(node))
 
         def silent() -> bool:
             says(kube, speaks, "True", ahead)
@@ -95,9 +95,9 @@ def test_a_node_that_speaks_is_heard_and_one_that_has_died_is_not_whatever_its_c
 
         until(spoke, 60, 0.5)
         settled(kube, controller, speaks)
-        assert controller.fleet.judged[speaks].report.verdict is Verdict.OK
+        assert controller.rounds.fleet.judgement(speaks).report.verdict is Verdict.OK
         words = "ahead" if ahead > 0 else "behind"
-        assert controller.fleet.heard[speaks].clock_text() == f"its clock is 20 min {words}"
+        assert controller.rounds.fleet.nodes[speaks].heard.clock_text() == f"its clock is 20 min {words}"
 
 
 # Pure.

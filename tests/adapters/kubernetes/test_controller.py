@@ -20,8 +20,9 @@ from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.lease import Lease
+from nhc_adapters.kubernetes.controller.context import RoundContext
 from nhc_adapters.kubernetes.controller.controller import Controller
-from nhc_adapters.kubernetes.controller.controller_rounds import Fleet
+from nhc_adapters.kubernetes.controller.fleet import Fleet
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make
@@ -109,16 +110,16 @@ def test_a_node_that_cannot_be_judged_is_left_as_it_is_and_the_others_are_judged
     adapter = Kubernetes(Client(Access("http://127.0.0.1:1")))
     objects = {"odd": odd, "sick": sick}
     ledger = ClusterLedger(adapter.client, "nhc", "ledger", OPEN)
-    fleet = Fleet(make(namespace="nhc"), adapter, ledger, objects, lambda: 5.0, log=said.append)
+    fleet = Fleet(RoundContext(make(namespace="nhc"), adapter, ledger, objects, lambda: 5.0, said.append))
     for name in objects:
         fleet.changed(name)
     assert fleet.look(5.0) == ["sick"]
     assert fleet.sick() == ["sick"]
-    assert "odd" not in fleet.judged
+    assert fleet.judgement("odd") is None
     assert len(said) == 1
     assert "odd" in said[0]
     objects["odd"] = {**sick, "metadata": {"name": "odd"}}
-    assert fleet.look(5.0 + fleet.again) == ["odd"]
+    assert fleet.look(5.0 + fleet.context.again) == ["odd"]
     assert fleet.sick() == ["odd", "sick"]
 
 
@@ -129,7 +130,7 @@ def test_a_node_that_an_operator_took_out_is_left_to_the_operator(kube: Kube) ->
         sicken(kube, node)
         until(lambda: controller.says("withheld"))
         heal(kube, node)
-        until(lambda: not controller.fleet.withheld)
+        until(lambda: not controller.rounds.withheld)
         assert cordoned(kube, node)
         assert marked(kube) == set()
 
@@ -159,7 +160,7 @@ def test_an_unknown_condition_takes_nobody_out_and_puts_nobody_back(kube: Kube) 
         until(lambda: marked(kube) == {sick})
         kube.set_condition(sick, "NhcHealthy", "Unknown")
         kube.set_condition(unsure, "NhcHealthy", "Unknown")
-        until(lambda: controller.fleet.judged.get(unsure) and not controller.fleet.sick())
+        until(lambda: controller.rounds.fleet.judgement(unsure) and not controller.rounds.fleet.sick())
         assert marked(kube) == {sick}
 
 
@@ -171,7 +172,7 @@ def test_no_more_nodes_are_out_than_the_ceiling_allows_whatever_falls_sick(kube:
     heal(kube, *nodes)
     with running(kube, settings(kube, policy=Policy().with_ceiling(Limit(nodes=3)))) as controller:
         sicken(kube, *nodes)
-        until(lambda: len(marked(kube)) == 3 and len(controller.fleet.withheld) == 5)
+        until(lambda: len(marked(kube)) == 3 and len(controller.rounds.withheld) == 5)
         first = marked(kube)
         heal(kube, sorted(first)[0])
         until(lambda: sorted(first)[0] not in marked(kube) and len(marked(kube)) == 3)
@@ -188,7 +189,7 @@ def test_each_zone_and_pool_has_its_own_ceiling(kube: Kube) -> None:
     policy = Policy(Bounds({FLEET: RadiusBounds(Limit(share=1.0))}, groups))
     with running(kube, settings(kube, policy=policy)) as controller:
         sicken(kube, *a, *b)
-        until(lambda: len(controller.fleet.withheld) == 5)
+        until(lambda: len(controller.rounds.withheld) == 5)
         until(lambda: (len(marked(kube, *a)), len(marked(kube, *b))) == (2, 1))  # what is withheld is known first
 
 
@@ -202,7 +203,7 @@ def test_a_rate_outlives_a_restart(kube: Kube) -> None:
     heal(kube, *first)
     with running(kube, settings(kube, policy=policy)) as again:
         until(lambda: not marked(kube, *first))
-        until(lambda: len(again.fleet.withheld) == 2)
+        until(lambda: len(again.rounds.withheld) == 2)
         assert marked(kube) == set()
 
 
@@ -222,7 +223,7 @@ def test_only_one_acts_and_the_next_takes_over_when_it_ends(kube: Kube) -> None:
             until(second.leading.is_set)
             sicken(kube, other)
             until(lambda: marked(kube) == {node, other})
-            until(lambda: second.counts == {"mark_changed": 1})  # counted once the server has answered
+            until(lambda: second.operations.counts == {"mark_changed": 1})  # counted once the server has answered
 
 
 def test_a_leader_that_died_is_succeeded_once_its_lease_ran_out(kube: Kube) -> None:
@@ -264,13 +265,13 @@ def test_what_a_lapse_of_the_lease_left_undone_is_done_when_it_is_back(kube: Kub
     node = kube.node(fake=False)
     with running(kube) as controller:
         until(controller.leading.is_set)
-        held = controller.fleet.allowed
+        held = controller.context.allowed
         looked: list[int] = []
-        controller.fleet.allowed = lambda: bool(looked.append(1))
+        controller.context.allowed = lambda: bool(looked.append(1))
         sicken(kube, node)
         until(lambda: looked)
         assert marked(kube) == set()
-        controller.fleet.allowed = held
+        controller.context.allowed = held
         until(lambda: marked(kube) == {node})
 
 
@@ -282,7 +283,7 @@ def test_what_was_judged_of_a_node_is_not_done_to_what_it_is_by_now(kube: Kube, 
     with running(kube) as controller:
         until(lambda: cordoned(kube, node))
         until(lambda: controller.nodes.objects[node]["spec"].get("unschedulable"))
-    adapter = controller.adapter
+    adapter = controller.context.adapter
     seen = {node: {**kube.get(node), "spec": {}}}  # of before the mark
     seen[node]["metadata"] = {**seen[node]["metadata"], "annotations": {}, "resourceVersion": "1"}
     if decided == "put back":
@@ -334,7 +335,7 @@ def test_a_node_whose_kubelet_stopped_is_unknown(kube: Kube) -> None:
         until(lambda: (kube.condition(node, "Ready") or {}).get("status") == "Unknown")
 
         def judged() -> str:
-            found = controller.fleet.judged.get(node)
+            found = controller.rounds.fleet.judgement(node)
             return found.report.verdict.name if found and found.report.results else ""
 
         until(lambda: judged() == "UNKNOWN")
@@ -351,7 +352,7 @@ def test_conditions_named_as_draino_is_told_are_the_only_ones_that_count(kube: K
         sicken(kube, other)
         began = time.monotonic()
         kube.set_condition(node, "GpuCount", "True", "GpuCountBad", "7 of 8")
-        until(lambda: node in controller.fleet.judged and controller.fleet.judged[node].again)
+        until(lambda: controller.rounds.fleet.judgement(node) and controller.rounds.fleet.judgement(node).again)
         until(lambda: marked(kube) == {node})
         assert time.monotonic() - began >= 2.0, "three seconds, counted from the whole second in the condition"
 
@@ -394,12 +395,12 @@ def test_a_node_is_marked_once_though_many_things_change_on_it(kube: Kube) -> No
     nodes = [kube.node(f"n{number:02}", fake=False) for number in range(20)]
     with running(kube) as controller:
         sicken(kube, *nodes)
-        until(lambda: controller.counts == {"mark_changed": 20})
+        until(lambda: controller.operations.counts == {"mark_changed": 20})
         for name in nodes:
             kube.admin.patch(node_path(name), {"metadata": {"labels": {"x": "y"}}}, MERGE_PATCH)
         until(lambda: all("x" in controller.nodes.objects[name]["metadata"]["labels"] for name in nodes))
-        until(lambda: not controller.fleet.wake.is_set())
-        assert controller.counts == {"mark_changed": 20}
+        until(lambda: not controller.rounds.fleet.agenda.wake.is_set())
+        assert controller.operations.counts == {"mark_changed": 20}
 
 
 # Its door.
@@ -411,8 +412,8 @@ def test_it_tells_how_it_is_and_what_it_did(kube: Kube) -> None:
         server = ControllerServer("127.0.0.1:0", controller)
         sicken(kube, node)
         until(lambda: marked(kube) == {node})
-        until(lambda: controller.fleet.marked() == [node])
-        until(lambda: controller.counts == {"mark_changed": 1})  # counted once the server has answered
+        until(lambda: controller.rounds.fleet.marked() == [node])
+        until(lambda: controller.operations.counts == {"mark_changed": 1})  # counted once the server has answered
 
         def get(path: str) -> str:
             with urllib.request.urlopen(f"http://127.0.0.1:{server.port}{path}", timeout=60) as answer:
@@ -437,7 +438,7 @@ def test_a_marked_node_is_drained_where_that_is_wanted(kube: Kube) -> None:
     with running(kube, settings(kube, drain=True, rules=DrainRules(force=True))) as controller:
         sicken(kube, node)
         until(lambda: kube.pods() == [])
-        until(lambda: controller.counts.get("drain_done") == 1)
+        until(lambda: controller.operations.counts.get("drain_done") == 1)
 
 
 @pytest.mark.parametrize("allowed", [True, False])
@@ -455,19 +456,21 @@ def test_a_platform_is_asked_for_a_repair_once_the_work_has_ended_and_only_if_al
         return str(kube.get(node)["metadata"]["labels"].get(key))
 
     with running(kube, settings(kube, policy=policy, vocabularies=["nhc", "hyperpod"])) as controller:
-        controller.fleet.again = 0.2
+        controller.context.again = 0.2
         sicken(kube, node)
         until(lambda: label() == "Unschedulable")
         if allowed:
-            until(lambda: (node, Operation.REBOOT) in controller.fleet.withheld)
+            until(lambda: (node, Operation.REBOOT) in controller.rounds.withheld)
             assert label() == "Unschedulable"
         kube.admin.delete(namespaced(kube.namespace, "pods", "work"))
         if allowed:
             until(lambda: label() == "UnschedulablePendingReboot")
-            until(lambda: controller.counts.get("reboot_changed") == 1)  # counted once the server has answered
+            until(
+                lambda: controller.operations.counts.get("reboot_changed") == 1
+            )  # counted once the server has answered
         else:
-            controller.fleet.changed(node)
-            until(lambda: not controller.fleet.wake.is_set())
+            controller.rounds.fleet.changed(node)
+            until(lambda: not controller.rounds.fleet.agenda.wake.is_set())
             assert label() == "Unschedulable"
 
 

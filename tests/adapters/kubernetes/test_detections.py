@@ -15,9 +15,8 @@ from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
-from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, read_answer
+from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, LokiSettings, read_answer
 from nhc_adapters.kubernetes.controller.podlogs import Ending, Met, PodLogs, Reader, blame, endings
-from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG, TRUE
 from tests.adapters.kubernetes.test_commands import nhc
 from tests.adapters.kubernetes.test_controller import heal, marked, running, settings
@@ -175,7 +174,7 @@ def read_again(kube: Kube, kubelet: tuple[HTTPServer, list[str]], chosen: Any, n
     with running(kube, chosen) as controller:
         until(lambda: len(kubelet[1]) > before)
         controller.detections.read_pods(_Once())  # type: ignore[arg-type]  # a whole look, from reading to writing
-        until(lambda: controller.fleet.judged.get(node))
+        until(lambda: controller.rounds.fleet.judgement(node))
 
 
 class _Once:
@@ -328,7 +327,7 @@ XID31 = "[12345.678] NVRM: Xid (PCI:0000:3b:00): 31, pid=1234, name=python, Ch 0
 
 
 def test_each_line_is_told_once_and_none_is_missed_over_an_outage(loki: FakeLoki) -> None:
-    asking = Loki(loki.url, "{}", timeout=2.0)
+    asking = Loki(LokiSettings(loki.url, "{}"), timeout=2.0)
     loki.say("n1", "one")
     assert [line.text for line in asking.look()] == ["one"]
     loki.say("n1", "two")
@@ -345,19 +344,21 @@ def test_more_lines_than_a_page_come_whole(loki: FakeLoki) -> None:
     now = time.time()
     for number in range(2500):
         loki.say("n1", f"line {number}", now - 100 + number / 50)
-    assert [line.text for line in Loki(loki.url, "{}").look()] == [f"line {number}" for number in range(2500)]
+    assert [line.text for line in Loki(LokiSettings(loki.url, "{}")).look()] == [
+        f"line {number}" for number in range(2500)
+    ]
 
 
 def test_lines_of_the_last_hour_are_read_at_the_first_look_and_older_ones_are_no_news(loki: FakeLoki) -> None:
     loki.say("n1", "old", time.time() - 7200)
     loki.say("n1", "young", time.time() - 3000)
-    assert [line.text for line in Loki(loki.url, "{}").look()] == ["young"]
+    assert [line.text for line in Loki(LokiSettings(loki.url, "{}")).look()] == ["young"]
 
 
 @pytest.mark.thorough
 def test_a_quiet_cluster_asks_for_no_more_each_day(loki: FakeLoki) -> None:
     now = [time.time()]
-    asking = Loki(loki.url, "{}", clock=lambda: now[0])
+    asking = Loki(LokiSettings(loki.url, "{}"), clock=lambda: now[0])
     for _day in range(60):
         now[0] += 86400
         assert asking.look() == []
@@ -374,7 +375,7 @@ def test_a_quiet_cluster_asks_for_no_more_each_day(loki: FakeLoki) -> None:
 def test_a_server_that_allows_less_is_asked_for_less_and_nothing_is_lost(loki: FakeLoki) -> None:
     loki.max_query_length = 1800
     now = [time.time()]
-    asking = Loki(loki.url, "{}", clock=lambda: now[0], since=int((now[0] - 86400) * 1e9))
+    asking = Loki(LokiSettings(loki.url, "{}"), clock=lambda: now[0], since=int((now[0] - 86400) * 1e9))
     loki.say("n1", "yesterday", now[0] - 80000)
     found: list[str] = []
     for _look in range(10):
@@ -390,7 +391,7 @@ def test_lines_that_name_no_node_are_set_aside_and_block_nothing(loki: FakeLoki)
         loki.say("", f"nobody's {number}", now - 100 + number / 100)
     loki.say("n1", "after them", now - 10)
     loki.say("n1", 42, now - 9)  # no text
-    asking = Loki(loki.url, "{}")
+    asking = Loki(LokiSettings(loki.url, "{}"))
     assert [line.text for line in asking.look()] == ["after them"]
     assert asking.aside == 1501
     assert asking.labels == ("host", "job")
@@ -403,11 +404,11 @@ def test_a_thousand_lines_of_one_instant_end_no_reading(loki: FakeLoki) -> None:
     for number in range(1200):
         loki.say("n1", f"burst {number}", now - 50)
     loki.say("n1", "after", now - 10)
-    assert [line.text for line in Loki(loki.url, "{}").look()][-1] == "after"
+    assert [line.text for line in Loki(LokiSettings(loki.url, "{}")).look()][-1] == "after"
 
 
 def test_a_late_line_is_still_read(loki: FakeLoki) -> None:
-    asking = Loki(loki.url, "{}")
+    asking = Loki(LokiSettings(loki.url, "{}"))
     loki.say("n1", "one")
     asking.look()
     loki.say("n2", "late", time.time() - 200)
@@ -499,7 +500,7 @@ def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLo
         until(lambda: marked(kube) == {node})
         assert nhc("ack", "kubernetes", "--by", "alice", node).returncode == 0
         until(lambda: marked(kube) == set())
-        seen = controller.loki.logs._nodes[node].state  # type: ignore[union-attr]
+        seen = controller.detections.loki.logs._nodes[node].state  # type: ignore[union-attr]
         loki.say(node, "NVRM: Xid (PCI:0000:9b:00): 48, pid=1, a fault of another device ends in a mark", begin + 1)
         until(lambda: marked(kube) == {node})
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Xid48"
@@ -513,7 +514,7 @@ def test_an_acknowledged_kernel_line_does_not_come_back(kube: Kube, loki: FakeLo
     base = f"/api/v1/namespaces/{kube.namespace}/configmaps/nhc-cursors"
     kube.admin.delete(base)  # the next one knows no cursor, and reads it all again
     with running(kube, chosen) as controller:
-        until(lambda: controller.loki.logs._nodes.get(node))  # type: ignore[union-attr]
+        until(lambda: controller.detections.loki.logs._nodes.get(node))  # type: ignore[union-attr]
         assert (kube.condition(node, KERNEL_LOG) or {})["reason"] == "Acknowledged"
         loki.say(node, XID79, begin + 3)  # the same error again is a new one
         until(lambda: marked(kube) == {node})

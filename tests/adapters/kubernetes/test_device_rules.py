@@ -48,8 +48,10 @@ def running(cluster: Cluster, *, devices: DeviceRuleSettings | None = None, **mo
 
 def known(controller: Controller, node: str) -> bool:
     """Whether the controller has the node's devices, so that a fault of one is its own."""
-    assert controller.devices is not None
-    return controller.devices.settled.is_set() and bool(controller.devices.slices.names(node))
+    assert controller.rounds.devices is not None
+    return controller.rounds.devices.view.watch.settled.is_set() and bool(
+        controller.rounds.devices.view.watch.slices.names(node)
+    )
 
 
 def test_a_device_at_fault_is_taken_out_and_its_node_stays_at_work(cluster: Cluster) -> None:
@@ -100,7 +102,7 @@ def test_a_rule_follows_its_device_when_the_driver_names_it_anew(cluster: Cluste
         cluster.fail(node, 3)
         until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
         driver.withdraw()  # the plugin starts anew, and the numbers have changed
-        until(lambda: not controller.devices.slices.names(node))  # type: ignore[union-attr]
+        until(lambda: not controller.rounds.devices.view.watch.slices.names(node))  # type: ignore[union-attr]
         assert cluster.out(node) == {"gpu-3": NO_SCHEDULE}
         driver.publish([device(f"gpu-{7 - minor}", gpu(node, minor)) for minor in range(8)])
         until(lambda: cluster.out(node) == {"gpu-4": NO_SCHEDULE})
@@ -136,7 +138,7 @@ def test_ceilings_count_devices_and_a_hold_keeps_its_node_as_it_is(cluster: Clus
         until(lambda: controller.says("1 of 24 devices in the fleet are out, at most 1"))
         assert cluster.out(two) == cluster.out(held) == {}
         cluster.heal(one)
-        until(lambda: controller.fleet.devices is not None and cluster.out(one) == {})
+        until(lambda: controller.rounds.devices is not None and cluster.out(one) == {})
         until(lambda: cluster.out(two) == {"gpu-1": NO_SCHEDULE}, 15)  # before it is due by itself
 
 
@@ -145,13 +147,13 @@ def test_what_a_lapse_of_the_lease_left_undone_for_a_device_is_done_when_it_is_b
     with running(cluster) as controller:
         until(lambda: known(controller, node))
         until(controller.leading.is_set)
-        held = controller.fleet.allowed
+        held = controller.context.allowed
         looked: list[int] = []
-        controller.fleet.allowed = lambda: bool(looked.append(1))
+        controller.context.allowed = lambda: bool(looked.append(1))
         cluster.fail(node, 3)
         until(lambda: looked)
         assert cluster.rules() == []
-        controller.fleet.allowed = held
+        controller.context.allowed = held
         until(lambda: cluster.out(node) == {"gpu-3": NO_SCHEDULE})
 
 
@@ -323,7 +325,7 @@ def test_what_the_driver_says_is_another_witness(cluster: Cluster) -> None:
         cluster.fail(node, 1, reason="Xid79")
         until(lambda: cluster.out(node) == {"gpu-1": NO_SCHEDULE})
         assert cluster.rules(node)[0]["metadata"]["annotations"]["nhc/witness"] == "gpu.nvidia.com/xid=79 (NoSchedule)"
-        report = controller.fleet.judged[node].report
+        report = controller.rounds.fleet.judgement(node).report
         said = [one.outcome.message for one in report.results if one.check == "kubernetes_device_taint"]
         assert any("nhc says that Xid 31 is no fault of the device" in one for one in said)
         cluster.fail(node, 2, reason="Xid109")

@@ -15,11 +15,12 @@ from nhc.marks.policy.mark_decision import Decision, Policy
 from nhc.marks.ports.adapter import Mark, NodeState, Operation
 from nhc.marks.ports.marks import TAG, read_mark_text
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.context import RoundContext
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
+from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.devices.rules import DeviceApi, RuleWriter, read_rule, rule_body, rule_name
-from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import (
     DriverTaint,
     PhysicalDevice,
@@ -30,6 +31,7 @@ from nhc_adapters.kubernetes.devices.slices import (
 )
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.devices.witness import XID, hear
+from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import MESSAGE_LIMIT
 from nhc_adapters.kubernetes.nodes.device_tags import read_device_tags
 from nhc_adapters.kubernetes.nodes.vocabulary import conditions_of
@@ -240,15 +242,13 @@ def test_a_device_that_is_withheld_is_due_by_itself_and_costs_the_rounds_of_othe
     client: Any = Serving({"metadata": {"name": "s"}, "spec": spec})
     watch = DeviceWatch(client)
     watch.load()
-    settings, due, log = DeviceRuleSettings(), [], []
-    policy = Policy().with_ceiling(Limit(nodes=0))
-    view = DeviceView(settings, watch, 900.0, lambda name, at: None)
+    due, log = [], []
+    settings = make(namespace="nhc", policy=Policy().with_ceiling(Limit(nodes=0)))
+    view = DeviceView(settings.devices, watch, 900.0, lambda name, at: None)
     view.nodes["n1"] = NodeDevices(((watch.slices.physical("n1")[0], DeviceFault(ONE, (failure(ONE),))),))
-    rounds = Counted(
-        settings, view, client, ClusterLedger(client, "nhc", "nhc-ledger", policy), {}, policy, lambda: True,
-        lambda name, at: due.append((name, at)), lambda: 0.0, log.append,
-        lambda planned, work: [work(operation) for operation in planned],
-    )  # fmt: skip
+    ledger = ClusterLedger(client, "nhc", "nhc-ledger", settings.policy)
+    context = RoundContext(settings, Kubernetes(client), ledger, {}, lambda: 0.0, log.append)
+    rounds = Counted(context, view, lambda name, at: due.append((name, at)))
     states = {name: NodeState(name, "Ready", True, False) for name in ("n1", "n2")}
     assert [one.node for one in rounds.round(["n1"], states, 100.0).withheld] == [f"n1/{ONE.pci}"]
     assert (due, rounds.decisions) == ([("n1", 130.0)], 1)

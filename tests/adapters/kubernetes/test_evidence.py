@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
+from nhc_adapters.kubernetes.controller.loki import LokiSettings
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
-from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import ALLOCATABLE, KERNEL_LOG
 from tests.adapters.kubernetes.test_commands import nhc, scope
 from tests.adapters.kubernetes.test_controller import cordoned, heal, marked, running, settings, sicken
@@ -20,7 +20,7 @@ GPU = "nvidia.com/gpu"
 
 
 def looked_at(controller: Any, node: str, verdict: str) -> bool:
-    found = controller.fleet.judged.get(node)
+    found = controller.rounds.fleet.judgement(node)
     return found is not None and found.report.verdict.name == verdict
 
 
@@ -198,7 +198,7 @@ def test_an_operators_text_where_our_mark_would_be_stays(kube: Kube) -> None:
         assert cordoned(kube, sick)
         assert not any(taint["key"].startswith("nhc/") for taint in kube.get(sick)["spec"].get("taints") or ())
         kube.plane.kubectl("uncordon", sick)
-        until(lambda: controller.fleet.states[sick].available)
+        until(lambda: controller.rounds.fleet.nodes[sick].state.available)
         assert not cordoned(kube, sick)
 
 

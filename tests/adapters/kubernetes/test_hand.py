@@ -56,7 +56,7 @@ def settled(kube: Kube, controller: Running, node: str) -> None:
 
         def seen(now: str = now) -> bool:
             labels = controller.nodes.objects.get(node, {}).get("metadata", {}).get("labels", {})
-            idle = not controller.fleet.wake.is_set() and not controller.fleet._dirty
+            idle = not controller.rounds.fleet.agenda.wake.is_set() and not controller.rounds.fleet.agenda._changed
             return controller.leading.is_set() and labels.get("seen") == now and idle
 
         until(seen)
@@ -156,7 +156,7 @@ def test_a_dry_run_leaves_a_node_that_was_put_back(kube: Kube) -> None:
     kube.put_back(node)
     before = remains(kube, node)
     with running(kube, settings(kube, apply=False)) as controller:
-        until(lambda: node in controller.fleet.judged)
+        until(lambda: controller.rounds.fleet.judgement(node))
         settled(kube, controller, node)
         assert not controller.says("would mark")
         assert remains(kube, node) == before != []

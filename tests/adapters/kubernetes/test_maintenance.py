@@ -228,8 +228,8 @@ def test_what_others_plan_is_no_fault_and_their_work_excuses_a_kubelet_that_is_a
     kube.set_condition(away, IN_PROGRESS, "True", "Firmware", "now")
     kube.set_condition(away, "Ready", "Unknown", "NodeStatusUnknown", "the kubelet is away")
     with running(kube, settings(kube, faults=("NhcHealthy=False", "Ready=Unknown"), lifecycle=True)) as controller:
-        until(lambda: away in controller.fleet.judged)
-        assert controller.fleet.sick() == []
+        until(lambda: controller.rounds.fleet.judgement(away))
+        assert controller.rounds.fleet.sick() == []
         kube.set_condition(away, IN_PROGRESS, "False", "Firmware", "done")
         until(lambda: cordoned(kube, away))
         assert (kube.condition(away, PLANNED) or {})["reason"] == "Firmware"

@@ -70,8 +70,8 @@ def test_a_bound_that_holds_no_node_is_said_by_the_controller_and_by_sync(kube: 
     expected = ["bounds.gadget", "bounds.pool", "bounds.named.other=b"]
     with running(kube, chosen) as controller:
         heal(kube, node)
-        until(lambda: node in controller.fleet.judged)
-        until(lambda: controller.fleet.no_effect)
+        until(lambda: controller.rounds.fleet.judgement(node))
+        until(lambda: controller.rounds.log.no_effect)
         said = [line for line in controller.said if "no node is in such a group" in line]
         assert [line.partition(":")[0] for line in said] == expected
     done = nhc("sync", "kubernetes", "-s", str(tmp_path / "kubernetes.toml"), *scope(kube))

@@ -131,7 +131,7 @@ def test_while_the_server_is_away_no_agent_is_silent(kube: Kube) -> None:
         controller.nodes._retry, controller.nodes.gap = 0.1, 1.0
         controller.start()
         try:
-            until(lambda: node in controller.fleet.judged)
+            until(lambda: controller.rounds.fleet.judgement(node))
             wire.next(error(503, "ServiceUnavailable", "the server is starting"), times=-1)
             wire.hang_up()
             until(lambda: not controller.leading.is_set())
@@ -162,7 +162,7 @@ def test_a_mark_that_is_refused_again_and_again_is_logged_once(kube: Kube) -> No
         controller.start()
         try:
             kube.set_condition(node, "NhcHealthy", "False", "Xid79", "check_kmsg: Xid 79")
-            until(lambda: controller.counts["mark_failed"] >= 3)
+            until(lambda: controller.operations.counts["mark_failed"] >= 3)
             assert [line for line in said if "site-guard" in line] == [
                 f"{node}: mark failed: 422 Invalid: denied by the policy site-guard"
             ]

@@ -441,7 +441,7 @@ def test_the_loops_proof_ends_what_a_preflight_found_and_no_report_alone_does(ku
     node = kube.node("n1", fake=False)
     end = PreflightEnd(node, "u/nhc-preflight/0", "ns/p", time.time(), False, "GpuLost\ncheck_gpu_lost: gone")
     with running(kube, settings(kube, preflight=ON._replace(every=60.0))) as controller:
-        eventually(lambda: node in controller.fleet.judged)
+        eventually(lambda: controller.rounds.fleet.judgement(node))
         controller.detections.say_of_pods({node: end.condition()}, {}, PREFLIGHT_FAILED)
         eventually(lambda: cordoned(kube, node))
     adapters = [Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), OWNER_SETTING: owner})

@@ -18,9 +18,10 @@ from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.rights import ClusterRight, denied
 from nhc_adapters.kubernetes.controller.controller import Controller
 from nhc_adapters.kubernetes.controller.http_server import ControllerServer
+from nhc_adapters.kubernetes.controller.loki import LokiSettings
 from nhc_adapters.kubernetes.controller.podlogs import PodLogs
 from nhc_adapters.kubernetes.controller.rights import of_controller
-from nhc_adapters.kubernetes.controller.settings import LokiSettings, make
+from nhc_adapters.kubernetes.controller.settings import make
 from tests.adapters.kubernetes.test_controller import settings
 from tests.support.kube import Kube
 from tests.support.waiting import until

@@ -83,7 +83,7 @@ def test_a_drain_in_slurm_takes_the_node_out_its_job_ends_and_the_resume_puts_it
         kube, slurm=True, drain=True, vocabularies=("nhc", "slinky"), rules=DrainRules(force=True, deadline=600.0)
     )
     with running(kube, chosen) as controller:
-        until(lambda: controller.fleet.judged.get(node))
+        until(lambda: controller.rounds.fleet.judgement(node))
         say(kube, "k8s: cordon: theirs", "Allocated", "Drain")
         say(kube, OURS, "Allocated", "Drain")
         until(lambda: cordoned(kube, node))
@@ -94,8 +94,8 @@ def test_a_drain_in_slurm_takes_the_node_out_its_job_ends_and_the_resume_puts_it
         assert kube.pods() == ["worker-0"]
         say(kube, OURS, "Idle", "Drain")
         until(lambda: kube.pods() == [])
-        until(lambda: node not in controller.fleet.slurm_marks)
-        until(lambda: controller.fleet.judged[node].report.verdict.name == "UNKNOWN")  # silence ends nothing
+        until(lambda: node not in controller.rounds.fleet.slurm.of_nodes)
+        until(lambda: controller.rounds.fleet.judgement(node).report.verdict.name == "UNKNOWN")  # silence ends nothing
         assert cordoned(kube, node)
         kube.pod("worker-0", node, labels={"app.kubernetes.io/name": "slurmd"})
         say(kube, "", "Idle")

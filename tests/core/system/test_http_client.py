@@ -19,7 +19,7 @@ from nhc_adapters.bmc.redfish import RedfishSession
 from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.controller.loki import Loki
+from nhc_adapters.kubernetes.controller.loki import Loki, LokiSettings
 from nhc_adapters.repair.calls import CallFailed
 from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.dripping import dripping
@@ -56,7 +56,7 @@ def slurm(url, tmp_path):
 
 
 def loki(url, tmp_path):
-    Loki(url, "{}", timeout=LIMIT).look()
+    Loki(LokiSettings(url, "{}"), timeout=LIMIT).look()
 
 
 def kubernetes(url, tmp_path):

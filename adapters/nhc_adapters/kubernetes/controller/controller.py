@@ -20,18 +20,17 @@ from nhc_adapters.kubernetes.api.events import NORMAL, WARNING, EventRecorder
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.api.outage import Outages
 from nhc_adapters.kubernetes.api.reflector import Reflector
-from nhc_adapters.kubernetes.controller.controller_rounds import Fleet, Log
+from nhc_adapters.kubernetes.controller.context import Log, RoundContext
+from nhc_adapters.kubernetes.controller.controller_rounds import ControllerRounds
 from nhc_adapters.kubernetes.controller.detections import Detections
 from nhc_adapters.kubernetes.controller.device_rounds import node_of
-from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.ledger import ClusterLedger
-from nhc_adapters.kubernetes.controller.loki_watch import Cursor, LokiWatch
 from nhc_adapters.kubernetes.controller.maintenance_requests import MaintenanceRequests
 from nhc_adapters.kubernetes.controller.rights import RightsWatch
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE, KERNEL_LOG
+from nhc_adapters.kubernetes.nodes.conditions import CLUSTER_SIDE
 from nhc_adapters.kubernetes.nodes.drain import DrainProgress
 from nhc_adapters.kubernetes.nodes.drains import Drains
 from nhc_adapters.kubernetes.nodes.known_types import StrangeTypes, strangers
@@ -60,6 +59,107 @@ def kept_types(settings: ControllerSettings) -> frozenset[str]:
     )
 
 
+class Threads:
+    """The threads of one controller, by name. `stop` ends them."""
+
+    def __init__(self, log: Log) -> None:
+        self.stop = threading.Event()
+        self._log = log
+        self._threads: List[threading.Thread] = []
+
+    def start(self, name: str, work: Callable[[], None]) -> None:
+        """Start one. It must not end before `stop` is set."""
+
+        def run() -> None:
+            try:
+                work()
+            except Exception as error:
+                if not self.stop.is_set():
+                    self._log(problem(f"{name}: {failure(error)}"))
+
+        thread = threading.Thread(target=run, name=name, daemon=True)
+        self._threads.append(thread)
+        thread.start()
+
+    def ended(self) -> str:
+        """A thread that has ended by itself, "" where all run."""
+        dead = (thread.name for thread in self._threads if not thread.is_alive())
+        return "" if self.stop.is_set() else next(dead, "")
+
+    def join(self) -> None:
+        for thread in self._threads:
+            if thread.name != "nodes":  # that one waits for the server; closing the connection ends it
+                thread.join(10.0)
+
+
+class OperationLog:
+    """What was done on nodes: logged, counted, and told as events."""
+
+    def __init__(self, context: RoundContext) -> None:
+        self.context = context
+        self.counts: Counter[str] = Counter()
+        self._recorder = EventRecorder(context.client, "nhc-controller", queue=8192)
+        self._waiting = threading.Event()
+        """Set when there are events to be sent."""
+        self._failing: Dict[Tuple[str, Operation], str] = {}
+        """What was logged of operations that failed when they were tried last."""
+
+    def note(self, done: SyncResult) -> None:
+        """Log a round, count it, and queue its events."""
+        because = {(planned.node, planned.operation): planned.because for planned in done.operations}
+        if not self.context.settings.apply:
+            for planned in done.operations:
+                self.context.log(f"dry run: would {planned.operation.value} {planned.node}: {planned.because}")
+            return
+        for operation, applied in done.applied:
+            why = because.get((applied.node, operation), "")
+            self.counts[f"{operation.value}_{applied.effect.value}"] += 1
+            if applied.effect is Effect.CHANGED:
+                self.context.log(problem(f"{applied.node}: {operation.value}: {why}"))
+                kind = NORMAL if operation is Operation.CLEAR else WARNING
+                node, _slash, device = applied.node.partition("/")
+                text = f"{device}: {why}" if device else why
+                self._recorder.say(kind, node, EVENT_REASONS[operation], text, self._uid(node))
+            key, trouble = (applied.node, operation), f"{operation.value} {applied.effect.value}: {applied.message}"
+            if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
+                self._failing.pop(key, None)
+            elif self._failing.get(key) != trouble:  # tried every few seconds for as long as it fails
+                known = {key: text for key, text in self._failing.items() if node_of(key[0]) in self.context.objects}
+                self._failing = {**known, key: trouble}
+                self.context.log(problem(f"{applied.node}: {trouble}"))
+        if self._recorder.waiting:
+            self._waiting.set()
+
+    def _uid(self, name: str) -> str:
+        return str((self.context.objects.get(name) or {}).get("metadata", {}).get("uid", ""))
+
+    def drained(self, name: str, progress: DrainProgress, state: str) -> None:
+        """A drain has ended."""
+        self.counts[f"drain_{state}"] += 1
+        self.context.log(f"drain {state}: {progress.line()}")
+        kind = NORMAL if progress.clean else WARNING
+        self._recorder.say(kind, name, f"NhcDrain{state.capitalize()}", progress.line(), self._uid(name))
+        self._waiting.set()
+
+    def send_events(self, stop: threading.Event) -> None:
+        """Until `stop` is set. For a thread of its own."""
+        while not stop.is_set():
+            self._waiting.wait(30.0)
+            self._waiting.clear()
+            while self._recorder.waiting and not stop.is_set():
+                # A few at a time: a thousand marks must not wait for a thousand events.
+                self._recorder.flush_quietly(self.context.log, EVENTS_AT_ONCE)
+                stop.wait(EVENTS_PAUSE)
+
+    def wake(self) -> None:
+        """Have `send_events` see that it is to stop."""
+        self._waiting.set()
+
+    def close(self) -> None:
+        """Send what waits."""
+        self._recorder.flush_quietly()
+
+
 class Controller:
     """The whole of it. `run` returns when `stop` is set."""
 
@@ -73,110 +173,90 @@ class Controller:
         clock: Callable[[], float] = time.time,
         watch_client: Optional[Client] = None,
     ) -> None:
-        self.client, self.settings, self.log, self.clock = client, settings, log, clock
-        self.stop = threading.Event()
         self.refused = ""
         """Why these settings do not fit this cluster; then nothing was done, and nothing will be."""
         self.lease = lease or Lease(client, settings.namespace, settings.object_name("controller"))
-        self.adapter = Kubernetes(client, settings.treatment, topologies=settings.topologies)
-        self.ledger = ClusterLedger(client, settings.namespace, settings.object_name("ledger"), settings.policy)
+        self.leading = threading.Event()
+        self.threads = Threads(log)
         self.outages = Outages(log, "the API server")
         self.rights = RightsWatch(client, settings, self.outages, log)
         types = kept_types(settings)
         self.nodes = Reflector(
             watch_client or client,
             "/api/v1/nodes",
-            lambda name, _node: self.fleet.changed(name),
+            lambda name, _node: self.rounds.fleet.changed(name),
             trim=lambda node: trim(node, types),
             selector=settings.selector,
             report=lambda cause: self.outages.report("following the nodes", cause),
         )
-        self.fleet = Fleet(
-            settings, self.adapter, self.ledger, self.nodes.objects, clock, self.lease.held, log,
+        self.context = context = RoundContext(
+            settings,
+            Kubernetes(client, settings.treatment, topologies=settings.topologies),
+            ClusterLedger(client, settings.namespace, settings.object_name("ledger"), settings.policy),
+            self.nodes.objects,
+            clock,
+            log,
+            self.lease.held,
             self.nodes.followed_for,
-        )  # fmt: skip
-        self.devices: Optional[DeviceWatch] = None
-        if settings.devices.on:
-            self.devices = DeviceWatch(watch_client or client, self.fleet.changed, self.outages.report)
-            self.fleet.attend_devices(self.devices, client)
-        if "nvsentinel" in settings.maintenance:
-            self.fleet.attend_requests(client)
-        self.recorder = EventRecorder(client, "nhc-controller", queue=8192)
-        self.drains = Drains(
-            client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self._drained
         )
-        self.counts: Counter[str] = Counter()
-        self._failing: Dict[Tuple[str, Operation], str] = {}
-        """What was logged of operations that failed when they were tried last."""
-        self.leading = threading.Event()
-        self._threads: List[threading.Thread] = []
-        self._events = threading.Event()
-        self.detections = Detections(client, settings, self.nodes.objects, self.lease.held, clock, log)
-        self.loki: Optional[LokiWatch] = None
-        if settings.loki.url:
-            self.loki = LokiWatch(
-                Cursor(client, settings.namespace, settings.object_name("cursors"), settings.loki.query),
-                settings.loki,
-                self.lease.held,
-                self.detections.say,
-                log,
-                clock,
-                remember=settings.apply,
-                logs=KernelLogs(self.detections.acknowledged_of(KERNEL_LOG), self.detections.standing_of(KERNEL_LOG)),
-            )
+        self.rounds = ControllerRounds(context)
+        if settings.devices.on:
+            changed = self.rounds.fleet.changed
+            self.rounds.attend_devices(DeviceWatch(watch_client or client, changed, self.outages.report))
+        self.operations = OperationLog(context)
+        self.drains = Drains(
+            client, settings.rules, self.nodes.objects.get, allowed=self.lease.held, ended=self.operations.drained
+        )
+        self.detections = Detections(context)
 
     # Start and end.
 
     def start(self) -> None:
         """Start all threads; returns at once."""
-        self._thread("nodes", lambda: self.nodes.run(self.stop))
-        if self.devices is not None:
-            devices = self.devices
-            self._thread("devices", lambda: devices.run(self.stop))
-        if self.fleet.requests is not None:
-            requests = self.fleet.requests
-            self._thread("maintenance", lambda: self._read_requests(requests))
-        if self.settings.slurm:
-            self._thread("slurm", self._read_slurm)
-        self._thread("rights", lambda: self.rights.run(self.stop))
-        self._thread("lease", lambda: self.lease.keep(self.stop, self._led, self._report_lease))
-        self._thread("rounds", self._rounds)
-        self._thread("events", self._send_events)
-        if self.settings.podlogs.namespaces:
-            self._thread("podlogs", lambda: self._read_logs(self.detections.read_pods))
-        if self.settings.preflight.on:
-            self._thread("preflights", lambda: self._read_logs(self.detections.read_preflights))
-        if self.loki is not None:
-            loki = self.loki
-            self._thread("loki", lambda: self._read_logs(loki.run))
+        settings, fleet, stop = self.context.settings, self.rounds.fleet, self.threads.stop
+        start = self.threads.start
+        start("nodes", lambda: self.nodes.run(stop))
+        if self.rounds.devices is not None:
+            devices = self.rounds.devices.view.watch
+            start("devices", lambda: devices.run(stop))
+        if fleet.requests is not None:
+            requests = fleet.requests
+            start("maintenance", lambda: self._read_requests(requests))
+        if settings.slurm:
+            start("slurm", self._read_slurm)
+        start("rights", lambda: self.rights.run(stop))
+        start("lease", lambda: self.lease.keep(stop, self._led, self._report_lease))
+        start("rounds", self._rounds)
+        start("events", lambda: self.operations.send_events(stop))
+        if settings.podlogs.namespaces:
+            start("podlogs", lambda: self._read_logs(self.detections.read_pods))
+        if settings.preflight.on:
+            start("preflights", lambda: self._read_logs(self.detections.read_preflights))
+        if self.detections.loki is not None:
+            loki = self.detections.loki
+            start("loki", lambda: self._read_logs(loki.run))
 
     def run(self) -> None:
         """Work until `stop` is set."""
         self.start()
-        self.stop.wait()
+        self.threads.stop.wait()
         self.close()
 
     def close(self) -> None:
         """End everything; the Lease is given up so that the next need not wait."""
-        self.stop.set()
-        self.fleet.wake.set()
-        self._events.set()
+        self.threads.stop.set()
+        self.rounds.fleet.agenda.wake.set()
+        self.operations.wake()
         self.drains.close()
-        for thread in self._threads:
-            if thread.name != "nodes":  # that one waits for the server; closing the connection ends it
-                thread.join(10.0)
-        self.recorder.flush_quietly()
+        self.threads.join()
+        self.operations.close()
         self.nodes.client.close()
-        self.adapter.close()
+        self.context.adapter.close()
 
     def healthy(self) -> str:
         """Why this controller should be restarted, "" while it works."""
-        if self.refused:
-            return self.refused
-        dead = [thread.name for thread in self._threads if not thread.is_alive()]
-        if dead and not self.stop.is_set():
-            return f"thread {dead[0]} has ended"
-        return ""
+        ended = self.threads.ended()
+        return self.refused or (f"thread {ended} has ended" if ended else "")
 
     def unready(self) -> str:
         """Why this controller cannot do its work now, "" while it can."""
@@ -192,18 +272,6 @@ class Controller:
             return f"not in sync: {self.nodes.error or 'still listing the nodes'}"
         return ""
 
-    def _thread(self, name: str, work: Callable[[], None]) -> None:
-        def run() -> None:
-            try:
-                work()
-            except Exception as error:
-                if not self.stop.is_set():
-                    self.log(problem(f"{name}: {failure(error)}"))
-
-        thread = threading.Thread(target=run, name=name, daemon=True)
-        self._threads.append(thread)
-        thread.start()
-
     # Nodes.
 
     def _report_lease(self, cause: str) -> None:
@@ -212,143 +280,108 @@ class Controller:
 
     def _led(self, leading: bool) -> None:
         if leading:
-            self.log(f"leading as {self.lease.holder}")
+            self.context.log(f"leading as {self.lease.holder}")
             self.leading.set()
             for name in list(self.nodes.objects):  # everything anew, with the right to act
-                self.fleet.changed(name)
+                self.rounds.fleet.changed(name)
         else:
             self.leading.clear()
-            self.log("no longer leading")
+            self.context.log("no longer leading")
 
     def _rounds(self) -> None:
-        while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
+        stop, fleet, settings = self.threads.stop, self.rounds.fleet, self.context.settings
+        while not stop.is_set() and not self.nodes.synced.wait(0.5):
             continue
-        while not self.stop.is_set() and self.fleet.requests is not None and not self.fleet.requests.known:
-            self.stop.wait(0.2)  # a maintenance would be taken for one that has ended
-        while not self.stop.is_set() and self.settings.slurm and not self.fleet.slurm_known:
-            self.stop.wait(0.2)  # a drain would be taken for one that has ended
-        while not self.stop.is_set() and self.devices is not None and not self.devices.settled.wait(0.5):
+        while not stop.is_set() and fleet.requests is not None and not fleet.requests.known:
+            stop.wait(0.2)  # a maintenance would be taken for one that has ended
+        while not stop.is_set() and settings.slurm and not fleet.slurm.known:
+            stop.wait(0.2)  # a drain would be taken for one that has ended
+        devices = self.rounds.devices
+        while not stop.is_set() and devices is not None and not devices.view.watch.settled.wait(0.5):
             continue  # a fault of a device would be taken for its node's
-        if not self.stop.is_set():
+        if not stop.is_set():
             strange = self._strange_types()
             self.refused = "; ".join(strange.refused)
             for line in strange.unseen:
-                self.log(line)
+                self.context.log(line)
             if self.refused:
-                self.log(problem(f"these settings are refused: {self.refused}"))
-                self.stop.wait()
+                self.context.log(problem(f"these settings are refused: {self.refused}"))
+                stop.wait()
         loaded = False
-        while not self.stop.is_set():
+        while not stop.is_set():
             if not self.leading.is_set():
                 loaded = False
                 self.leading.wait(0.5)
                 continue
-            self.fleet.wake.clear()
+            fleet.agenda.wake.clear()
             try:
                 if not loaded:
-                    self.ledger.load()
+                    self.context.ledger.load()
                     loaded = True
-                self._after(self.fleet.round())
+                self._note(self.rounds.round())
                 self._start_drains()
-                self.detections.clear_after_restart(self.fleet.sick())
+                self.detections.clear_after_restart(fleet.sick())
                 self.outages.works("this round")
             except Exception as error:  # whatever it is: a thread that has ended would mark no node any more
                 # Nothing was done that is not written down; what changed is looked at again.
                 loaded = False
                 self.outages.failed("this round", failure(error))
-                for name in list(self.fleet.judged):
-                    self.fleet.changed(name)
-                self.stop.wait(1.0)
+                for name in list(fleet.nodes):
+                    fleet.changed(name)
+                stop.wait(1.0)
                 continue
-            self.fleet.wake.wait(max(self.fleet.due(self.clock()), 0.01))
+            fleet.agenda.wake.wait(max(fleet.agenda.due(self.context.clock()), 0.01))
 
     def _strange_types(self) -> StrangeTypes:
-        return strangers(self.settings.faults, list(self.nodes.objects.values()), self.settings.vocabularies)
+        return strangers(
+            self.context.settings.faults, list(self.nodes.objects.values()), self.context.settings.vocabularies
+        )
 
     def unseen_types(self) -> int:
         """How many of the condition types that are faults no node carries and no vocabulary knows."""
         return len(self._strange_types().unseen)
 
-    def _after(self, done: SyncResult) -> None:
-        """Log a round, count it, and queue its events."""
-        for name in list(self.adapter.changed):
-            self.nodes.put(self.adapter.changed.pop(name))
-        because = {(planned.node, planned.operation): planned.because for planned in done.operations}
-        if not self.settings.apply:
-            for planned in done.operations:
-                self.log(f"dry run: would {planned.operation.value} {planned.node}: {planned.because}")
-            return
-        for operation, applied in done.applied:
-            why = because.get((applied.node, operation), "")
-            self.counts[f"{operation.value}_{applied.effect.value}"] += 1
-            if applied.effect is Effect.CHANGED:
-                self.log(problem(f"{applied.node}: {operation.value}: {why}"))
-                kind = NORMAL if operation is Operation.CLEAR else WARNING
-                node, _slash, device = applied.node.partition("/")
-                text = f"{device}: {why}" if device else why
-                self.recorder.say(kind, node, EVENT_REASONS[operation], text, self._uid(node))
-            key, trouble = (applied.node, operation), f"{operation.value} {applied.effect.value}: {applied.message}"
-            if applied.effect in (Effect.CHANGED, Effect.UNCHANGED):
-                self._failing.pop(key, None)
-            elif self._failing.get(key) != trouble:  # tried every few seconds for as long as it fails
-                known = {key: text for key, text in self._failing.items() if node_of(key[0]) in self.nodes.objects}
-                self._failing = {**known, key: trouble}
-                self.log(problem(f"{applied.node}: {trouble}"))
-        if self.recorder.waiting:
-            self._events.set()
-
-    def _uid(self, name: str) -> str:
-        return str((self.nodes.objects.get(name) or {}).get("metadata", {}).get("uid", ""))
+    def _note(self, done: SyncResult) -> None:
+        """Take over what a round changed, and tell of it."""
+        adapter = self.context.adapter
+        for name in list(adapter.changed):
+            self.nodes.put(adapter.changed.pop(name))
+        self.operations.note(done)
 
     # Drains.
 
     def _start_drains(self) -> None:
-        if not (self.settings.apply and (self.settings.treatment.drain or self.settings.maintenance)):
+        settings = self.context.settings
+        if not (settings.apply and (settings.treatment.drain or settings.maintenance)):
             return
-        for name in self.fleet.marked():
+        for name in self.rounds.fleet.marked():
             node = self.nodes.objects.get(name)
             manual = read_manual(node) if node is not None else None
-            if not self.settings.treatment.drain and not (manual is not None and manual.asked):
+            if not settings.treatment.drain and not (manual is not None and manual.asked):
                 continue
             if node is not None and self.drains.wanted(name, node):
                 self.drains.start(name)
 
-    def _drained(self, name: str, progress: DrainProgress, state: str) -> None:
-        self.counts[f"drain_{state}"] += 1
-        self.log(f"drain {state}: {progress.line()}")
-        kind = NORMAL if progress.clean else WARNING
-        self.recorder.say(kind, name, f"NhcDrain{state.capitalize()}", progress.line(), self._uid(name))
-        self._events.set()
-
-    # Events, and what the cluster's side finds itself.
-
-    def _send_events(self) -> None:
-        while not self.stop.is_set():
-            self._events.wait(30.0)
-            self._events.clear()
-            while self.recorder.waiting and not self.stop.is_set():
-                # A few at a time: a thousand marks must not wait for a thousand events.
-                self.recorder.flush_quietly(self.log, EVENTS_AT_ONCE)
-                self.stop.wait(EVENTS_PAUSE)
+    # What the cluster's side finds itself.
 
     def _read_requests(self, requests: MaintenanceRequests) -> None:
-        while not self.stop.is_set():
-            self.stop.wait(requests.look())
+        while not self.threads.stop.is_set():
+            self.threads.stop.wait(requests.look())
 
     def _read_slurm(self) -> None:
-        while not self.stop.is_set():
+        while not self.threads.stop.is_set():
             try:
-                self.fleet.look_at_slurm(self.client)
+                self.rounds.fleet.look_at_slurm()
                 self.outages.works("reading Slurm's pods")
             except Exception as error:  # what stands stays: nothing is known to have ended
                 self.outages.failed("reading Slurm's pods", failure(error))
-            self.stop.wait(SLURM_EVERY)
+            self.threads.stop.wait(SLURM_EVERY)
 
     def _read_logs(self, read: Callable[[threading.Event], None]) -> None:
-        while not self.stop.is_set() and not self.nodes.synced.wait(0.5):
+        while not self.threads.stop.is_set() and not self.nodes.synced.wait(0.5):
             continue  # what is found of a node that is not known yet would be lost
-        while not self.stop.is_set():
+        while not self.threads.stop.is_set():
             try:
-                read(self.stop)
+                read(self.threads.stop)
             except Exception as error:  # what somebody else wrote must not end the reading of all that come after
-                self.log(problem(f"logs cannot be read: {failure(error)}"))
+                self.context.log(problem(f"logs cannot be read: {failure(error)}"))

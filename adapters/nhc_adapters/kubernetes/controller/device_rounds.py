@@ -7,7 +7,6 @@ from the rules that stand. A name that has become another device's is no longer 
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
@@ -15,28 +14,22 @@ from nhc.core.matching.node_ranges import fold
 from nhc.core.model import DeviceId, Report, Verdict
 from nhc.core.system.service_log import problem
 from nhc.marks.policy.devices import DeviceFault
-from nhc.marks.policy.ledger import KeepsHistory
-from nhc.marks.policy.mark_decision import Decision, Policy, Withheld, history_needed, reconcile
+from nhc.marks.policy.mark_decision import Decision, Withheld, history_needed, reconcile
 from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation, PlannedOperation
 from nhc.marks.ports.marks import most_drastic
-from nhc_adapters.kubernetes.api.client import Client, node_path
+from nhc_adapters.kubernetes.api.client import node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
+from nhc_adapters.kubernetes.controller.context import RoundContext
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
 from nhc_adapters.kubernetes.devices.eviction import Evictions, ours
 from nhc_adapters.kubernetes.devices.names import follow_names
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name
-from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
 
 AFTER_FAILURE = 5.0
 LATER = 0.5
 """Seconds after which what may not be done at this moment is looked at again: the right to act may be back by then."""
-
-Node = Mapping[str, object]
-Done = Tuple[Operation, Applied]
-Each = Callable[[Sequence[PlannedOperation], Callable[[PlannedOperation], Done]], List[Done]]
-"""Does the work for each, several at a time."""
 
 
 def node_of(unit: str) -> str:
@@ -81,24 +74,12 @@ class Unit(NamedTuple):
         return tuple(rule for rule in self.rules if rule.out)
 
 
-@dataclass
 class DeviceRounds:
-    """`objects` are the nodes as last seen."""
+    """`view` says how devices are. `retry` has a node looked at again at a time."""
 
-    settings: DeviceRuleSettings
-    view: DeviceView
-    client: Client
-    ledger: KeepsHistory
-    objects: Mapping[str, Node]
-    policy: Policy
-    allowed: Callable[[], bool]
-    retry: Callable[[str, float], None]
-    clock: Callable[[], float]
-    log: Callable[[str], None]
-    each: Each
-    apply: bool = False
-    again: float = 30.0
-    withheld: Dict[Tuple[str, Operation], str] = field(default_factory=dict)
+    def __init__(self, context: RoundContext, view: DeviceView, retry: Callable[[str, float], None]) -> None:
+        self.context, self.view, self.retry = context, view, retry
+        self.withheld: Dict[Tuple[str, Operation], str] = {}
 
     # Units.
 
@@ -182,14 +163,14 @@ class DeviceRounds:
         self, units: Mapping[str, Unit], operations: Sequence[PlannedOperation], now: float
     ) -> List[Tuple[Operation, Applied]]:
         if operations:
-            self.ledger.begin(operations, now)
-        applied = self.each(
+            self.context.ledger.begin(operations, now)
+        applied = self.context.adapter.each(
             operations, lambda planned: (planned.operation, self._carry_out(units[planned.node], planned))
         )
         for operation, result in applied:
-            self.ledger.end(operation, [result], now)
+            self.context.ledger.end(operation, [result], now)
             if result.effect is Effect.FAILED:
-                self.retry(node_of(result.node), self.clock() + AFTER_FAILURE)
+                self.retry(node_of(result.node), self.context.clock() + AFTER_FAILURE)
             elif operation is Operation.CLEAR:  # there is room for what was withheld
                 for name, _operation in self.withheld:
                     self.retry(node_of(name), now)
@@ -197,8 +178,8 @@ class DeviceRounds:
 
     def _may_act(self, names: Iterable[str], now: float) -> bool:
         """Whether to act now. Where the Lease has lapsed, these nodes are looked at again soon."""
-        if not self.apply or self.allowed():
-            return self.apply
+        if not self.context.settings.apply or self.context.allowed():
+            return self.context.settings.apply
         for name in names:
             self.retry(name, now + LATER)
         return False
@@ -219,14 +200,16 @@ class DeviceRounds:
             if unit.fault is not None:
                 reports[unit.name] = Report(unit.name, "", now, 0.0, unit.fault.results)
             elif unit.rules:
-                report = self.view.rule_report(unit.rules, self.objects.get(unit.node), unit.name, now)
+                report = self.view.rule_report(unit.rules, self.context.objects.get(unit.node), unit.name, now)
                 reports[unit.name] = report
-        protected = self.policy.bounds.protected
-        bounds = self.policy.bounds._replace(protected=(*protected, *(f"{pattern}/*" for pattern in protected)))
-        policy = self.policy._replace(repairs=frozenset(), bounds=bounds)
+        protected = self.context.settings.policy.bounds.protected
+        bounds = self.context.settings.policy.bounds._replace(
+            protected=(*protected, *(f"{pattern}/*" for pattern in protected))
+        )
+        policy = self.context.settings.policy._replace(repairs=frozenset(), bounds=bounds)
         decision = Decision((), ())
         if reports:  # a driver's contradiction alone may stand for weeks
-            history = self.ledger.history(now - history_needed(policy))
+            history = self.context.ledger.history(now - history_needed(policy))
             decision = reconcile(reports, self.fleet(everyone, states), policy, history, now)
         # The bounds count what they are given, and call it nodes.
         withheld = [denied._replace(why=denied.why.replace(" nodes ", " devices ")) for denied in decision.withheld]
@@ -256,8 +239,8 @@ class DeviceRounds:
 
     def _write(self, unit: Unit, physical: PhysicalDevice, fault: DeviceFault, mark: Mark) -> None:
         """A rule for each name of the device; a rule that stands, released or of an older fault, tells of this one."""
-        writer, node = self._writer(), self.objects[unit.node]
-        uid = str(node["metadata"]["uid"])  # type: ignore[index]
+        writer, node = self._writer(), self.context.objects[unit.node]
+        uid = str(node["metadata"]["uid"])
         sources = self.view.nodes[unit.node].sources
         standing = {rule.name: rule for rule in unit.rules}
         testimonies = (heard for heard in self.view.nodes[unit.node].testimonies if agree(heard.device, unit.device))
@@ -276,34 +259,34 @@ class DeviceRounds:
         for unit in self.units(node):
             rules = [rule for rule in unit.rules if ours(rule)]
             if rules:
-                follow = partial(follow_names, self._writer(), self.view.watch, unit.physical, rules, self.log)
+                follow = partial(follow_names, self._writer(), self.view.watch, unit.physical, rules, self.context.log)
                 self._guarded(node, now, follow)
 
     def _forget_released(self, unit: Unit, now: float) -> None:
         """A rule that a person released has served when its fault has ended: the next one is to be answered again."""
         if unit.fault is None and unit.rules and not unit.standing:
-            report = self.view.rule_report(unit.rules, self.objects.get(unit.node), unit.name, now)
+            report = self.view.rule_report(unit.rules, self.context.objects.get(unit.node), unit.name, now)
             for rule in unit.rules if report.verdict is Verdict.OK else ():
                 self._writer().delete(rule)
 
     def _remove_orphans(self, nodes: Iterable[str], now: float) -> None:
         """The rules of a node that is gone go with it, and so do those of one that was made anew under its name."""
         for name in nodes:
-            node = self.objects.get(name)
-            uid = str(node["metadata"]["uid"]) if node is not None else ""  # type: ignore[index]
+            node = self.context.objects.get(name)
+            uid = str(node["metadata"]["uid"]) if node is not None else ""
             rules = [rule for rule in self.view.watch.rules(name) if rule.node_uid != uid]
             if rules:
                 self._guarded(name, now, partial(self._remove_of_gone, name, rules))
 
     def _remove_of_gone(self, name: str, rules: Sequence[DeviceRule]) -> None:
-        item = self.client.find(node_path(name))  # it may be there, and not among those that we look after
+        item = self.context.client.find(node_path(name))  # it may be there, and not among those that we look after
         for rule in rules:
             if item is None or str(item["metadata"]["uid"]) != rule.node_uid:
-                self.log(f"{name}: the node is gone: the rule of its {rule.slice_name} goes")
+                self.context.log(f"{name}: the node is gone: the rule of its {rule.slice_name} goes")
                 self._writer().delete(rule)
 
     def _evictions(self, node: str, now: float) -> None:
-        evictions = Evictions(self._writer(), self.settings, self.log)
+        evictions = Evictions(self._writer(), self.context.settings.devices, self.context.log)
         for unit in self.units(node):
             self._guarded(node, now, partial(evictions.step, unit.rules, unit.physical))
 
@@ -312,18 +295,21 @@ class DeviceRounds:
         try:
             work()
         except ApiError as error:
-            self.log(problem(f"{node}: {error}"))
+            self.context.log(problem(f"{node}: {error}"))
             self.retry(node, now + AFTER_FAILURE)
 
     def _writer(self) -> RuleWriter:
         api = self.view.watch.api
         if api is None:
             raise AdapterError(self.view.watch.why_not())
-        return RuleWriter(self.client, api, self.view.watch.take_rule)
+        return RuleWriter(self.context.client, api, self.view.watch.take_rule)
 
     def _note(self, withheld: Sequence[Withheld], now: float, looked: Set[str]) -> None:
         kept = {key: why for key, why in self.withheld.items() if node_of(key[0]) not in looked}
-        self.withheld = {**kept, **note_withheld(withheld, self.withheld, self.log, self.retry, now + self.again)}
+        self.withheld = {
+            **kept,
+            **note_withheld(withheld, self.withheld, self.context.log, self.retry, now + self.context.again),
+        }
 
 
 def _reason(fault: DeviceFault) -> str:

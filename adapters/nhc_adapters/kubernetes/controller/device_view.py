@@ -45,8 +45,8 @@ class DeviceView:
     watch: DeviceWatch
     silent_after: float
     retry: Callable[[str, float], None]
-    heard: Mapping[str, HeardNode] = field(default_factory=dict)
-    """The nodes' conditions by our clock."""
+    heard: Callable[[str], Optional[HeardNode]] = lambda name: None
+    """A node's conditions by our clock."""
     nodes: Dict[str, NodeDevices] = field(default_factory=dict)
     _missing: Dict[Tuple[str, DeviceId], float] = field(default_factory=dict)
 
@@ -128,7 +128,8 @@ class DeviceView:
     def _held(self, rule: DeviceRule, node: Mapping[str, Any], now: float) -> List[str]:
         """Why a rule's sources do not say that its fault is gone."""
         name, reasons = str(node.get("metadata", {}).get("name", "")), []
-        conditions = self.heard[name].conditions if name in self.heard else read_conditions(node)
+        heard = self.heard(name)
+        conditions = heard.conditions if heard is not None else read_conditions(node)
         for source in rule.sources or ("report",):
             why = unsettled(source, conditions, now, self.silent_after)
             condition = conditions.get(source.partition("=")[0])

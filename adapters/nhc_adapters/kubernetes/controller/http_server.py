@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 
 def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -> str:
     """What the controller counts, in Prometheus' text format."""
-    fleet = controller.fleet
+    rounds, fleet = controller.rounds, controller.rounds.fleet
     unknown = "Nodes of which nothing certain is known: silent, never heard of, or marked by a word not taken back."
     families = [
-        gauge("nhc_kubernetes_nodes", "Nodes followed.", len(fleet.states)),
+        gauge("nhc_kubernetes_nodes", "Nodes followed.", len(fleet.nodes)),
         gauge("nhc_kubernetes_nodes_sick", "Nodes whose conditions say CRIT.", len(fleet.sick())),
         gauge("nhc_kubernetes_nodes_unknown", unknown, fleet.unknown()),
         gauge("nhc_kubernetes_nodes_marked", "Nodes that carry nhc's mark.", len(fleet.marked())),
-        gauge("nhc_kubernetes_nodes_withheld", "Operations that a ceiling or rate withholds.", len(fleet.withheld)),
+        gauge("nhc_kubernetes_nodes_withheld", "Operations that a ceiling or rate withholds.", len(rounds.withheld)),
         gauge(
             "nhc_kubernetes_fault_types_unseen",
             "Condition types of `faults` that no node carries and no vocabulary knows.",
@@ -30,7 +30,7 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
         ),
         gauge("nhc_kubernetes_leading", "1 while this process holds the Lease.", controller.lease.held()),
     ]
-    devices = fleet.devices
+    devices = rounds.devices
     if devices is not None:
         out = "Devices that a rule of nhc's keeps out."
         families.append(gauge("nhc_kubernetes_devices_out", out, devices.out()))
@@ -38,11 +38,12 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
         families.append(gauge("nhc_kubernetes_devices_withheld", held, len(devices.withheld)))
         served = "1 while devices can be taken out: the cluster serves DeviceTaintRules, and they can be read."
         families.append(gauge("nhc_kubernetes_devices_usable", served, not devices.view.watch.why_not()))
-    if controller.loki is not None:
+    loki = controller.detections.loki
+    if loki is not None:
         aside = "Lines of Loki that name no node or make no sense."
-        families.append(counter("nhc_kubernetes_loki_lines_set_aside_total", aside, controller.loki.loki.aside))
+        families.append(counter("nhc_kubernetes_loki_lines_set_aside_total", aside, loki.loki.aside))
         behind = "How much of the log in Loki is not read yet."
-        families.append(gauge("nhc_kubernetes_loki_behind_seconds", behind, controller.loki.behind()))
+        families.append(gauge("nhc_kubernetes_loki_behind_seconds", behind, loki.behind()))
     missing = Family("nhc_kubernetes_right_missing", "gauge", "Rights that the API server does not grant us.")
     for right in controller.rights.missing:
         missing.add(1, right=str(right))
@@ -55,12 +56,12 @@ def metrics(controller: Controller, watched: Optional[WatchedSettings] = None) -
         failing.add(1, what=what)
     operations = Family("nhc_kubernetes_operations_total", "counter", "Operations on nodes, by kind and effect.")
     done = Family("nhc_kubernetes_deeds_total", "counter", "The older name of nhc_kubernetes_operations_total.")
-    for key, times in sorted(controller.counts.items()):
+    for key, times in sorted(controller.operations.counts.items()):
         operation, effect = key.split("_", 1)
         operations.add(times, operation=operation, effect=effect)
         done.add(times, deed=operation, effect=effect)
     requests = Family("nhc_kubernetes_requests_total", "counter", "Requests to the API server.")
-    for method, times in sorted(controller.client.counts.items()):
+    for method, times in sorted(controller.context.client.counts.items()):
         requests.add(times, method=method)
     drains = gauge("nhc_kubernetes_drains", "Drains under way.", len(controller.drains.running()))
     return "".join(family.render() for family in (*families, failing, drains, operations, done, requests))

@@ -15,6 +15,7 @@ from urllib.parse import urlencode
 
 from nhc.core.json_values import list_of
 from nhc.core.model import printable
+from nhc.core.settings import declared
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpClient, HttpError
@@ -45,6 +46,20 @@ LARGEST = 64 << 20
 
 TOO_LONG = "exceeds the limit"
 """Loki's words for a time range that is too long: "the query time range exceeds the limit (query length: ..."."""
+
+
+@declared.settings
+class LokiSettings(NamedTuple):
+    """A Loki that holds the kernel logs of nodes. `node_label` is the stream's label that names the node."""
+
+    url: str = declared.text("url", "", shown='"http://loki.loki.svc.cluster.local:3100"')
+    query: str = declared.text("query", '{job="dmesg"} |~ "(?i)NVRM: xid|SXid|NEURON_HW_ERR="')
+    node_label: str = declared.text("node-label", "k8s_node_name")
+    every: float = declared.seconds("every", 10.0)
+    tenant: str = declared.text("tenant")
+    lookback: float = declared.seconds(
+        "lookback", LOOKBACK, "how far back the very first look goes; later ones go on from the last"
+    )
 
 
 class LokiError(AdapterError):
@@ -106,14 +121,10 @@ def read_answer(answer: Any, node_label: str) -> Page:
 class Loki:
     """One query, asked again and again. `since` is how far the log has been read (nanoseconds), 0 for not at all."""
 
-    url: str
-    query: str
-    node_label: str = "k8s_node_name"
-    tenant: str = ""
+    asked: LokiSettings
     timeout: float = 10.0
     clock: Callable[[], float] = time.time
     since: int = 0
-    lookback: float = LOOKBACK
     http: HttpClient = field(default_factory=lambda: HttpClient(keep=True))
     window: int = WINDOW
     """Nanoseconds asked for at most: halved when the server refuses so much."""
@@ -137,14 +148,23 @@ class Loki:
         """
         now = int(self.clock() * 1e9)
         if not self.since:
-            self.since = now - int(self.lookback * 1e9)
+            self.since = now - int(self.asked.lookback * 1e9)
         # Not at the first look: the lines before the cursor were reported by who gave us the cursor.
         begin = self.since - OVERLAP if self._overlap else self.since
         fresh: List[LogLine] = []
         pages = MAX_PAGES
         try:
             while begin < now and pages:
-                begin, pages = self._read(begin, min(now, begin + self.window), pages, fresh)
+                pages -= 1
+                end = min(now, begin + self.window)
+                page = read_answer(self._ask(begin, end), self.asked.node_label)
+                self._set_aside(page)
+                new = {line: None for line in page.lines if line not in self._reported}
+                self._reported.update(new)
+                fresh += new
+                # After a full page the last instant again, whose lines may be cut apart; unless it fills the page.
+                again = page.last if page.last > begin else begin + 1
+                begin = again if page.entries >= PAGE and page.last else end
                 self.since = max(self.since, begin)
             # Behind, a look begins where the last one ended: the overlap would be read for ever.
             self._overlap = begin >= now
@@ -155,42 +175,26 @@ class Loki:
         self._reported = {line: None for line in self._reported if line.when >= oldest}
         return fresh
 
-    def _read(self, begin: int, end: int, pages: int, fresh: List[LogLine]) -> Tuple[int, int]:
-        """Read a window into `fresh`. Returns how far it is read, and how many pages are left to read."""
-        while begin < end and pages:
-            page = read_answer(self._ask(begin, end), self.node_label)
-            pages -= 1
-            self._set_aside(page)
-            for line in page.lines:
-                if line not in self._reported:
-                    self._reported[line] = None
-                    fresh.append(line)
-            if page.entries < PAGE or not page.last:
-                return end, pages
-            # The last instant again, whose lines may have been cut apart; unless it alone fills a page.
-            begin = page.last if page.last > begin else begin + 1
-        return begin, pages
-
     def _set_aside(self, page: Page) -> None:
         self.labels = self.labels or page.labels
         self.aside += sum(1 for when in page.aside if (when or page.last) > self._counted)
         self._counted = max(self._counted, page.last)
 
     def _ask(self, begin: int, end: int) -> Any:
-        query = {"query": self.query, "start": begin, "end": end, "limit": PAGE, "direction": "forward"}
-        headers: Mapping[str, str] = {"X-Scope-OrgID": self.tenant} if self.tenant else {}
-        url = f"{self.url.rstrip('/')}/loki/api/v1/query_range?{urlencode(query)}"
+        query = {"query": self.asked.query, "start": begin, "end": end, "limit": PAGE, "direction": "forward"}
+        headers: Mapping[str, str] = {"X-Scope-OrgID": self.asked.tenant} if self.asked.tenant else {}
+        url = f"{self.asked.url.rstrip('/')}/loki/api/v1/query_range?{urlencode(query)}"
         try:
             with Exchange(self.timeout) as exchange:
                 answer = self.http.send(exchange, "GET", url, headers=headers, limit=LARGEST)
         except HttpError as error:
-            raise LokiError(f"{self.url}: {printable(str(error), 200)}") from None
+            raise LokiError(f"{self.asked.url}: {printable(str(error), 200)}") from None
         if answer.status != 200:
             text = printable(answer.data[:160].decode(errors="replace"))
             if answer.status == 400 and TOO_LONG in text and self.window > SMALLEST_WINDOW:
                 self.window = max(self.window // 2, SMALLEST_WINDOW)
-            raise LokiError(f"{self.url}: {answer.status} {text}")
+            raise LokiError(f"{self.asked.url}: {answer.status} {text}")
         try:
             return parse_json(answer.data)
         except ValueError:
-            raise LokiError(f"{self.url}: an answer that is no JSON") from None
+            raise LokiError(f"{self.asked.url}: an answer that is no JSON") from None

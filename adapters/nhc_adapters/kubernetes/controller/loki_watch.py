@@ -8,17 +8,16 @@ from __future__ import annotations
 
 import json
 import threading
-import time
-from typing import Callable, Dict, Iterable, Mapping, Optional
+from typing import Callable, Dict, Iterable, Mapping
 
 from nhc.core.json_values import object_from, whole_of
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.outage import Outages
+from nhc_adapters.kubernetes.controller.context import RoundContext
 from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import SECOND, Loki
-from nhc_adapters.kubernetes.controller.settings import LokiSettings
 from nhc_adapters.kubernetes.nodes.conditions import Condition
 
 KEY = "loki"
@@ -58,29 +57,17 @@ class Cursor:
 
 
 class LokiWatch:
-    """Looks at Loki while `held` says that we may act. `say` writes conditions.
+    """Looks at Loki while we may act. `say` writes conditions.
 
-    Without `remember`, as in a dry run, the place reached is not written down, since no condition was.
+    In a dry run the place reached is not written down, since no condition was.
     """
 
-    def __init__(
-        self,
-        cursor: Cursor,
-        asked: LokiSettings,
-        held: Callable[[], bool],
-        say: Say,
-        log: Callable[[str], None],
-        clock: Callable[[], float] = time.time,
-        remember: bool = True,
-        logs: Optional[KernelLogs] = None,
-    ) -> None:
-        self.remember = remember
-        self.held, self.say, self.log, self.clock = held, say, log, clock
-        self.every = asked.every
-        self.loki = Loki(asked.url, asked.query, asked.node_label, asked.tenant, clock=clock, lookback=asked.lookback)
-        self.cursor = cursor
-        self.logs = KernelLogs() if logs is None else logs
-        self.outages = Outages(log, "Loki")
+    def __init__(self, context: RoundContext, say: Say, logs: KernelLogs) -> None:
+        settings = context.settings
+        self.context, self.say, self.logs = context, say, logs
+        self.loki = Loki(settings.loki, clock=context.clock)
+        self.cursor = Cursor(context.client, settings.namespace, settings.object_name("cursors"), settings.loki.query)
+        self.outages = Outages(context.log, "Loki")
         self._unwritten: Dict[str, Condition] = {}
         self._leading = False
         self._saved = 0.0
@@ -88,8 +75,8 @@ class LokiWatch:
 
     def run(self, stop: threading.Event) -> None:
         """Until `stop` is set. For a thread of its own."""
-        while not stop.wait(self.every):
-            if not self.held():
+        while not stop.wait(self.loki.asked.every):
+            if not self.context.allowed():
                 self._leading = False
                 continue
             if self._leading or self._resume():
@@ -97,7 +84,7 @@ class LokiWatch:
 
     def behind(self) -> float:
         """Seconds of the log that are not read yet; 0 where we do not read it."""
-        return max(0.0, self.clock() - self.loki.since / 1e9) if self._leading and self.loki.since else 0.0
+        return max(0.0, self.context.clock() - self.loki.since / 1e9) if self._leading and self.loki.since else 0.0
 
     def look(self) -> None:
         """One look: new lines into conditions, and the place reached written down."""
@@ -109,10 +96,11 @@ class LokiWatch:
         else:
             self.outages.works("reading Loki")
         self._tell_set_aside()
-        conditions = {**self._unwritten, **self.logs.take(lines, self.clock())}
+        conditions = {**self._unwritten, **self.logs.take(lines, self.context.clock())}
         failed = set(self.say(conditions)) if conditions else set()
         self._unwritten = {name: condition for name, condition in conditions.items() if name in failed}
-        if self.remember and not self._unwritten and (lines or self.clock() - self._saved >= WRITE_EVERY):
+        due = bool(lines) or self.context.clock() - self._saved >= WRITE_EVERY
+        if self.context.settings.apply and not self._unwritten and due:
             self._save()
 
     def _resume(self) -> bool:
@@ -125,7 +113,7 @@ class LokiWatch:
                 return False
             since = 0  # the missing right is reported with all others
         self.outages.works("reading how far Loki was read")
-        now = int(self.clock() * SECOND)
+        now = int(self.context.clock() * SECOND)
         self.loki.go_on_from(min(max(since, now - OLDEST), now) if since else 0)
         self._leading = True
         return True
@@ -137,14 +125,15 @@ class LokiWatch:
             self.outages.failed("writing how far Loki was read", error)
         else:
             self.outages.works("writing how far Loki was read")
-            self._saved = self.clock()
+            self._saved = self.context.clock()
 
     def _tell_set_aside(self) -> None:
         if not self.loki.aside or self._aside_reported:
             return
         self._aside_reported = True
+        label = self.loki.asked.node_label
         labels = ", ".join(self.loki.labels) or "none"
-        self.log(
-            f"Loki: {self.loki.aside} lines set aside: their streams have no label {self.loki.node_label!r} that names "
+        self.context.log(
+            f"Loki: {self.loki.aside} lines set aside: their streams have no label {label!r} that names "
             f"the node (they have: {labels}); set node-label under [loki]"
         )

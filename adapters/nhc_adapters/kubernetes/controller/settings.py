@@ -20,7 +20,7 @@ from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.policy.policy_file import PolicyFile
 from nhc.marks.policy.policy_file import load as load_policy
-from nhc_adapters.kubernetes.controller.loki import LOOKBACK
+from nhc_adapters.kubernetes.controller.loki import LokiSettings
 from nhc_adapters.kubernetes.controller.node_report import parse_fault
 from nhc_adapters.kubernetes.controller.podlogs import PodLogs
 from nhc_adapters.kubernetes.devices.settings import DeviceRuleSettings
@@ -42,20 +42,6 @@ default, unless the comment says otherwise. docs/kubernetes.md explains it.
 """
 NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
 """What an object's name may begin with: with what stands behind it, it is still a DNS label (RFC 1123)."""
-
-
-@declared.settings
-class LokiSettings(NamedTuple):
-    """A Loki that holds the kernel logs of nodes. `node_label` is the stream's label that names the node."""
-
-    url: str = declared.text("url", "", shown='"http://loki.loki.svc.cluster.local:3100"')
-    query: str = declared.text("query", '{job="dmesg"} |~ "(?i)NVRM: xid|SXid|NEURON_HW_ERR="')
-    node_label: str = declared.text("node-label", "k8s_node_name")
-    every: float = declared.seconds("every", 10.0)
-    tenant: str = declared.text("tenant")
-    lookback: float = declared.seconds(
-        "lookback", LOOKBACK, "how far back the very first look goes; later ones go on from the last"
-    )
 
 
 def _name(text: str) -> str:

@@ -10,10 +10,13 @@ from nhc.core.timestamps import from_utc, utc
 from nhc.core.units import show_seconds
 from nhc.marks.policy.mark_decision import Decision
 from nhc.marks.ports.adapter import AdapterError, NodeState
-from nhc_adapters.kubernetes.controller.controller_rounds import Fleet
+from nhc_adapters.kubernetes.controller.controller_rounds import ControllerRounds
 from nhc_adapters.kubernetes.controller.device_rounds import DeviceRounds, Unit
 from nhc_adapters.kubernetes.controller.device_view import NodeDevices
+from nhc_adapters.kubernetes.controller.fleet import JudgedNode
 from nhc_adapters.kubernetes.controller.node_report import Judgement
+from nhc_adapters.kubernetes.controller.settings import ControllerSettings
+from nhc_adapters.kubernetes.nodes.condition_times import HeardNode
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN
 from nhc_adapters.kubernetes.nodes.drains import read_drain
 from nhc_adapters.kubernetes.nodes.maintenance import planned
@@ -99,37 +102,42 @@ def device_cells(row: Row, now: float) -> List[str]:
 HEADER = ("NODE", "VERDICT", "STATE", "SINCE", "MARKED BY", "REASONS", "DETAILS")
 
 
-def look(fleet: Fleet, now: float) -> Tuple[List[Row], str]:
+def look(rounds: ControllerRounds, now: float) -> Tuple[List[Row], str]:
     """A row a node, and what could not be considered. Raises AdapterError where the nodes cannot be read."""
+    fleet = rounds.fleet
     names = fleet.look(now)
-    decision, unknown = _decision(fleet, now, names)
+    decision, unknown = _decision(rounds, now, names)
     withheld = {node: f"{operation.value}: {why}" for node, operation, why in decision.withheld}
     due = {planned.node: planned.operation.value for planned in decision.operations}
-    rows = [_row(fleet, name, withheld.get(name, ""), due.get(name, "")) for name in sorted(fleet.objects)]
-    if fleet.devices is not None:
-        devices = withheld_devices(fleet.devices, fleet.states, now)
+    rows = [
+        _row(rounds.context.settings, known, known.judgement, withheld.get(name, ""), due.get(name, ""))
+        for name, known in sorted(fleet.nodes.items())
+        if known.judgement is not None
+    ]
+    if rounds.devices is not None:
+        devices = withheld_devices(rounds.devices, {state.name: state for state in fleet.states()}, now)
         for row in rows:
-            row["devices"] = device_rows(fleet.devices, row["node"], devices)
+            row["devices"] = device_rows(rounds.devices, row["node"], devices)
     return rows, unknown
 
 
-def _decision(fleet: Fleet, now: float, names: Sequence[str]) -> Tuple[Decision, str]:
+def _decision(rounds: ControllerRounds, now: float, names: Sequence[str]) -> Tuple[Decision, str]:
     try:
-        if fleet.settings.policy.rates or fleet.settings.policy.repairs:
-            fleet.ledger.load()
-        return fleet.decide(now, names), ""
+        if rounds.context.settings.policy.rates or rounds.context.settings.policy.repairs:
+            rounds.context.ledger.load()
+        return rounds.decide(now, names), ""
     except AdapterError as error:
         return Decision((), ()), f"what is withheld is not known: {error}"
 
 
-def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
-    state, judged, node = fleet.states[name], fleet.judged[name], fleet.objects[name]
+def _row(settings: ControllerSettings, known: JudgedNode, judged: Judgement, withheld: str, due: str) -> Row:
+    state, node = known.state, known.node
     mark, overruled = state.mark, read_overruled(node)
-    since = _since(fleet, name, judged)
+    since = _since(settings, known.heard, judged)
     if since is None and mark is not None:
         since = mark.since
     return {
-        "node": name,
+        "node": state.name,
         "verdict": judged.report.verdict.name,
         "state": state.shown,
         "since": utc(since) if since else "",
@@ -140,7 +148,7 @@ def _row(fleet: Fleet, name: str, withheld: str, due: str) -> Row:
         "marked_since": "" if mark is None or not mark.since else utc(mark.since),
         "overruled": overruled.line() if overruled is not None else "",
         "hold": state.hold,
-        "clock": fleet.heard[name].clock_text(),
+        "clock": known.heard.clock_text(),
         "withheld": withheld,
         "due": due,
         "drain": read_drain(node),
@@ -163,18 +171,18 @@ def _worst_results(judged: Judgement) -> List[CheckResult]:
     return [result for result in judged.report.results if result.verdict is worst]
 
 
-def _since(fleet: Fleet, name: str, judged: Judgement) -> Optional[float]:
+def _since(settings: ControllerSettings, heard: HeardNode, judged: Judgement) -> Optional[float]:
     """Since when a condition that makes the verdict has its status; of a silent node, when it was last heard of."""
-    conditions = fleet.heard[name].conditions
+    conditions = heard.conditions
     if judged.silent:
-        voice = conditions.get(fleet.settings.verdict)
+        voice = conditions.get(settings.verdict)
         return voice.seen if voice is not None else None
     worst = judged.report.verdict
     if worst <= Verdict.OK:
         return None
     telling = (
         conditions[fault.type]
-        for fault in fleet.settings.faults
+        for fault in settings.faults
         if fault.type in conditions and _tells(conditions[fault.type].status, fault.status, worst)
     )
     return min((condition.since for condition in telling if condition.since), default=None)
@@ -189,7 +197,7 @@ def as_json(rows: Sequence[Row]) -> str:
     return json.dumps(rows, indent=2) + "\n"
 
 
-def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") -> str:
+def as_text(rows: Sequence[Row], rounds: ControllerRounds, now: float, unknown: str = "") -> str:
     """The nodes with something to report, in columns, and a line of counts."""
     table = [list(HEADER)]
     for row in rows:
@@ -197,9 +205,9 @@ def as_text(rows: Sequence[Row], fleet: Fleet, now: float, unknown: str = "") ->
             table += [_cells(row, now), *(device_cells(device, now) for device in row.get("devices", ()))]
     lines = _columns(table) if len(table) > 1 else []
     held = sum(1 for row in rows if row["withheld"])
-    counts = f"{len(rows)} nodes, {len(fleet.sick())} sick, {len(fleet.marked())} marked by nhc"
-    if fleet.devices is not None:
-        counts += f", {fleet.devices.out()} devices out by nhc's rules"
+    counts = f"{len(rows)} nodes, {len(rounds.fleet.sick())} sick, {len(rounds.fleet.marked())} marked by nhc"
+    if rounds.devices is not None:
+        counts += f", {rounds.devices.out()} devices out by nhc's rules"
     lines.append(f"{counts}, {held} withheld" if held else counts)
     if unknown:
         lines.append(unknown)
