@@ -23,7 +23,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
 from bench.fleet_past import DAY, Past, fill
-from nhc.console import screens, work
+from nhc.console import screens
 from nhc.console.deep_reader import DeepReader
 from nhc.console.hub import Hub
 from nhc.console.metrics import exposition
@@ -139,7 +139,7 @@ def ask(store: Store, past: Past, times: int) -> List[str]:
     day = ReportSpan(now - DAY, now)
     asked: Dict[str, Callable[[], object]] = {
         "a node: episodes": lambda: screens.episodes_of(store, node()),
-        "a node: jobs, trains, spares, deep verdicts": lambda: work.work_of(store, node(), now),
+        "a node: jobs, trains, spares, deep verdicts": lambda: screens.work_of(store, node(), now),
         "a node: its report": lambda: source.report(node()),
         "timeline of a day": lambda: screens.timeline(store, node(), day, 600),
         "timeline of all time": lambda: screens.timeline(store, node(), year, 600),
@@ -149,7 +149,7 @@ def ask(store: Store, past: Past, times: int) -> List[str]:
         "held back": lambda: screens.held_back(store, now),
         "audit, the newest": lambda: screens.audit_page(store, 0, ""),
         "audit of a node": lambda: screens.audit_page(store, 0, node()),
-        "a job": lambda: work.job(store, 1),
+        "a job": lambda: screens.job(store, 1),
         "metrics": lambda: exposition(hub, store, now),
         "deep verdicts that are new": newer,
     }

@@ -14,7 +14,7 @@ from typing import Dict, Mapping
 from sqlalchemy.engine import Connection
 
 from nhc.console.access import Person
-from nhc.console.screens import Missing
+from nhc.console.snapshot import NotFound
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
 from nhc.remedy import operators
@@ -31,11 +31,11 @@ ALIKE = 200
 
 
 def shown_digest(store: Store, number: int) -> str:
-    """One digest of what an episode's page shows now: state, rung, evidence. Raises Missing, StoreError."""
+    """One digest of what an episode's page shows now: state, rung, evidence. Raises NotFound, StoreError."""
     with store.read() as connection:
         episode = episodes.get(connection, number)
         if episode is None:
-            raise Missing(f"there is no episode {number}")
+            raise NotFound(f"there is no episode {number}")
         return digest(connection, episode)
 
 
@@ -49,14 +49,14 @@ def digest(connection: Connection, episode: episodes.Episode) -> str:
 def decide(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """Agree to the repair that an episode waits for, or refuse it. `form`: decision, digest, confirm, reason.
 
-    Raises RequestRefused, Missing, StoreError (Conflict where this person has decided before).
+    Raises RequestRefused, NotFound, StoreError (Conflict where this person has decided before).
     """
     decision, reason = form.get("decision", ""), form.get("reason", "").strip()
     if decision not in ("approved", "refused"):
         raise RequestRefused("a decision is approved or refused")
     if decision == "refused" and len(reason) < WHY_LEAST:
         raise RequestRefused("say why it is refused")
-    shown_digest(store, number)  # one that is not there is Missing
+    shown_digest(store, number)  # one that is not there is NotFound
     effect = operators.decide(
         store, number, by=person.name, agree=decision == "approved", why=reason, now=now,
         check=_confirmed(person, form),
@@ -69,7 +69,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
 
     `form`: decision, episodes (number:digest of each, a space between), confirm, reason. Each is decided by itself:
     what cannot be (the episode has moved on, this person has decided) is named with the reason, and the others are.
-    Raises RequestRefused where nothing is decided, Missing, StoreError.
+    Raises RequestRefused where nothing is decided, NotFound, StoreError.
     """
     asked = [episode.partition(":") for episode in form.get("episodes", "").split()]
     if not 0 < len(asked) <= ALIKE or not all(number.isdecimal() and len(number) < 16 for number, _, _ in asked):
@@ -79,7 +79,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
         for number, _, seen in asked:
             episode = episodes.get(connection, int(number))
             if episode is None:
-                raise Missing(f"there is no episode {number}")
+                raise NotFound(f"there is no episode {number}")
             rows.append((episode, seen))
     if len({(*standing_cause(episode).split("|")[:2], episode.rung) for episode, _ in rows}) > 1:
         raise RequestRefused("these are not alike: cause or repair differ")
@@ -102,7 +102,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
 def abort(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """End an episode, as `nhc abort episode` does. `form`: digest, confirm, reason.
 
-    Raises RequestRefused, Missing, StoreError (Conflict where the loop changed it at this moment).
+    Raises RequestRefused, NotFound, StoreError (Conflict where the loop changed it at this moment).
     """
     reason = form.get("reason", "").strip()
     if len(reason) < WHY_LEAST:

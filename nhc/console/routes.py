@@ -7,21 +7,26 @@ route is closed until its right is named.
 from __future__ import annotations
 
 import asyncio
+import gzip
+import json
 from functools import partial
 from importlib import resources
-from typing import Callable, Dict, List, Mapping, NamedTuple, Optional, cast
+from typing import Awaitable, Callable, Dict, List, Mapping, NamedTuple, Optional, Protocol, cast
 
 from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nhc import __version__
-from nhc.console import acts, metrics, needs, screens, standing, work
+from nhc.console import acts, metrics, screens, standing
 from nhc.console.access import Grant, Person
-from nhc.console.doors import LIFETIME, PERSON
-from nhc.console.hub import StreamMessage
-from nhc.console.route_values import Answer, Console, answer_json, answer_packed, form_of, number, pack_json
-from nhc.console.snapshot import Snapshot
-from nhc.console.sources import SourceError
+from nhc.console.deep_reader import DeepReader
+from nhc.console.doors import LIFETIME, PERSON, Doors, WrongLogins
+from nhc.console.hub import Hub, StreamMessage
+from nhc.console.scheduler import Scheduler
+from nhc.console.settings import ConsoleSettings
+from nhc.console.snapshot import NotFound, Snapshot
+from nhc.console.sources import FleetSource, SourceError
+from nhc.core.json_values import parse_object
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.prometheus_family import page_for
 from nhc.core.render.page_parts import PARTS, part
@@ -30,6 +35,108 @@ from nhc.store.coverage import ReportSpan
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused, StoreError
 from nhc.store.fleet_rates import FACTS
+
+
+class Console(Protocol):
+    """The server's parts, as its routes see them (`nhc.console.server.Server`)."""
+
+    settings: ConsoleSettings
+    source: FleetSource
+    store: Store | None
+    scheduler: Scheduler | None
+    hub: Hub
+    doors: Doors
+    wrong: WrongLogins
+    clock: Callable[[], float]
+    started: float
+
+    def snapshot(self) -> Snapshot:
+        """The last one that could be read. Raises SourceError before there is one."""
+        ...
+
+    def kept(self) -> Store:
+        """The store. Raises NotFound where there is none."""
+        ...
+
+    def verdict_reader(self) -> DeepReader:
+        """The reader of deep verdicts. Raises NotFound where there is no store."""
+        ...
+
+
+Answer = Callable[[Console, web.Request], Awaitable[web.StreamResponse]]
+
+
+def number(request: web.Request, name: str, default: int = 0) -> int:
+    """A number of the path or the query. Raises RequestRefused."""
+    text = request.match_info.get(name) or request.query.get(name, str(default))
+    if not text.isdecimal() or len(text) > 15:
+        raise RequestRefused(f"{name} is a number")
+    return int(text)
+
+
+async def form_of(request: web.Request) -> Mapping[str, str]:
+    """A JSON object of texts. Raises RequestRefused."""
+    if request.content_type != "application/json":
+        raise RequestRefused("the body is JSON")
+    try:
+        value = parse_object(await request.text())
+        json.dumps(value, ensure_ascii=False).encode()  # half a character (a lone surrogate) is no text
+    except (ValueError, LookupError):  # LookupError: a charset that Python does not know
+        raise RequestRefused("the body is no JSON") from None
+    if not all(isinstance(text, str) for text in value.values()):
+        raise RequestRefused("the body is an object of texts")
+    return value
+
+
+class PackedJson(NamedTuple):
+    """A value as JSON, and that compressed ("" where it is small): the same bytes for all who ask."""
+
+    body: bytes
+    packed: bytes
+
+
+LARGE = 4096
+"""Bytes above which an answer is compressed."""
+
+
+def pack_json(value: Mapping[str, object]) -> PackedJson:
+    """A value as it goes to everybody who asks."""
+    body = _json(value)
+    return PackedJson(body, gzip.compress(body, 6, mtime=0) if len(body) > LARGE else b"")
+
+
+def answer_packed(request: web.Request, answer: PackedJson) -> web.Response:
+    """An answer that was packed before; compressed where it is large and the other side takes that."""
+    response = web.Response(body=answer.body, content_type="application/json")
+    if answer.packed:
+        response.headers["Vary"] = "Accept-Encoding"
+        if takes_gzip(request.headers.get("Accept-Encoding", "")):
+            response.body = answer.packed
+            response.headers["Content-Encoding"] = "gzip"
+    return response
+
+
+def takes_gzip(accepted: str) -> bool:
+    """Whether an Accept-Encoding header lets an answer be compressed with gzip (RFC 9110, section 12.5.3)."""
+    for entry in accepted.lower().split(","):
+        coding, _, weight = entry.replace(" ", "").partition(";")
+        if coding in ("gzip", "x-gzip"):
+            return weight not in ("q=0", "q=0.0", "q=0.00", "q=0.000")
+    return False
+
+
+def _json(value: Mapping[str, object]) -> bytes:
+    return json.dumps(value, separators=(",", ":"), default=str).encode()
+
+
+def answer_json(value: Mapping[str, object]) -> web.Response:
+    """An answer as JSON, compressed where it is large."""
+    body = _json(value)
+    response = web.Response(body=body, content_type="application/json")
+    if len(body) > LARGE:
+        response.enable_compression()
+    return response
+
 
 # The answers to what a person does on the page: log in and out, decide about repairs, set and end holds.
 
@@ -171,7 +278,7 @@ async def _static(_console: Console, request: web.Request) -> web.StreamResponse
     name = request.match_info["name"]
     kind = next((kind for ending, kind in KINDS.items() if name.endswith(ending)), "")
     if not kind or name not in _names():
-        raise screens.Missing("there is no such file")
+        raise NotFound("there is no such file")
     return web.Response(text=_file(name), content_type=kind, headers={"Cache-Control": "no-cache"})
 
 
@@ -221,7 +328,7 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     if console.store is not None:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
         value["service"] = standing.out_of(snapshot.standing.get(name, ()))
-        value["work"] = await asyncio.to_thread(work.work_of, console.store, name, console.clock())
+        value["work"] = await asyncio.to_thread(screens.work_of, console.store, name, console.clock())
         if console.scheduler is not None:
             value["scheduler"] = await console.scheduler.state(name)
     return answer_json(value)
@@ -231,10 +338,10 @@ async def _scheduler_work(console: Console, request: web.Request) -> web.StreamR
     """What works on a node by its scheduler; nothing where none is asked."""
     name = request.match_info["node"]
     if name not in console.snapshot().nodes:
-        raise screens.Missing(f"no node is called {name}")
+        raise NotFound(f"no node is called {name}")
     if console.scheduler is None:
         return answer_json({})
-    watched = await asyncio.to_thread(work.watched_jobs, console.store, name) if console.store is not None else {}
+    watched = await asyncio.to_thread(screens.watched_jobs, console.store, name) if console.store is not None else {}
     return answer_json(await console.scheduler.work(name, watched))
 
 
@@ -251,7 +358,7 @@ async def _explain(_console: Console, request: web.Request) -> web.StreamRespons
     name = request.match_info["name"]
     sections = await asyncio.to_thread(explanation, name)
     if not sections:
-        raise screens.Missing(f"no runbook and no check is called {name}")
+        raise NotFound(f"no runbook and no check is called {name}")
     return answer_json({"name": name, "sections": sections})
 
 
@@ -277,7 +384,7 @@ async def _strips(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def _needs(console: Console, request: web.Request) -> web.StreamResponse:
-    return await _packed(console, request, partial(needs.needs, console.snapshot(), console.store))
+    return await _packed(console, request, partial(screens.needs, console.snapshot(), console.store))
 
 
 async def _deep(console: Console, request: web.Request) -> web.StreamResponse:
@@ -394,9 +501,9 @@ ROUTES = (
         lambda s, r: screens.letters_of_check(s, r.match_info["check"]))),
     PageRoute("GET", "/api/deep", Grant.STATE, _deep),
     PageRoute("GET", "/api/deep/letters", Grant.STATE, _deep_letters),
-    PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: work.job(s, number(r, "id")))),
+    PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: screens.job(s, number(r, "id")))),
     PageRoute("GET", "/api/jobs", Grant.STATE, _of_store(
-        lambda _c, s, r: work.found_jobs(s, r.query.get("text", "").strip()))),
+        lambda _c, s, r: screens.found_jobs(s, r.query.get("text", "").strip()))),
     PageRoute("GET", "/api/causes", Grant.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
     PageRoute("GET", "/api/cause", Grant.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),
@@ -439,7 +546,7 @@ async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResp
     """What goes wrong is one line and a status."""
     try:
         return await handler(request)
-    except screens.Missing as error:
+    except NotFound as error:
         return web.json_response({"error": str(error)}, status=404)
     except RequestRefused as error:
         return web.json_response({"error": str(error)}, status=409)

@@ -10,26 +10,45 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
+from sqlalchemy.engine import Connection
+
+from nhc.console import acts
 from nhc.console.fleet_nodes import LETTERS, NEVER, STALE, WORST, letter_of
-from nhc.console.snapshot import SEARCHED, FleetProblem, NodeWork, ProblemRow, Snapshot, check_matrix, find, fold_causes
+from nhc.console.snapshot import (
+    SEARCHED,
+    FleetProblem,
+    NodeWork,
+    NotFound,
+    ProblemRow,
+    Snapshot,
+    check_matrix,
+    find,
+    fold_causes,
+)
 from nhc.console.sources import count_accelerators
 from nhc.core.json_values import object_from
 from nhc.core.matching.node_ranges import expand, fold
 from nhc.core.model import Report
 from nhc.core.render.json import to_dict
+from nhc.marks.ports.job_control import JobName
 from nhc.remedy import detail as details
 from nhc.remedy.cases import next_repair, standing_cause
+from nhc.remedy.machine import REPAIRING as REPAIRING_STATES
 from nhc.store import (
     attempts,
     audit,
     coverage,
+    deep,
     ended_episodes,
     episodes,
     evidence,
     fleet_rates,
     holds,
+    job_restarts,
+    node_work,
     nodes,
     problems,
+    spares,
     trains,
 )  # fmt: skip
 from nhc.store.coverage import ReportSpan
@@ -57,10 +76,6 @@ SERIES = 400
 """Values of a node that are plotted at most."""
 
 Value = Dict[str, object]
-
-
-class Missing(Exception):
-    """There is no such thing. One line for a person."""
 
 
 def left_out(rows: Sequence[object]) -> int:
@@ -222,7 +237,7 @@ def node(snapshot: Snapshot, name: str, report: Optional[Report], links: Mapping
     """One node: facts, age, problems, its latest report."""
     row = snapshot.nodes.get(name)
     if row is None:
-        raise Missing(f"no node is called {name}")
+        raise NotFound(f"no node is called {name}")
     return {
         **row._asdict(), "letter": letter_of(row, snapshot.at, stale), "at": snapshot.at,
         "layout": snapshot.layout, "place": bisect_left(snapshot.names, name),
@@ -241,7 +256,7 @@ def timeline(store: Store, name: str, window: ReportSpan, gap: float) -> Value:
         entries = audit.entries(connection, node=name, limit=NAMES, newest=True)
         out = out_spans(connection, window.began, window.ended, [name]).get(name, [])
         if not (rows or past or entries or nodes.list_nodes(connection, [name])):
-            raise Missing(f"no node is called {name}")
+            raise NotFound(f"no node is called {name}")
     return {
         "node": name, "began": window.began, "ended": window.ended,
         "problems": [row._asdict() for row in rows[:NAMES]], "more": len(rows) > NAMES,
@@ -275,7 +290,7 @@ def episode(store: Store, number: int) -> Value:
     with store.read() as connection:
         row = episodes.get(connection, number)
         if row is None:
-            raise Missing(f"there is no episode {number}")
+            raise NotFound(f"there is no episode {number}")
         return {
             **episode_row(row),
             "attempts": [entry._asdict() for entry in attempts.attempts_of(connection, number)],
@@ -440,3 +455,140 @@ def audit_page(store: Store, after: int, name: str) -> Value:
 
 def _entry(row: audit.Entry) -> Value:
     return {**row._asdict(), "detail": object_from(row.detail)}
+
+
+# What needs a person now: from the shared snapshot and the store's episodes.
+
+
+REPAIRING = frozenset(state.value for state in REPAIRING_STATES)
+
+
+def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
+    """What waits for a person, in the order in which it is looked at.
+
+    `approvals` are episodes that wait for agreement, the longest-waiting first; `alike` are those of them that have
+    cause and repair in common, each with what its page shows (`acts.decide_alike`). `left` are those that the loop gave
+    up (or a person aborted), whose nodes nobody does anything about. `unplanned` are causes that are CRIT on nodes
+    about which nothing is done or held. `silent` are nodes without a fresh report.
+    """
+    approvals: List[episodes.Episode] = []
+    left: List[episodes.Episode] = []
+    alike: List[Value] = []
+    if store is not None:
+        with store.read() as connection:
+            standing = episodes.list_episodes(connection, is_open=True)
+            left = [episode for episode in ended_episodes.left_to_persons(connection) if episode.node in snapshot.nodes]
+            approvals = [episode for episode in standing if episode.state == episodes.AWAITING]
+            alike = _alike(connection, approvals)
+    unplanned = fold_causes(snapshot.unplanned())
+    wrong = {(row.node, f"{row.check}|{row.reason}"): row.message for row in snapshot.problems}
+
+    def row_of(episode: episodes.Episode) -> Value:
+        row = episode_row(episode)
+        return {**row, "message": wrong.get((episode.node, str(row["cause"]).rpartition("|")[0]), ""),
+                "out": snapshot.out(episode.node), "jobs": len(snapshot.jobs.get(episode.node, ()))}  # fmt: skip
+
+    return {
+        "at": snapshot.at, "alike": alike, "tiles": tiles(snapshot, store),
+        "approvals": [row_of(episode) for episode in approvals[:ROWS]], "approvals_left_out": left_out(approvals),
+        "left": [row_of(episode) for episode in left[:ROWS]], "left_left_out": left_out(left),
+        "unplanned": [cause_row(episode) for episode in unplanned[:ROWS]], "unplanned_left_out": left_out(unplanned),
+        "silent": silent(snapshot),
+    }  # fmt: skip
+
+
+def tiles(snapshot: Snapshot, store: Optional[Store]) -> Value:
+    """The fleet in a few numbers; `returned` and `median_seconds_to_return` are those of the last day."""
+    out = [name for name in snapshot.standing if snapshot.out(name)]
+    value: Value = {
+        "needs": len(snapshot.needing()), "crit": snapshot.letters.count("c"), "out": len(out),
+        "devices_out": sum(snapshot.devices.get(name, 0) for name in out),
+        "repairing": sum(any(work.state in REPAIRING for work in works) for works in snapshot.standing.values()),
+    }  # fmt: skip
+    if store is not None:
+        since = snapshot.at - DAY
+        with store.read() as connection:
+            value["returned"] = ended_episodes.outcomes(connection, since).get("returned", 0)
+            (value["median_seconds_to_return"],) = ended_episodes.durations(connection, since, "returned", (0.5,))
+    return value
+
+
+def _alike(connection: Connection, approvals: Sequence[episodes.Episode]) -> List[Value]:
+    """The approvals that one decision may settle, in sets of two or more, at most ALIKE of each."""
+    sets: Dict[Tuple[str, str, str], List[episodes.Episode]] = {}
+    for episode in approvals:
+        check, reason, _target = (*standing_cause(episode).split("|"), "", "")[:3]
+        sets.setdefault((check, reason, episode.rung), []).append(episode)
+    return [
+        {
+            "check": check, "reason": reason, "rung": rung, "nodes": fold(sorted({episode.node for episode in alike})),
+            "count": len(alike),
+            "episodes": " ".join(f"{episode.id}:{acts.digest(connection, episode)}" for episode in alike),
+        }
+        for (check, reason, rung), every in sets.items()
+        for alike in [every[: acts.ALIKE]]
+        if len(alike) > 1
+    ]  # fmt: skip
+
+
+# What the node's screen shows of the work on it: deep verdicts, jobs, trains, spares. And a job's own screen.
+
+
+MEASURED = 2000
+"""Results of a node that are read for how its values went: of eight GPUs with a dozen values each, the last 20 runs."""
+SHOWN = 20
+"""Values of each that the page draws."""
+
+
+def work_of(store: Store, name: str, now: float) -> Value:
+    """The work on one node, as texts with who and why. Raises StoreError."""
+    with store.read() as connection:
+        verdicts = deep.last_verdicts(connection, name)
+        measured = deep.rates(deep.history(connection, name, MEASURED))
+        running = node_work.running_jobs(connection, name)
+        failed = node_work.failed_jobs(connection, name)
+        trains = node_work.trains_of(connection, name)
+        standing_in = spares.of_node(connection, name)
+    return {
+        "deep": [{**row._asdict(), "age": row.age(now)} for row in verdicts],
+        "rates": [{**row._asdict(), "values": row.values[-SHOWN:], "runs": len(row.values), "change": row.change,
+                   "lowest": min(value for _at, value in row.values), "median": row.middle, "last": row.last}
+                  for row in measured[:ROWS]],
+        "running": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "run": row.run}
+                    for row in running],
+        "failed": [{**row._asdict(), "job": JobName(row.kind, row.namespace, row.name).text(),
+                    "id": row.job} for row in failed],
+        "trains": [{key: value for key, value in row._asdict().items() if key != "detail"} for row in trains],
+        "spares": [row._asdict() for row in standing_in],
+    }  # fmt: skip
+
+
+def watched_jobs(store: Store, name: str) -> Dict[str, int]:
+    """The jobs on one node that nhc watches, their numbers by their names. Raises StoreError."""
+    with store.read() as connection:
+        return {row.text(): row.id for row in node_work.running_jobs(connection, name)}
+
+
+def found_jobs(store: Store, text: str) -> Value:
+    """The watched jobs that a person names so. Raises StoreError."""
+    with store.read() as connection:
+        rows = job_restarts.find(connection, text)[:ROWS] if text else []
+    return {"rows": [{"id": row.id, "job": row.text(), "user": row.user, "phase": row.phase, "ended": row.ended}
+                     for row in rows]}  # fmt: skip
+
+
+def job(store: Store, number: int) -> Value:
+    """One watched job: why its runs failed, its restarts, and where. Raises NotFound, StoreError."""
+    with store.read() as connection:
+        watched = job_restarts.get(connection, number)
+        if watched is None:
+            raise NotFound(f"there is no job {number}")
+        restarts = job_restarts.restarts(connection, number)
+        pairs = job_restarts.pairs(connection, number)
+        ends = job_restarts.ends(connection, number)
+    return {
+        **watched._asdict(), "job": watched.text(), "nodes": list(watched.node_names)[:ROWS],
+        "restarts": [{**row._asdict(), "nodes": row.nodes.split()[:ROWS]} for row in restarts[-ROWS:]],
+        "ends": [row._asdict() for row in ends[-ROWS:]],
+        "pairs": [row._asdict() for row in pairs[:ROWS]], "left_out": left_out(pairs),
+    }  # fmt: skip

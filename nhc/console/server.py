@@ -14,14 +14,13 @@ from aiohttp import web
 from nhc.console import screens
 from nhc.console.access import Grant
 from nhc.console.deep_reader import FRESH, DeepReader
-from nhc.console.doors import Doors, add_headers, guard
+from nhc.console.doors import Doors, WrongLogins, add_headers, guard
 from nhc.console.hub import Hub
 from nhc.console.routes import OFFENDERS, ROUTES, plain_errors
 from nhc.console.scheduler import Scheduler
 from nhc.console.settings import ConsoleSettings
-from nhc.console.snapshot import Snapshot
+from nhc.console.snapshot import NotFound, Snapshot
 from nhc.console.sources import FleetSource, SourceError
-from nhc.console.wrong_logins import WrongLogins
 from nhc.core.system.addresses import host_and_port
 from nhc.core.system.web_listener import OpenConnections, WebRefusals, listening, listening_at
 from nhc.core.system.web_server import BoundedServer
@@ -59,13 +58,13 @@ class Server:
         return snapshot
 
     def kept(self) -> Store:
-        """The store. Raises Missing where there is none."""
+        """The store. Raises NotFound where there is none."""
         if self.store is None:
-            raise screens.Missing("there is no fleet store here: reports alone are shown")
+            raise NotFound("there is no fleet store here: reports alone are shown")
         return self.store
 
     def verdict_reader(self) -> DeepReader:
-        """The reader of deep verdicts. Raises Missing where there is no store."""
+        """The reader of deep verdicts. Raises NotFound where there is no store."""
         self.kept()
         assert self.deep is not None
         return self.deep

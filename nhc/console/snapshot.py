@@ -15,6 +15,10 @@ from nhc.core.units import show_age
 from nhc.store.problems import RANK, by_cause, group
 
 
+class NotFound(Exception):
+    """There is no such thing. One line for a person."""
+
+
 class ProblemRow(NamedTuple):
     """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.core.model.speaks_of`)."""
 

@@ -1,6 +1,6 @@
 """The mail to the owner of a job whose run failed: whether they get one, at which address, and what it says. Pure.
 
-It is left in the store's outbox, and `nhc serve notices` sends it (`nhc.console.notices.channel_thread`).
+It is left in the store's outbox, and `nhc serve notices` sends it (`nhc.console.notices.service`).
 """
 
 from __future__ import annotations

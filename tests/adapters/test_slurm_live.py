@@ -13,8 +13,8 @@ from operator import itemgetter
 import pytest
 from click.testing import CliRunner
 
-from nhc.console.cluster_source import ClusterSource
 from nhc.console.scheduler import Scheduler
+from nhc.console.sources import ClusterSource
 from nhc.core.limits import Limit
 from nhc.core.matching.node_ranges import fold_for_scheduler
 from nhc.core.model import Action, CheckResult, Report, crit, ok, unknown

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nhc.console import needs, screens, standing
+from nhc.console import screens, standing
 from nhc.console.sources import StoreSource
 from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Verdict
 from nhc.remedy.detail import Detail
@@ -26,7 +26,7 @@ def episode(site, node, state="draining", ended=None, at=0.0, **detail):
 
 
 def seen(site):
-    return needs.needs(source(site).snapshot(), site.store)
+    return screens.needs(source(site).snapshot(), site.store)
 
 
 def source(site):
@@ -86,7 +86,7 @@ def test_a_node_of_which_one_gpu_is_out_is_in_service(site, ended):
 
     assert [service(site, node) for node in ("a1", "a2")] == [{"out": False}] * 2
     snapshot = source(site).snapshot()
-    assert needs.tiles(snapshot, site.store)["out"] == 0
+    assert screens.tiles(snapshot, site.store)["out"] == 0
     parts = screens.history(site.store, site.now, 1, snapshot.devices, 600)["parts"]
     assert sum(part["node_seconds"] for part in parts) == 0
     if not ended:

@@ -7,7 +7,7 @@ import urllib.request
 
 import pytest
 
-from nhc.console.route_values import takes_gzip
+from nhc.console.routes import takes_gzip
 from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.store import nodes

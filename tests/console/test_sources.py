@@ -6,10 +6,9 @@ import time
 
 import pytest
 
-from nhc.console.cluster_source import ClusterSource
 from nhc.console.settings import parse
 from nhc.console.snapshot import take
-from nhc.console.sources import ReportsSource, SourceError, StoreSource
+from nhc.console.sources import ClusterSource, ReportsSource, SourceError, StoreSource
 from nhc.console.top import frame
 from nhc.core.model import Report, Verdict
 from nhc.core.render.json import to_dict

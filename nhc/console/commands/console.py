@@ -91,7 +91,7 @@ def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Option
 
 def cluster(name: str, stale: float) -> FleetSource:
     """A cluster as a fleet, by an adapter's name. Raises NoAdapter, AdapterError."""
-    from nhc.console.cluster_source import ClusterSource
+    from nhc.console.sources import ClusterSource
 
     return ClusterSource(name, _adapter(name), stale)
 

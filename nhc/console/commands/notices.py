@@ -46,7 +46,7 @@ def run(path: str, once: bool, listen: str) -> int:
 @contextlib.contextmanager
 def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[RoundService]:
     """The service. Raises SettingsError, StoreError."""
-    from nhc.console.notices.notice_rounds import NoticeRounds
+    from nhc.console.notices.service import NoticeRounds
     from nhc.console.notices.settings import load
     from nhc.store.rounds.leader import Leader
     from nhc.store.rounds.service import RoundService

@@ -1,4 +1,4 @@
-"""What each chat, pager, ticket system and webhook is sent. Mail is nhc.console.notices.mail.
+"""What each chat, pager, ticket system, webhook and mail server is sent.
 
 The webhook is signed as Standard Webhooks 1.0 has it (https://www.standardwebhooks.com).
 """
@@ -7,18 +7,26 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
+import email.utils
 import hashlib
 import hmac
 import html
 import json
+import smtplib
+import ssl
 import time
 import urllib.parse
-from typing import Dict, List, NamedTuple, Tuple
+from email.message import EmailMessage
+from email.policy import SMTP
+from typing import Any, Dict, List, NamedTuple, Tuple
 
-from nhc.console.notices.notice import OPEN, TEST, Notice, cut
-from nhc.console.notices.sender import Sender, SendLater, basic_auth
+from nhc.console.notices.notice import OPEN, TEST, Notice, cleaned, cut
+from nhc.console.notices.sender import Sender, SendLater, SendRefused, basic_auth
 from nhc.core.json_values import object_from
+from nhc.core.model import printable
 from nhc.core.system.exchange import Exchange
+from nhc.core.system.http_client import problem
 from nhc.core.timestamps import utc
 
 # Jira: one issue for one incident (https://developer.atlassian.com/server/jira/platform/rest/v2/).
@@ -28,14 +36,14 @@ from nhc.core.timestamps import utc
 # occurrence of the incident gets a new one.
 
 
-def label(notice: Notice) -> str:
+def jira_label(notice: Notice) -> str:
     """What the issue is found by."""
     return f"nhc-{notice.key}-{notice.number}"
 
 
-def query(notice: Notice, project: str) -> str:
+def jira_query(notice: Notice, project: str) -> str:
     """The path of the search for the issue."""
-    asked = {"jql": f'project = "{project}" AND labels = "{label(notice)}"', "maxResults": "1", "fields": "key"}
+    asked = {"jql": f'project = "{project}" AND labels = "{jira_label(notice)}"', "maxResults": "1", "fields": "key"}
     return f"/rest/api/2/search?{urllib.parse.urlencode(asked)}"
 
 
@@ -48,7 +56,7 @@ def jira_payload(notice: Notice, project: str, kind: str) -> Dict[str, object]:
             "issuetype": {"name": kind},
             "summary": cut(notice.title, 255),
             "description": f"{{noformat}}\n{text}\n{{noformat}}",
-            "labels": ["nhc", label(notice)],
+            "labels": ["nhc", jira_label(notice)],
         }
     }
 
@@ -70,7 +78,7 @@ class JiraChannel(NamedTuple):
         bearer = {"Authorization": f"Bearer {self.token}"}
         headers = basic_auth(self.user, self.token) if self.user else bearer
         root = self.url.rstrip("/")
-        answer = self.sender.get(exchange, root + query(notice, self.project), headers, (self.token,))
+        answer = self.sender.get(exchange, root + jira_query(notice, self.project), headers, (self.token,))
         issues = object_from(answer).get("issues")
         if not isinstance(issues, list):
             raise SendLater("the search's answer is no list of issues")
@@ -111,7 +119,7 @@ def alertmanager_payload(notice: Notice) -> List[Dict[str, object]]:
 # ServiceNow's event management: POST /api/global/em/jsonv2, with the role evt_mgmt_integration.
 
 
-PATH = "/api/global/em/jsonv2"
+SERVICENOW_PATH = "/api/global/em/jsonv2"
 """Below the instance's root."""
 CLEAR = "0"
 SERVICENOW_SEVERITY = {"CRIT": "1", "UNKNOWN": "3", "WARN": "4"}
@@ -138,7 +146,7 @@ def servicenow_payload(notice: Notice) -> Dict[str, object]:
 # PagerDuty's Events API v2 (https://developer.pagerduty.com/docs/events-api-v2/trigger-events/).
 
 
-URL = "https://events.pagerduty.com/v2/enqueue"
+PAGERDUTY_URL = "https://events.pagerduty.com/v2/enqueue"
 SEVERITY = {"CRIT": "critical", "UNKNOWN": "error", "WARN": "warning"}
 
 
@@ -211,7 +219,7 @@ def slack_payload(notice: Notice) -> Dict[str, object]:
 """Bytes of a body."""
 
 
-def payload(notice: Notice) -> bytes:
+def webhook_payload(notice: Notice) -> bytes:
     """The body: the incident's values. Long texts are cut until it fits."""
     for limit in (8000, 2000, 400):
         data = {
@@ -253,5 +261,131 @@ class WebhookChannel(NamedTuple):
 
     def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused. A receiver that takes a message twice knows it by its id."""
-        body = payload(notice)
+        body = webhook_payload(notice)
         self.sender.post(exchange, self.url, body, signed(notice.id, int(time.time()), body, self.secrets))
+
+
+# Mail: one thread for one incident (RFC 5322, 3.6.4).
+
+
+def mail_payload(notice: Notice, sender: str, to: Tuple[str, ...]) -> EmailMessage:
+    """The mail. The first of an incident has an id made of its key; the others answer it."""
+    domain = sender.rpartition("@")[2].rstrip(">") or "localhost"
+    first = f"<nhc.{notice.key}.{notice.number}@{domain}>"
+    message = EmailMessage(policy=SMTP)
+    message["From"], message["To"] = sender, ", ".join(to)
+    message["Subject"] = cut(printable(notice.title), 200)
+    message["Date"] = email.utils.formatdate(notice.at)
+    if notice.kind in (OPEN, TEST):
+        message["Message-ID"] = first
+    else:
+        message["Message-ID"] = f"<nhc.{notice.id}@{domain}>"
+        message["In-Reply-To"] = message["References"] = first
+    message["Auto-Submitted"] = "auto-generated"
+    message.set_content(cut(notice.text, 20_000) + "\n")
+    return message
+
+
+class MailChannel(NamedTuple):
+    """A server of mail. `tls` is none, starttls or tls."""
+
+    host: str
+    port: int
+    tls: str
+    user: str
+    password: str
+    sender: str
+    to: Tuple[str, ...]
+
+    def deliver(self, notice: Notice, exchange: Exchange) -> None:
+        """Raises SendLater, SendRefused.
+
+        Refused is what the server says of this message or this login. Whatever else is wrong with a server passes: its
+        greeting, an answer without an end, one that is none.
+        """
+        to = (notice.to,) if notice.to else self.to
+        message = mail_payload(notice, self.sender, to)
+        message.as_bytes()  # what is wrong with the message itself is no fault of the server
+        try:
+            with _MailServer(self, exchange) as server:
+                if self.tls == "starttls":
+                    server.starttls(context=ssl.create_default_context())
+                if self.user:
+                    server.login(self.user, self.password)
+                server.send_message(message, self.sender, list(to))
+        except smtplib.SMTPRecipientsRefused as error:
+            codes = [code for code, _ in error.recipients.values()]
+            if codes and all(code in _FOR_GOOD for code in codes):
+                raise SendRefused(f"every recipient is refused: {codes[0]}") from None
+            raise SendLater(f"recipients are refused for now: {codes[:1]}") from None
+        except smtplib.SMTPResponseException as error:
+            raw = error.smtp_error
+            text = raw.decode("utf-8", "replace") if isinstance(raw, bytes) else raw
+            answer = f"{error.smtp_code} {cleaned(text, (self.user, self.password, self._plain()))}".rstrip()
+            about_us = (smtplib.SMTPSenderRefused, smtplib.SMTPDataError, smtplib.SMTPAuthenticationError)
+            if error.smtp_code in _FOR_GOOD and isinstance(error, about_us):
+                raise SendRefused(answer) from None
+            raise SendLater(answer) from None
+        except (OSError, smtplib.SMTPException, ValueError) as error:
+            raise SendLater(f"no answer: {problem(error, exchange)}") from None
+
+    def _plain(self) -> str:
+        """What AUTH PLAIN sends (RFC 4616)."""
+        return f"\0{self.user}\0{self.password}"
+
+
+_FOR_GOOD = range(500, 600)
+"""RFC 5321, 4.2.1: what is refused with such a code is not to be sent again as it is."""
+_LINES = 100
+"""Lines of one answer: EHLO's are some twenty."""
+
+
+class _FewLines:
+    """What a server sends, of which one answer has so many lines at most."""
+
+    def __init__(self, file: Any) -> None:
+        self._file, self.left = file, _LINES
+
+    def readline(self, size: int) -> bytes:
+        """See io. Raises SMTPServerDisconnected."""
+        self.left -= 1
+        if self.left < 0:
+            raise smtplib.SMTPServerDisconnected("an answer has no end")
+        line: bytes = self._file.readline(size)
+        return line
+
+    def close(self) -> None:
+        """See io."""
+        self._file.close()
+
+
+class _MailServer(smtplib.SMTP):
+    """A connection to the server within an exchange."""
+
+    def getreply(self) -> Tuple[int, bytes]:
+        """See smtplib, which says 500 by itself of a line that is too long. Raises SMTPServerDisconnected, OSError."""
+        if self.sock is None:
+            raise smtplib.SMTPServerDisconnected("the connection is closed")
+        if self.file is None:
+            self.file = _FewLines(self.sock.makefile("rb"))
+        self.file.left = _LINES
+        try:
+            return super().getreply()
+        except smtplib.SMTPResponseException as error:
+            self.close()
+            raise smtplib.SMTPServerDisconnected(f"an answer that is none: {error.smtp_error!r}") from None
+
+    def __init__(self, channel: MailChannel, exchange: Exchange) -> None:
+        self._exchange, self._tls = exchange, channel.tls == "tls"
+        super().__init__(channel.host, channel.port)
+
+    def connect(self, host: str = "localhost", port: int = 0, source_address: Any = None) -> Tuple[int, bytes]:
+        self.sock = self._exchange.connect(host, port)
+        if self._tls:
+            self.sock = ssl.create_default_context().wrap_socket(self.sock, server_hostname=host)
+        return self.getreply()
+
+    def __exit__(self, *_error: object) -> None:
+        with contextlib.suppress(OSError):  # the message is taken or refused by then, whatever it answers to QUIT
+            self.docmd("QUIT")
+        self.close()

@@ -7,8 +7,8 @@ import stat
 from functools import partial
 from typing import Callable, Dict, Mapping, NamedTuple, Protocol
 
+from nhc.console.notices import channels
 from nhc.console.notices import channels as notices_channels
-from nhc.console.notices import mail
 from nhc.console.notices.incidents import NoticeTiming
 from nhc.console.notices.job_faults import JobNoticeSettings
 from nhc.console.notices.notice import Notice
@@ -35,7 +35,7 @@ url = "http://127.0.0.1:9093"
 
 [channels.ops-mail]
 kind = "mail"
-host = "mail.example.org"
+host = "channels.example.org"
 tls = "starttls"           # or tls, none
 from = "nhc@example.org"
 to = ["ops@example.org"]
@@ -157,7 +157,7 @@ def _teams(table: Table, sender: Sender) -> Deliverer:
 
 
 def _pagerduty(table: Table, sender: Sender) -> Deliverer:
-    url = _plain_url(table) if "url" in table else notices_channels.URL
+    url = _plain_url(table) if "url" in table else notices_channels.PAGERDUTY_URL
     key = _secret(table, "routing-key-file")
     return JsonChannel(url, partial(notices_channels.pagerduty_payload, routing_key=key), sender, secrets=(key,))
 
@@ -167,7 +167,11 @@ def _servicenow(table: Table, sender: Sender) -> Deliverer:
     url, user, password = _plain_url(table), table.text("user"), _secret(table, "password-file")
     headers = basic_auth(user, password)
     return JsonChannel(
-        url.rstrip("/") + notices_channels.PATH, notices_channels.servicenow_payload, sender, headers, (password,)
+        url.rstrip("/") + notices_channels.SERVICENOW_PATH,
+        notices_channels.servicenow_payload,
+        sender,
+        headers,
+        (password,),
     )
 
 
@@ -193,7 +197,7 @@ def _mail(table: Table, _sender: Sender) -> Deliverer:
         raise table.error("to", "from and to need addresses such as ops@example.org")
     password = _secret(table, "password-file") if user else ""
     port = table.count("port", {"none": 25, "starttls": 587, "tls": 465}[tls], least=1, most=65535)
-    return mail.MailChannel(table.text("host"), port, tls, user, password, addresses[0], addresses[1:])
+    return channels.MailChannel(table.text("host"), port, tls, user, password, addresses[0], addresses[1:])
 
 
 KINDS: Dict[str, Callable[[Table, Sender], Deliverer]] = {

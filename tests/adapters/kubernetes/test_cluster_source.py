@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from nhc.console.cluster_source import ClusterSource
 from nhc.console.snapshot import fold_causes
-from nhc.console.sources import SourceError
+from nhc.console.sources import ClusterSource, SourceError
 from nhc.marks.ports.adapter import Mark, NodeState
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube

@@ -10,7 +10,7 @@ import jsonschema
 import pytest
 from standardwebhooks.webhooks import Webhook, WebhookVerificationError
 
-from nhc.console.notices import channels, mail
+from nhc.console.notices import channels
 from nhc.console.notices.notice import Notice, cut
 
 NOTICE = Notice(
@@ -72,7 +72,7 @@ def test_the_forms_are_those_that_are_published(notice, kind):
     jsonschema.validate(channels.jira_payload(notice, "OPS", "Task"), JIRA)
     assert len(json.dumps(channels.pagerduty_payload(notice, "r" * 32)).encode()) < 512_000
     assert len(json.dumps(channels.teams_payload(notice), ensure_ascii=False).encode()) <= 20_000
-    assert len(channels.payload(notice)) <= 20_000
+    assert len(channels.webhook_payload(notice)) <= 20_000
 
 
 def test_what_is_cut_says_so():
@@ -88,7 +88,7 @@ def test_text_of_nodes_is_data():
     body = channels.teams_payload(LONG)["attachments"][0]["content"]["body"]
     assert {block["type"] for block in body} == {"RichTextBlock"}, "a TextBlock would read Markdown"
     assert channels.jira_payload(LONG, "OPS", "Task")["fields"]["description"].count("{noformat}") == 2
-    mailed = mail.payload(LONG._replace(reason="x\r\nBcc: a@b"), "nhc@example.org", ("ops@example.org",))
+    mailed = channels.mail_payload(LONG._replace(reason="x\r\nBcc: a@b"), "nhc@example.org", ("ops@example.org",))
     assert "Bcc" not in mailed
     assert "\n" not in mailed["Subject"]
 
@@ -102,13 +102,13 @@ def test_one_incident_is_one_for_each_receiver():
     assert ended["severity"] == "0"
     assert channels.alertmanager_payload(end)[0]["labels"] == channels.alertmanager_payload(NOTICE)[0]["labels"]
     assert "" not in channels.alertmanager_payload(NOTICE._replace(place="", cluster=""))[0]["labels"].values()
-    first, second = (mail.payload(one, "a@example.org", ("b@c",)) for one in (NOTICE, end))
+    first, second = (channels.mail_payload(one, "a@example.org", ("b@c",)) for one in (NOTICE, end))
     assert second["In-Reply-To"] == second["References"] == first["Message-ID"] != second["Message-ID"]
 
 
 def test_the_signature_is_what_standard_webhooks_takes():
     old, new = ("whsec_" + base64.b64encode(letter * 24).decode() for letter in (b"o", b"n"))
-    body = channels.payload(NOTICE)
+    body = channels.webhook_payload(NOTICE)
     keys = tuple(channels.secret_bytes(one) for one in (new, old))
     headers = channels.signed(NOTICE.id, int(time.time()), body, keys)
     for secret in (old, new):
