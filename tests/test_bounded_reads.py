@@ -297,7 +297,7 @@ OWN = {
     "nhc/fleet/node_sources.py": "the first 4 KiB",
     "nhc/core/archive/build.py": "files of the package",
     "nhc/core/archive/importer.py": "what we compiled, in a directory that only we can write to",
-    "nhc/fleet/commands/fleet_options.py": "one byte, to see that it can be read",
+    "nhc/fleet/commands/fleet_check.py": "one byte, to see that it can be read",
     "nhc/jobs/commands/job_watch.py": "a log, 1 MiB of a line at a time",
     "nhc/deep/journal.py": "/proc/PID/environ, 1 MiB of it",
     "nhc/fleet/bundles.py": "nhc.pyz, which we built",

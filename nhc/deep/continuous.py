@@ -13,7 +13,7 @@ from typing import Callable, Collection, Dict, Mapping, NamedTuple, Optional, Se
 
 from nhc.core.state.reports import suite_name
 from nhc.core.units import seconds as seconds_of
-from nhc.deep.findings import SweepJudgement
+from nhc.deep.group_test import SweepJudgement
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
 from nhc.marks.policy.deep_due import LastVerdicts, newest_of, oldest_first

@@ -7,7 +7,7 @@ results: good, bad, or unknown (it did not start, was preempted, or was cut shor
 from __future__ import annotations
 
 from enum import Enum
-from typing import Mapping, NamedTuple, Tuple
+from typing import Dict, Mapping, NamedTuple, Tuple
 
 
 class Layer(str, Enum):
@@ -97,3 +97,44 @@ class Topology(NamedTuple):
         """The nearest switch or domain, "" where it is not known."""
         path = self.path.get(node, ())
         return path[-1] if path else ""
+
+
+# What a sweep says: whom it blames and for what, and the standing of each node.
+
+
+class Culprit(str, Enum):
+    """What is to blame."""
+
+    NODE = "node"
+    LINK = "link"
+    LEAF = "leaf"
+    RAIL = "rail"
+    PATH = "path"
+    SCALE = "scale"
+    TEST = "test"
+    UNCLEAR = "unclear"
+
+
+class NodeStanding(str, Enum):
+    """What a sweep says of one node. NOT_TESTED says nothing about it: no result, or the sweep itself was bad."""
+
+    PASSED = "passed"
+    FAILED = "failed"
+    SUSPECT = "suspect"
+    NOT_TESTED = "not tested"
+
+
+class Blame(NamedTuple):
+    """One finding. `names` are the nodes, the leaf, or the pair it is about; `tests` are named that speak for it."""
+
+    culprit: Culprit
+    names: Tuple[str, ...]
+    message: str
+    tests: Tuple[str, ...] = ()
+
+
+class SweepJudgement(NamedTuple):
+    """The findings, worst first, and the standing of each node of the sweep."""
+
+    blames: Tuple[Blame, ...]
+    nodes: Dict[str, NodeStanding]

@@ -23,8 +23,17 @@ from nhc.deep.evidence import (
     path_of,
     settled,
 )
-from nhc.deep.findings import Blame, Culprit, NodeStanding, SweepJudgement
-from nhc.deep.group_test import GroupOutcome, GroupResult, Layer, Rules, Topology
+from nhc.deep.group_test import (
+    Blame,
+    Culprit,
+    GroupOutcome,
+    GroupResult,
+    Layer,
+    NodeStanding,
+    Rules,
+    SweepJudgement,
+    Topology,
+)
 from nhc.deep.planner import hopeless
 
 

@@ -10,8 +10,7 @@ from __future__ import annotations
 import random
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
-from nhc.deep.findings import Culprit, SweepJudgement
-from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Rules, Topology
+from nhc.deep.group_test import Culprit, GroupOutcome, GroupResult, GroupTest, Rules, SweepJudgement, Topology
 from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import next_round
 

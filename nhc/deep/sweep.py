@@ -14,10 +14,18 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tu
 from nhc.core.model import Report, Verdict, describe, printable
 from nhc.core.render.json import parse
 from nhc.core.state.reports import suite_name
-from nhc.deep.findings import Blame, Culprit, NodeStanding, SweepJudgement
 from nhc.deep.group_output import KILLED, MeasuredGroup, held, judged
 from nhc.deep.group_output import read as read_output
-from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer
+from nhc.deep.group_test import (
+    Blame,
+    Culprit,
+    GroupOutcome,
+    GroupResult,
+    GroupTest,
+    Layer,
+    NodeStanding,
+    SweepJudgement,
+)
 from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import Round, next_round
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of

@@ -17,9 +17,8 @@ from nhc.jobs.acting import JobActuators
 from nhc.jobs.failure_cause import JobNodeFault, RunFinding, RunJudgement
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.owner_mail import OwnerMail
-from nhc.jobs.read_logs import JobLogSource, read_logs
 from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict, dated, decide
-from nhc.jobs.why_logs import places, record_clues
+from nhc.jobs.why_logs import JobLogSource, places, read_logs, record_clues
 from nhc.jobs.why_report import JobWhy, summary
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_control import JobController, JobName, JobView, LossCause, Phase

@@ -46,7 +46,7 @@ SINKS = PartKind(
     "sink",
     "nhc.sinks",
     {
-        "kubernetes": "nhc_adapters.kubernetes.sink.sink:sink",
+        "kubernetes": "nhc_adapters.kubernetes.sink:sink",
         "cloudwatch": "nhc_adapters.cloud.aws.cloudwatch:sink",
         "server": "nhc.agent.server_sink:sink",
     },
@@ -102,7 +102,7 @@ SPARE_POOLS = PartKind(
 GATEKEEPERS = PartKind(
     "gatekeeper",
     "nhc.gatekeepers",
-    {"slurm": "nhc_adapters.slurm.gate:SlurmGate", "kubernetes": "nhc_adapters.kubernetes.gates.keeper:KubernetesGate"},
+    {"slurm": "nhc_adapters.slurm.gate:SlurmGate", "kubernetes": "nhc_adapters.kubernetes.gates:KubernetesGate"},
 )
 """nhc.marks.ports.gates.MakeGatekeeper: who keeps a node closed."""
 LIFECYCLE_HOOKS = PartKind(

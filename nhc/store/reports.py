@@ -28,9 +28,8 @@ from nhc.store.intake import (
     refusal,
 )
 from nhc.store.machines import MachineChange
-from nhc.store.nodes import DescribedNode, latest_packed, merged, pack, unpack
+from nhc.store.nodes import DescribedNode, fitted, is_large, latest_packed, merged, pack, unpack
 from nhc.store.problems import Going
-from nhc.store.report_bounds import fitted, is_large
 from nhc.store.schema import batches, insert_into, nodes, report_history
 
 INTO_THE_STORE = "agents through nhc serve server, [sources] of remedy.toml, or nhc store import"

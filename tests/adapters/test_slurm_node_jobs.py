@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.marks.ports.node_work import WorkItem
-from nhc_adapters.slurm.node_jobs import hidden_jobs, parse_json_node_jobs, parse_squeue_jobs, squeue_words
+from nhc_adapters.slurm.job_states import hidden_jobs, parse_json_node_jobs, parse_squeue_jobs, squeue_words
 from nhc_adapters.slurm.states import parse_config
 
 BEFORE = "0123456789abcdef"

@@ -6,7 +6,7 @@ import pytest
 
 from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING
 from nhc_adapters.slurm.adapter import Slurm
-from nhc_adapters.slurm.work import parse_topology
+from nhc_adapters.slurm.marker import parse_topology
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
 

@@ -9,9 +9,9 @@ from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, WORK_SETTING, E
 from nhc.marks.ports.marks import may_mark
 from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.slurm.adapter import Slurm
+from nhc_adapters.slurm.marker import parse_json_jobs, parse_squeue, with_work
 from nhc_adapters.slurm.power import SlurmPower
 from nhc_adapters.slurm.states import node_state
-from nhc_adapters.slurm.work import parse_json_jobs, parse_squeue, with_work
 from tests.support.require import need
 from tests.support.slurm import Cluster, missing
 from tests.support.slurm_remedy import Service, served

@@ -7,8 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhc.deep.findings import Culprit, NodeStanding
-from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
+from nhc.deep.group_test import Culprit, GroupOutcome, GroupResult, GroupTest, Layer, NodeStanding, Rules, Topology
 from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import next_round
 from nhc.deep.simulate import Faults, break_some, cluster, play, run

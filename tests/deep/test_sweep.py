@@ -9,9 +9,8 @@ from hypothesis import strategies as st
 
 from nhc.core.model import CheckResult, Report, crit, ok
 from nhc.core.render.json import render
-from nhc.deep.findings import Culprit, NodeStanding
 from nhc.deep.group_output import AskedMeasurement, held, judged, read
-from nhc.deep.group_test import GroupOutcome, Rules
+from nhc.deep.group_test import Culprit, GroupOutcome, NodeStanding, Rules
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write

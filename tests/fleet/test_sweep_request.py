@@ -15,7 +15,7 @@ def given(command, *words):
     return command.make_context("nhc", list(words)).params
 
 
-@pytest.mark.parametrize(("command", "run"), [(fleet.report, fleet_check.again), (fleet.diff, run_diff)])
+@pytest.mark.parametrize(("command", "run"), [(fleet.report, fleet_check.show_again), (fleet.diff, run_diff)])
 def test_every_option_reaches_what_carries_the_command_out(command, run):
     assert set(given(command)) == set(inspect.signature(run).parameters)
 

@@ -31,7 +31,7 @@ from nhc_adapters.kubernetes.api.errors import api_error
 from nhc_adapters.kubernetes.controller import acknowledged, ledger
 from nhc_adapters.kubernetes.controller.loki import LokiError, read_answer
 from nhc_adapters.kubernetes.controller.node_report import Accelerators, judge, parse_fault
-from nhc_adapters.kubernetes.gates.plan import read_known
+from nhc_adapters.kubernetes.gates import read_known
 from nhc_adapters.kubernetes.jobs import job_end
 from nhc_adapters.kubernetes.jobs.kinds import AVOIDS
 from nhc_adapters.kubernetes.jobs.placement import avoided
@@ -39,9 +39,9 @@ from nhc_adapters.kubernetes.nodes import drains, manual, overruled, own_marks
 from nhc_adapters.kubernetes.nodes.view import GATE, node_state
 from nhc_adapters.kubernetes.repair.repairer import pieces_in
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
-from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
+from nhc_adapters.slurm.job_states import parse_json_node_jobs
+from nhc_adapters.slurm.marker import parse_json_jobs
 from nhc_adapters.slurm.states import json_identities, parse_json_nodes
-from nhc_adapters.slurm.work import parse_json_jobs
 
 DEEP = "[" * 3000
 DIGITS = "9" * 5000

@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
 from nhc.core.model import Action, CheckResult, DeviceId, Outcome, Report, Scope, Verdict
-from nhc.store import coverage, nodes, problems, report_bounds, schema
+from nhc.store import coverage, nodes, problems, schema
 from nhc.store.connect import open_store
 from nhc.store.intake import Incoming, IntakeSettings, Receipt
 from nhc.store.reports import receive
@@ -285,8 +285,8 @@ def test_a_report_of_any_size_is_kept_so_that_it_can_be_read_again(store):
     assert kept.results[0].outcome.reason == "Xid79"
     assert kept.verdict is Verdict.CRIT
     assert "the report was cut as it was kept" in kept.notes[0]
-    assert size < report_bounds.KEPT
-    assert len(nodes._text(kept)) < 2 * report_bounds.KEPT
+    assert size < nodes.KEPT
+    assert len(nodes._text(kept)) < 2 * nodes.KEPT
 
 
 @pytest.mark.thorough
@@ -295,7 +295,7 @@ def test_results_of_deep_checks_are_bounded_too(store):
     one = Incoming(report(NOW, *many), "agent", NOW, suite="burn-in")
     with store.write() as connection:
         receive(connection, [one])
-        assert connection.scalar(sa.select(sa.func.count()).select_from(schema.deep_results)) <= report_bounds.RESULTS
+        assert connection.scalar(sa.select(sa.func.count()).select_from(schema.deep_results)) <= nodes.RESULTS
 
 
 def test_a_described_node_without_a_report_is_counted(store):

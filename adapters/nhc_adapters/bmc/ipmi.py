@@ -37,7 +37,7 @@ from nhc.marks.ports.repair import (
 )
 from nhc_adapters._command import Commands, Runner, complaint, run_command
 from nhc_adapters.bmc.access import BmcAccess, differs, forms
-from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair import EvidenceCollector
 
 
 @declared.settings

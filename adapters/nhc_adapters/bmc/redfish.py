@@ -42,9 +42,16 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters.bmc.access import BmcAccess, differs, forms
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted, send_once, untouched
-from nhc_adapters.repair.evidence import EvidenceCollector
-from nhc_adapters.repair.setting_forms import https_url
+from nhc_adapters.repair import (
+    LATER,
+    CallFailed,
+    EvidenceCollector,
+    RepairRefused,
+    accepted,
+    https_url,
+    send_once,
+    untouched,
+)
 
 # One session with a Redfish service: log in, ask, change once, log out.
 #

@@ -18,7 +18,7 @@ from nhc.core.system.http_client import HttpAnswer, HttpClient, HttpError, NotSe
 from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer
-from nhc_adapters.repair.calls import LATER, CallFailed
+from nhc_adapters.repair import LATER, CallFailed
 
 LARGEST = 16 << 20
 """Bytes of an answer; a page of managed instances has 1 MB."""

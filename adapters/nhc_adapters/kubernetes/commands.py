@@ -52,7 +52,7 @@ from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate
 from nhc_adapters.kubernetes.preflight.server import Certificates, ServedCertificate, Webhook, WebhookServer
-from nhc_adapters.kubernetes.sink.reporter import Reporter
+from nhc_adapters.kubernetes.sink import Reporter
 
 __all__ = ["Cluster", "DrainRules", "drain", "make", "preflight_fault", "read", "release_device", "uncordon"]
 

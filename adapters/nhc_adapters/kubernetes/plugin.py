@@ -61,9 +61,9 @@ from nhc_adapters.kubernetes.nodes.view import PLACES, node_state, unheard
 from nhc_adapters.kubernetes.nodes.vocabulary import KEY
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.repair import requests_on_nodes
-from nhc_adapters.kubernetes.repair.claims import ClusterClaims
 from nhc_adapters.kubernetes.repair.cluster import machine_of
 from nhc_adapters.kubernetes.repair.requests_on_nodes import SOURCES, RequestRead, asks_hyperpod
+from nhc_adapters.kubernetes.repair.shown_on_nodes import ClusterClaims
 
 ONE_BY_ONE = 0.25
 """The share of the nodes up to which those that matter are read one by one, and above which all are listed at once. A

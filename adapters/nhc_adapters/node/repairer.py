@@ -35,13 +35,12 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
+from nhc_adapters import repair
 from nhc_adapters._command import Runner
 from nhc_adapters.node.hand import evidence
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
 from nhc_adapters.node.reach import LoginSettings, NotBegun, Reach, login_of, run_program
-from nhc_adapters.repair import setting_forms
-from nhc_adapters.repair.calls import untouched
-from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair import EvidenceCollector, untouched
 
 
 @declared.settings
@@ -49,11 +48,11 @@ class HeldSettings(NamedTuple):
     """What holds a node's GPUs, of each repairer that works on the node itself."""
 
     services: Tuple[str, ...] = declared.converted(
-        "services", setting_forms.services, (), "what restart-app restarts: NAME.service, with blanks between them",
+        "services", repair.services, (), "what restart-app restarts: NAME.service, with blanks between them",
         show=" ".join,
     )  # fmt: skip
     stoppable: Tuple[str, ...] = declared.converted(
-        "stoppable", setting_forms.services, (), "further services that may be stopped while a GPU is repaired",
+        "stoppable", repair.services, (), "further services that may be stopped while a GPU is repaired",
         show=" ".join,
     )  # fmt: skip
     wait: float = declared.seconds("wait", 300.0, "how long what holds a GPU may take to end", least=1.0)

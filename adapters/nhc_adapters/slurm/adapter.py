@@ -17,7 +17,17 @@ from nhc.core.model import Action
 from nhc.marks.ports.adapter import AdapterError, Applied, Effect, Mark, NodeState, Operation
 from nhc.marks.ports.marks import TAG, mark_text
 from nhc_adapters._command import Failures, Hosts, complaint, machines_of, plain, understood
-from nhc_adapters.slurm.marker import SlurmMarker
+from nhc_adapters.slurm.marker import (
+    HOSTS,
+    SQUEUE,
+    TOPOLOGY,
+    Places,
+    SlurmMarker,
+    Work,
+    parse_hosts,
+    parse_squeue,
+    parse_topology,
+)
 from nhc_adapters.slurm.states import (
     SINFO,
     Identity,
@@ -28,16 +38,6 @@ from nhc_adapters.slurm.states import (
     parse_show,
     parse_sinfo,
     show_identities,
-)
-from nhc_adapters.slurm.work import (
-    HOSTS,
-    SQUEUE,
-    TOPOLOGY,
-    Places,
-    Work,
-    parse_hosts,
-    parse_squeue,
-    parse_topology,
 )
 
 if TYPE_CHECKING:
@@ -205,12 +205,12 @@ class Slurm(SlurmMarker):
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node; as `nhc.marks.ports.node_work.ListsWork`."""
         from nhc.marks.ports import node_work  # not on the path of a hook
-        from nhc_adapters.slurm import node_jobs
+        from nhc_adapters.slurm import job_states
 
         before = os.urandom(8).hex()
-        output = self.command.ask(*node_jobs.squeue_words(plain(node), before))
-        jobs = understood("Slurm's", node_jobs.parse_squeue_jobs, output, before)
-        return node_work.WorkList(tuple(jobs), node_jobs.hidden_jobs(self.config(), os.geteuid()))
+        output = self.command.ask(*job_states.squeue_words(plain(node), before))
+        jobs = understood("Slurm's", job_states.parse_squeue_jobs, output, before)
+        return node_work.WorkList(tuple(jobs), job_states.hidden_jobs(self.config(), os.geteuid()))
 
     def config(self) -> Mapping[str, str]:
         """slurm.conf as slurmctld has it. Raises AdapterError."""

@@ -37,7 +37,7 @@ from nhc.marks.ports.repair import (
     Stage,
 )
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
-from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair import EvidenceCollector
 from nhc_adapters.slurm.commands import SlurmPlace, not_allowed, sent_by
 from nhc_adapters.slurm.states import HELD, names_unknown_node, parse_config, parse_show, show_fields
 

@@ -24,9 +24,8 @@ from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import HttpClient, HttpError
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc_adapters._command import Failures, Hosts, chunks, understood
-from nhc_adapters.slurm.marker import SlurmMarker
+from nhc_adapters.slurm.marker import SlurmMarker, Work, json_hosts, parse_json_jobs
 from nhc_adapters.slurm.states import parse_json_nodes
-from nhc_adapters.slurm.work import Work, json_hosts, parse_json_jobs
 
 if TYPE_CHECKING:
     from nhc.marks.ports.node_work import WorkList
@@ -137,7 +136,7 @@ class SlurmRest(SlurmMarker):
     def work_on(self, node: str) -> WorkList:
         """The jobs on a node that the token's user may see; as `nhc.marks.ports.node_work.ListsWork`."""
         from nhc.marks.ports import node_work  # not on the path of a hook
-        from nhc_adapters.slurm.node_jobs import parse_json_node_jobs
+        from nhc_adapters.slurm.job_states import parse_json_node_jobs
 
         return node_work.WorkList(tuple(understood("slurmrestd's", parse_json_node_jobs, self._jobs(), node)))
 

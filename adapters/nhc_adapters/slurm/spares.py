@@ -19,8 +19,8 @@ from nhc.marks.ports.adapter import AdapterError, Applied, Effect
 from nhc.marks.ports.part_settings import Given, read
 from nhc_adapters._command import Commands, Runner, complaint, plain, run_command
 from nhc_adapters.slurm.commands import SlurmPlace
+from nhc_adapters.slurm.marker import SQUEUE, parse_squeue, with_work
 from nhc_adapters.slurm.states import parse_show
-from nhc_adapters.slurm.work import SQUEUE, parse_squeue, with_work
 
 
 def _reservation(text: str) -> str:

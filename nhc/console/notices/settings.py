@@ -35,7 +35,7 @@ url = "http://127.0.0.1:9093"
 
 [channels.ops-mail]
 kind = "mail"
-host = "channels.example.org"
+host = "mail.example.org"
 tls = "starttls"           # or tls, none
 from = "nhc@example.org"
 to = ["ops@example.org"]

@@ -192,7 +192,7 @@ CONTROLLER = ("nhc/fleet/",)
 """What no node runs, and the Ansible collection's controller does, from the archive that it carries: sources alone."""
 NODE_ADAPTERS = (
     "__init__.py", "_command.py", "flux.py", "lsf.py", "pbs.py", "sge.py",
-    "slurm/__init__.py", "slurm/adapter.py", "slurm/marker.py", "slurm/states.py", "slurm/work.py",
+    "slurm/__init__.py", "slurm/adapter.py", "slurm/marker.py", "slurm/states.py",
 )  # fmt: skip
 """Adapters that a node's own hooks use; they import the standard library alone (a test holds them to it)."""
 

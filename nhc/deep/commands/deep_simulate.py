@@ -9,8 +9,7 @@ import click
 from nhc.core.command_line.common_options import FORMAT, SHARE, FiniteNumber, GroupedCommand, under
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
-from nhc.deep.findings import Culprit, NodeStanding
-from nhc.deep.group_test import Rules
+from nhc.deep.group_test import Culprit, NodeStanding, Rules
 from nhc.deep.simulate import Cost, Faults, SimulatedSweep, break_some, cluster, compare, play, table
 
 LARGEST = 100_000

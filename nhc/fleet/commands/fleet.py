@@ -113,9 +113,9 @@ def diff(**options: Any) -> int:
 @click.option("--color", type=click.Choice(["auto", "always", "never"]), default="auto", show_default=True)
 def report(**options: Any) -> int:
     """Show a sweep again: a number, last, last-1, ..."""
-    from nhc.fleet.commands.fleet_check import again
+    from nhc.fleet.commands.fleet_check import show_again
 
-    return _of_history(again, options)
+    return _of_history(show_again, options)
 
 
 def _of_history(run: Any, options: Dict[str, Any]) -> int:

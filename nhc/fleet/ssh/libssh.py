@@ -16,10 +16,9 @@ from types import SimpleNamespace
 from typing import Any, Dict, List, Optional, Tuple, Union
 
 from nhc.core.model import printable
-from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route
 from nhc.fleet.ssh.known_hosts import HostKeys, Key
-from nhc.fleet.transport import Trouble, left, passed
+from nhc.fleet.transport import Trouble, connect_tcp, left, passed
 
 # The distribution's libssh by ctypes: its functions with their types, and objects that free what it gave.
 #
@@ -277,7 +276,7 @@ def connect(route: Route, key: PrivateKey, host_keys: HostKeys, deadline: float)
     known = host_keys.known(route)
     connection = LibsshConnection()
     try:
-        sock = tcp.connect(route.host, route.port, deadline)
+        sock = connect_tcp(route.host, route.port, deadline)
         try:
             _configure(connection, route, known)
             connection.take(sock.detach())

@@ -26,10 +26,9 @@ from paramiko.ssh_exception import (  # type: ignore[import-not-found,import-unt
 
 from nhc.core.model import printable
 from nhc.core.system.bounded_read import read_text
-from nhc.fleet.ssh import tcp
 from nhc.fleet.ssh.config import Route, SshConfig
 from nhc.fleet.ssh.known_hosts import HostKeys
-from nhc.fleet.transport import Node, OutOfResources, Trouble, is_scarce, left, passed, wait_for
+from nhc.fleet.transport import Node, OutOfResources, Trouble, connect_tcp, is_scarce, left, passed, wait_for
 
 # paramiko's connections, as a sweep needs them: no call without a deadline, no work that nobody looks at.
 
@@ -381,7 +380,7 @@ class Paramiko:
             return Buffered(self._through(route, deadline))
         if route.proxy_command:
             return proxy(route.proxy_command)
-        return Buffered(tcp.connect(route.host, route.port, deadline))
+        return Buffered(connect_tcp(route.host, route.port, deadline))
 
     def _through(self, route: Route, deadline: float) -> Any:
         """A channel to the host through its jump hosts; the connection to those serves all hosts behind them."""

@@ -21,9 +21,8 @@ from nhc.core.system.bounded_read import cause, open_file
 from nhc.core.system.foreign_text import Unreadable
 from nhc.jobs import why_nodes
 from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
-from nhc.jobs.read_logs import HEAD, TAIL, JobLogSource, input_text, read_logs
 from nhc.jobs.why import RECORD, Clue, dated, decide
-from nhc.jobs.why_logs import JobLogs, places, record_clues
+from nhc.jobs.why_logs import HEAD, TAIL, JobLogs, JobLogSource, input_text, places, read_logs, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
 from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
 

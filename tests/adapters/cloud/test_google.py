@@ -14,8 +14,7 @@ import yaml
 from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
-from nhc_adapters.cloud.google.api import PERMISSIONS, place
-from nhc_adapters.cloud.google.instances import behavior
+from nhc_adapters.cloud.google.api import PERMISSIONS, behavior, place
 from nhc_adapters.cloud.google.repairer import GoogleRepairer
 from nhc_adapters.kubernetes.repair.gke import progress as gke_progress
 from nhc_adapters.kubernetes.repair.gke import wanted

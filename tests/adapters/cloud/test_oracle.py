@@ -14,9 +14,8 @@ import pytest
 from nhc.lab.testing.repairers import RepairerContract, RepairerWorld
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Sent, Stage
-from nhc_adapters.cloud.oracle import instances
-from nhc_adapters.cloud.oracle.api import PERMISSIONS
-from nhc_adapters.cloud.oracle.instances import ocid
+from nhc_adapters.cloud.oracle import api
+from nhc_adapters.cloud.oracle.api import PERMISSIONS, ocid
 from nhc_adapters.cloud.oracle.repairer import OracleRepairer
 from tests.support.clouds.cut_models import cut_oracle
 from tests.support.clouds.oracle import CLUSTER, COMPARTMENT, KEY_ID, MODEL, NODE_POOL, POOL, FakeOracle
@@ -97,7 +96,7 @@ WORLDS = {
 
 @pytest.fixture(params=WORLDS)
 def world(request, monkeypatch):
-    monkeypatch.setattr(instances, "POLL", 0.01)
+    monkeypatch.setattr(api, "POLL", 0.01)
     made = WORLDS[request.param]()
     yield made
     made.close()
@@ -217,7 +216,7 @@ def test_oracles_maintenance_is_claimed(fake):
 
 
 def test_the_console_is_evidence_and_is_deleted_again(fake, monkeypatch):
-    monkeypatch.setattr(instances, "POLL", 0.01)
+    monkeypatch.setattr(api, "POLL", 0.01)
     machine = Machine("n1", fake.instance())
     (console,) = repairer(fake).evidence(machine, EvidenceBudget(size=50))
     assert (console.cut, console.content[-3:]) == (True, b"79\n")

@@ -11,7 +11,7 @@ import pytest
 from nhc.marks.ports.repair import Answer
 from nhc_adapters.cloud import rest
 from nhc_adapters.cloud.rest import AccessToken, Bearer, ProviderMessage, Rest, json_at, plain_message
-from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair import CallFailed
 
 TOKEN = "Bearer secret-token"
 

@@ -14,7 +14,7 @@ import pytest
 
 from nhc.core.system import kernel_ring
 from nhc.marks.ports.adapter import AdapterError
-from nhc_adapters.kubernetes.sink.sink import sink
+from nhc_adapters.kubernetes.sink import sink
 from tests.agent.conftest import Running
 from tests.support.kube import Kube
 from tests.support.require import need

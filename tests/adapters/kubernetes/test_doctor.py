@@ -15,9 +15,8 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
 from nhc_adapters.kubernetes.api.lease import Lease
 from nhc_adapters.kubernetes.controller.settings import make
 from nhc_adapters.kubernetes.doctor import doctor
-from nhc_adapters.kubernetes.doctor.controller import _allows
+from nhc_adapters.kubernetes.doctor.controller import Installation, _allows
 from nhc_adapters.kubernetes.doctor.doctor import examine, sick
-from nhc_adapters.kubernetes.doctor.installation import Installation
 from nhc_adapters.kubernetes.nodes.scheduling import chooses
 from tests.adapters.kubernetes.conftest import MANIFESTS
 from tests.adapters.kubernetes.test_commands import nhc as nhc_fixture

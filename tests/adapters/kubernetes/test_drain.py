@@ -14,9 +14,17 @@ from nhc.marks.ports.adapter import REMEDY_OWNER, Effect, Mark
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
-from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, sort_pods
+from nhc_adapters.kubernetes.nodes.drain import (
+    API,
+    ASKED,
+    REQUESTER,
+    Drain,
+    DrainProgress,
+    DrainRules,
+    EvictionRequests,
+    sort_pods,
+)
 from nhc_adapters.kubernetes.nodes.drains import Drains, read_drain
-from nhc_adapters.kubernetes.nodes.eviction_requests import API, ASKED, REQUESTER, EvictionRequests
 from tests.support.http_server import Reply, answering, serving
 from tests.support.kube import Kube
 from tests.support.waiting import until

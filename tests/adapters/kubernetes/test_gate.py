@@ -20,9 +20,9 @@ from nhc.core.state import gate_record as record
 from nhc.core.timestamps import utc
 from nhc.marks.ports.gates import GateNews, GroupOfNodes
 from nhc.marks.ports.marks import out_by_nhc
+from nhc_adapters.kubernetes import gates
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC
-from nhc_adapters.kubernetes.gates import keeper
-from nhc_adapters.kubernetes.gates.plan import CONDITION, GATE, TAINT, GateMarks, condition_of, may_wait, plan
+from nhc_adapters.kubernetes.gates import CONDITION, GATE, TAINT, GateMarks, condition_of, may_wait, plan
 from nhc_adapters.kubernetes.nodes.view import node_state
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint
 from tests.adapters.kubernetes.test_manifests import SYSTEM
@@ -259,7 +259,7 @@ def karpenter(kube: Kube) -> Any:
 
 def _served(kube: Kube) -> bool:
     try:
-        kube.admin.get(keeper.NODEPOOLS)
+        kube.admin.get(gates.NODEPOOLS)
     except Exception:
         return False
     return True
@@ -267,7 +267,7 @@ def _served(kube: Kube) -> bool:
 
 def test_the_doctor_names_what_would_not_wait(kube: Kube, tmp_path: Path, karpenter: Any) -> None:
     site = Site(kube, tmp_path, more='limit = "2h"')
-    kube.admin.post(keeper.NODEPOOLS, {
+    kube.admin.post(gates.NODEPOOLS, {
         "apiVersion": "karpenter.sh/v1", "kind": "NodePool", "metadata": {"name": "gpu"},
         "spec": {"template": {"spec": {"expireAfter": "720h"}}},
     })  # fmt: skip
@@ -282,7 +282,7 @@ def test_the_doctor_names_what_would_not_wait(kube: Kube, tmp_path: Path, karpen
     assert "problem  Karpenter NodePool gpu startupTaints" in said
     assert f"startupTaints: [{{key: {TAINT}, effect: NoSchedule}}]" in said
     assert "warn     cluster-autoscaler" in said, "35 minutes are less than two runs of two hours"
-    kube.admin.patch(f"{keeper.NODEPOOLS}/gpu", {"spec": {"template": {"spec": {"startupTaints": [
+    kube.admin.patch(f"{gates.NODEPOOLS}/gpu", {"spec": {"template": {"spec": {"startupTaints": [
         {"key": TAINT, "effect": "NoSchedule"}]}}}}, MERGE_PATCH)  # fmt: skip
     assert "startupTaints" not in site.gate("doctor", "gate")
 
@@ -296,14 +296,14 @@ def test_the_doctor_names_what_would_not_wait(kube: Kube, tmp_path: Path, karpen
     ],
 )
 def test_flags_of_the_cluster_autoscaler(words: list[str], seconds: float) -> None:
-    (one,) = keeper.autoscaler("ca", words, NodeTaint(TAINT))
+    (one,) = gates.autoscaler("ca", words, NodeTaint(TAINT))
     assert one.seconds == seconds
 
 
 def test_a_taint_that_the_cluster_autoscaler_does_not_know() -> None:
-    (one,) = keeper.autoscaler("ca", ["./cluster-autoscaler"], NodeTaint("site/gate"))
+    (one,) = gates.autoscaler("ca", ["./cluster-autoscaler"], NodeTaint("site/gate"))
     assert one.seconds is None
-    (one,) = keeper.autoscaler("ca", ["./cluster-autoscaler", "--startup-taint=site/gate"], NodeTaint("site/gate"))
+    (one,) = gates.autoscaler("ca", ["./cluster-autoscaler", "--startup-taint=site/gate"], NodeTaint("site/gate"))
     assert one.seconds == 2100.0
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from nhc.marks.ports.job_control import LossCause
 from nhc_adapters.kubernetes.jobs.placement import fitting, keep_off, without
-from nhc_adapters.kubernetes.jobs.pods import losses
+from nhc_adapters.kubernetes.jobs.view import losses
 
 AT = "2026-01-01T00:00:00Z"
 

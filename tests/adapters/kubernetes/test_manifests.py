@@ -792,7 +792,7 @@ def test_what_the_containerfile_copies_is_what_the_package_needs(tmp_path: Path)
     with zipfile.ZipFile(wheel) as content:
         names = content.namelist()
         (metadata,) = [content.read(name).decode() for name in names if name.endswith(".dist-info/METADATA")]
-    assert {"nhc/node/hosts/container.py", "nhc_adapters/kubernetes/sink/reporter.py"} <= set(names)
+    assert {"nhc/node/hosts/container.py", "nhc_adapters/kubernetes/sink.py"} <= set(names)
     assert any(name.endswith(".data/scripts/nhc") for name in names)
     assert all(f"Provides-Extra: {extra}" in metadata for extra in ("console", "kubernetes", "remedy"))
     assert 'ENTRYPOINT ["nhc"]' in steps

@@ -26,8 +26,7 @@ from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.preflight import certificate
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate, Pair, blocks
 from nhc_adapters.kubernetes.preflight.server import ServedCertificate, Webhook, WebhookServer
-from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
-from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, altered, preflight_of
+from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, PreflightSettings, altered, preflight_of
 from tests.adapters.kubernetes.test_controller import cordoned, running, settings
 from tests.support.kube import REPOSITORY, Kube, environment
 from tests.support.waiting import until as eventually

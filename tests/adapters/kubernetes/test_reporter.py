@@ -12,7 +12,7 @@ from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.events import BURST, NORMAL, SIMILAR_LIMIT, WARNING, EventRecorder
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition, NodeConditions
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
-from nhc_adapters.kubernetes.sink.reporter import Reporter
+from nhc_adapters.kubernetes.sink import Reporter
 from tests.support.kube import Kube
 from tests.support.waiting import until
 

@@ -30,7 +30,7 @@ LIST_CHILDREN = ("jobs/child_jobs.py", "client.items(path, labelSelector")
 KUEUE = {"list workloads.kueue.x-k8s.io": ("jobs/kueue.py", "client.items(path, labelSelector")}
 JOB_CALLS = {
     "get": GET_JOB, "list": ("jobs/controller.py", "self.client.items(path)"),
-    "patch": ("jobs/patching.py", "client.change(path_of(kind, job), plan"),
+    "patch": ("jobs/kinds.py", "client.change(path_of(kind, job), plan"),
     "create": ("jobs/controller.py", "self.client.post(namespaced(namespace, kind.plural, group=kind.api), whole)"),
     "delete": ("jobs/controller.py", "self.client.delete(path_of(kind, job), body)"),
 }  # fmt: skip
@@ -41,7 +41,7 @@ MEDIK8S = ("selfnoderemediation", "self-node-remediation.medik8s.io"), (
     "fenceagentsremediation", "fence-agents-remediation.medik8s.io")  # fmt: skip
 
 USED: Dict[str, Dict[str, Tuple[str, str]]] = {
-    "nhc-agent": {"get nodes": ("sink/sink.py", "self.client.get(node_path(self.node))"),
+    "nhc-agent": {"get nodes": ("sink.py", "self.client.get(node_path(self.node))"),
                   "patch nodes/status": PATCH_CONDITIONS},
     "nhc-gate": {"list pods": LIST_PODS},
     "nhc-events": {"create events": ("api/events.py", 'self.client.post(namespaced(self.namespace, "events"), '),
@@ -66,9 +66,9 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
     },
     "nhc-eviction-requests": {
-        "create evictionrequests.lifecycle.k8s.io": ("nodes/eviction_requests.py", "self.client.post(path, body,"),
-        "get evictionrequests.lifecycle.k8s.io": ("nodes/eviction_requests.py", "self.client.find(made.path)"),
-        "delete evictionrequests.lifecycle.k8s.io": ("nodes/eviction_requests.py", "self.client.delete(request.path)"),
+        "create evictionrequests.lifecycle.k8s.io": ("nodes/drain.py", "self.client.post(path, body,"),
+        "get evictionrequests.lifecycle.k8s.io": ("nodes/drain.py", "self.client.find(made.path)"),
+        "delete evictionrequests.lifecycle.k8s.io": ("nodes/drain.py", "self.client.delete(request.path)"),
     },
     "nhc-maintenance": {
         "list maintenancerequests.nvsentinel.dgxc.nvidia.com": (
@@ -122,7 +122,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
             "rebootnodes.janitor.dgxc.nvidia.com", "terminatenodes.janitor.dgxc.nvidia.com",
             "gpuresets.janitor.dgxc.nvidia.com",
         )},
-        "get daemonsets.apps": ("repair/claims.py", 'namespaced(namespace, "daemonsets", daemonset, APPS)'),
+        "get daemonsets.apps": ("repair/shown_on_nodes.py", 'namespaced(namespace, "daemonsets", daemonset, APPS)'),
     },
     "nhc-remedy-devices": {
         "list resourceslices.resource.k8s.io": ("devices/watch.py", "self.client.items(self.api.slice_path(),"),
@@ -136,7 +136,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         "patch devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.patch(self.api.rule_path("),
         "delete devicetaintrules.resource.k8s.io": ("devices/rules.py", "self.client.delete(self.api.rule_path("),
     },
-    "nhc-remedy-suite": {"get nodes": ("gates/keeper.py", "self.client.find(node_path(node))"), "list pods": LIST_PODS},
+    "nhc-remedy-suite": {"get nodes": ("gates.py", "self.client.find(node_path(node))"), "list pods": LIST_PODS},
     "nhc-remedy-jobs": {
         "create jobs.batch": CREATE_JOB, "get jobs.batch": ("repair/cluster.py", "def job(self"),
         "list jobs.batch": ("repair/repairer.py", 'self.cluster.items(namespaced(self.place.namespace, "jobs"'),

@@ -18,7 +18,7 @@ from nhc_adapters.kubernetes.nodes.conditions import Condition
 from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.vocabulary import NodeTaint, conditions_of, label_value, parse_taint
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, known, load
-from nhc_adapters.kubernetes.sink.reporter import condition_rules
+from nhc_adapters.kubernetes.sink import condition_rules
 
 LABEL = re.compile(r"(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])?")
 

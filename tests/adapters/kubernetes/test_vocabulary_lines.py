@@ -19,7 +19,7 @@ from nhc.node.kernlog.volumes import MOUNTINFO
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
 from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule
 from nhc_adapters.kubernetes.nodes.vocabulary_file import known, load
-from nhc_adapters.kubernetes.sink.sink import NodeSink
+from nhc_adapters.kubernetes.sink import NodeSink
 from tests.support.judge import judge_all
 from tests.support.nvml.fake import Nvml
 from tests.support.rdma import device, eight

@@ -16,7 +16,7 @@ from nhc_adapters.kubernetes.api.reflector import Reflector
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import FALSE, TRUE, Condition
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load
-from nhc_adapters.kubernetes.sink.reporter import Reporter
+from nhc_adapters.kubernetes.sink import Reporter
 from tests.support.kube import Kube
 from tests.support.waiting import until
 from tests.support.wire import Fault, Wire, error, gone, page, reset, silent, slow

@@ -23,7 +23,7 @@ from nhc.marks import plugins
 from nhc.marks.ports.adapter import SettingError
 from nhc.marks.ports.part_settings import read as read_part
 from nhc_adapters.cloud.aws.cloudwatch import CloudWatchSettings
-from nhc_adapters.kubernetes.sink.sink import KubernetesSink
+from nhc_adapters.kubernetes.sink import KubernetesSink
 
 ROOT = Path(__file__).resolve().parents[3]
 SINKS = {

@@ -20,7 +20,7 @@ from nhc_adapters.cloud.rest import Rest, plain_message
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.loki import Loki, LokiSettings
-from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair import CallFailed
 from nhc_adapters.slurm.rest import SlurmRest
 from tests.support.dripping import dripping
 from tests.support.waiting import until

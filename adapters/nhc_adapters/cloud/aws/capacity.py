@@ -27,7 +27,7 @@ from nhc.marks.ports.repair import Answer
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed
 from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.hyperpod import GONE
-from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair import CallFailed
 
 _CLUSTER = r"arn:aws[a-z-]*:sagemaker:[a-z0-9-]*:[0-9]{12}:cluster/[a-z0-9]{12}|[a-zA-Z0-9](-*[a-zA-Z0-9]){0,62}"
 _PHASES = {

@@ -21,8 +21,7 @@ from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.repair import Answer, Machine
 from nhc_adapters.cloud.rest import Rest, plain_message
-from nhc_adapters.repair.calls import LATER, CallFailed
-from nhc_adapters.repair.setting_forms import https_url
+from nhc_adapters.repair import LATER, CallFailed, https_url
 
 CONNECT_TIMEOUT = 5.0
 

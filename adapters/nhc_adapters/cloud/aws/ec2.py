@@ -15,8 +15,7 @@ from typing import Any, Dict, FrozenSet, Iterator, Mapping, NamedTuple, Optional
 from nhc.core.model import printable
 from nhc.marks.ports.repair import EvidenceBudget, Exhibit, Machine, Sent, Sighting
 from nhc_adapters.cloud.aws.client import Aws, AwsIdentity
-from nhc_adapters.repair.calls import CallFailed, RepairRefused, accepted
-from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair import CallFailed, EvidenceCollector, RepairRefused, accepted
 
 GONE = frozenset({"shutting-down", "terminated", "gone"})
 DESCRIPTION = 255

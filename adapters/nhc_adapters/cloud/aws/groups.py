@@ -11,7 +11,7 @@ from nhc.core.timestamps import from_iso
 from nhc.marks.ports.repair import Answer, Progress, Sent, Sighting, Stage
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.cloud.aws.ec2 import GONE, Ec2Instance
-from nhc_adapters.repair.calls import accepted, untouched
+from nhc_adapters.repair import accepted, untouched
 
 IGNORED_AFTER = 120.0
 """Seconds after which a group that still counts the instance healthy has ignored the call. The flag turns at once."""

@@ -14,7 +14,7 @@ from nhc.marks.ports.repair import RUNG_OF, Answer, Progress, Rung, Sent, Sighti
 from nhc_adapters.cloud.aws.client import Aws
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HYPERPOD as ASKED_BY_LABEL
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
+from nhc_adapters.repair import LATER, CallFailed, RepairRefused, accepted
 from nhc_adapters.slurm.states import HYPERPOD as REASONS
 
 ASKED = {Rung.REBOOT: "UnschedulablePendingReboot", Rung.REPLACE: "UnschedulablePendingReplacement"}

@@ -41,8 +41,7 @@ from nhc_adapters.cloud.aws.rights import AwsRepairPolicy, ChosenWay, Way, in_hy
 from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
 from nhc_adapters.kubernetes.repair.requests_on_nodes import HEALTH
-from nhc_adapters.repair.calls import LATER, RepairRefused, accepted, possible, send_once, unknown, untouched
-from nhc_adapters.repair.setting_forms import pair
+from nhc_adapters.repair import LATER, RepairRefused, accepted, pair, possible, send_once, unknown, untouched
 
 # Who else repairs nodes on AWS: EKS node repair, HyperPod, scheduled events, Auto Scaling, Karpenter.
 

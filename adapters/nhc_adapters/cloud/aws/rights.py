@@ -12,7 +12,7 @@ from typing import Dict, FrozenSet, List, NamedTuple, Optional, Tuple
 from nhc.core.settings import declared
 from nhc.marks.ports.repair import Right, Rung
 from nhc_adapters.cloud.aws.client import Aws
-from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair import CallFailed
 
 NO_COMMAND = "00000000-0000-0000-0000-000000000000"
 NO_SUCH_COMMAND = frozenset(("InvocationDoesNotExist", "InvalidCommandId"))

@@ -35,8 +35,7 @@ from nhc.marks.ports.suites import PROOF, DeviceProof, SuiteOrder
 from nhc_adapters.cloud.aws import ec2, rights
 from nhc_adapters.cloud.aws.client import Aws, AwsAccess, AwsIdentity, identity
 from nhc_adapters.node.suite import InstalledNhc, report_of
-from nhc_adapters.repair.calls import CallFailed, unknown
-from nhc_adapters.repair.setting_forms import pair
+from nhc_adapters.repair import CallFailed, pair, unknown
 
 DOCUMENT = "AWS-RunShellScript"
 DELIVERY = 120

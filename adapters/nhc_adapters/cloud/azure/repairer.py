@@ -37,10 +37,22 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.azure import machines
-from nhc_adapters.cloud.azure.api import AKS, IMPACT, PERMISSIONS, Azure, AzureAccess, Vm, vm
-from nhc_adapters.cloud.azure.machines import DEALLOCATED, RUNNING, STOPPED, SUCCEEDED, AzureMachine
-from nhc_adapters.repair.calls import (
+from nhc_adapters.cloud.azure import api
+from nhc_adapters.cloud.azure.api import (
+    AKS,
+    DEALLOCATED,
+    IMPACT,
+    PERMISSIONS,
+    RUNNING,
+    STOPPED,
+    SUCCEEDED,
+    Azure,
+    AzureAccess,
+    AzureMachine,
+    Vm,
+    vm,
+)
+from nhc_adapters.repair import (
     LATER,
     CallFailed,
     RepairRefused,
@@ -313,7 +325,7 @@ class AzureRepairer:
         """Raises RepairRefused, CallFailed."""
         require_whole("Azure", "machines", rung, device)
         which, way = self._vm(machine), self._way(rung)
-        seen = machines.compare(machine, machines.get(self.azure, which), which)
+        seen = api.compare(machine, api.get(self.azure, which), which)
         if seen.provisioning not in (SUCCEEDED, "failed"):
             raise RepairRefused(f"{which.label} is being changed: provisioning is {seen.provisioning}", LATER)
         if seen.power != RUNNING and way != "delete":
@@ -333,7 +345,7 @@ class AzureRepairer:
     # Looking, acting.
 
     def look(self, machine: Machine) -> Sighting:
-        return machines.sighting(machines.get(self.azure, self._vm(machine)))
+        return api.sighting(api.get(self.azure, self._vm(machine)))
 
     def send(self, order: Order) -> Sent:
         return send_once(
@@ -342,12 +354,12 @@ class AzureRepairer:
 
     def _act(self, order: Order, target: AzureTarget) -> Sent:
         if target.way == "delete":
-            return machines.delete(self.azure, target.which)
+            return api.delete(self.azure, target.which)
         if target.way == "aks":
             return delete(self.azure, self._pool(order.machine, target.which), order.machine.node)
         if target.way == "report":
             return send_report(self.azure, target.which, order, target.seen, self._log(order.machine, target.which))
-        return machines.act(self.azure, target.which, target.way)
+        return api.act(self.azure, target.which, target.way)
 
     def _log(self, machine: Machine, which: Vm) -> str:
         """The address of the node's log, uploaded now. A report without a log is better than none."""
@@ -365,7 +377,7 @@ class AzureRepairer:
 
     def _next(self, order: Order) -> AzureTarget:
         which, way = self._vm(order.machine), self._way(order.rung)
-        seen = machines.get(self.azure, which) if way != "aks" else AzureMachine("", "", "", "")
+        seen = api.get(self.azure, which) if way != "aks" else AzureMachine("", "", "", "")
         if seen is None:
             raise RepairRefused(f"{which.label} is gone")
         return AzureTarget(which, seen, way)
@@ -374,8 +386,8 @@ class AzureRepairer:
         if target.way == "aks":
             return grow(self.azure, self._pool(order.machine, target.which), size_of(sent))
         if target.way == "report" and target.seen.power == RUNNING:
-            return machines.act(self.azure, target.which, "deallocate")
-        return machines.act(self.azure, target.which, "start")
+            return api.act(self.azure, target.which, "deallocate")
+        return api.act(self.azure, target.which, "start")
 
     # Watching.
 
@@ -383,12 +395,12 @@ class AzureRepairer:
         which, way = self._vm(order.machine), self._way(order.rung)
         if way == "aks":
             return self._pool_progress(order, which, sent)
-        seen = machines.get(self.azure, which)
+        seen = api.get(self.azure, which)
         if seen is None:
             done = way == "delete"
             return Progress(Stage.DONE if done else Stage.FAILED, f"{which.label} is gone")
         place = sent.request_id if sent.request_id.count("/") == 1 and not sent.request_id.startswith("impact/") else ""
-        work = machines.work(self.azure, which, place)
+        work = api.work(self.azure, which, place)
         if work is not None and work.error:
             return Progress(Stage.FAILED, work.error)
         if (work is not None and not work.done) or seen.provisioning not in (SUCCEEDED, "failed"):
@@ -420,7 +432,7 @@ class AzureRepairer:
 
     def _pool_progress(self, order: Order, which: Vm, sent: Sent) -> Progress:
         pool = self._pool(order.machine, which)
-        if machines.get(self.azure, which) is not None:
+        if api.get(self.azure, which) is not None:
             return Progress(Stage.WORKING, f"{order.machine.node} is still there")
         size = pool_size(self.azure, pool)
         wanted = size_of(sent)
@@ -463,7 +475,7 @@ class AzureRepairer:
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         which = vm(machine)
-        seen = machines.get(self.azure, which) if which else None
+        seen = api.get(self.azure, which) if which else None
         if which is None or seen is None:
             return []
         claims: List[Claim] = []
@@ -476,7 +488,7 @@ class AzureRepairer:
         return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        return machines.evidence(self.azure, self._vm(machine), budget)
+        return api.evidence(self.azure, self._vm(machine), budget)
 
 
 def _fits(action: str, patterns: Optional[Sequence[str]]) -> bool:

@@ -30,13 +30,22 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.google import instances
-from nhc_adapters.cloud.google.api import PERMISSIONS, Google, GoogleAccess, InstanceName, place
-from nhc_adapters.cloud.google.instances import RUNNING, TERMINATED, GoogleInstance, InstanceGroup
+from nhc_adapters.cloud.google import api
+from nhc_adapters.cloud.google.api import (
+    PERMISSIONS,
+    RUNNING,
+    TERMINATED,
+    Google,
+    GoogleAccess,
+    GoogleInstance,
+    InstanceGroup,
+    InstanceName,
+    place,
+)
 from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.repair import gke
 from nhc_adapters.kubernetes.repair.cluster import RepairCluster
-from nhc_adapters.repair.calls import (
+from nhc_adapters.repair import (
     LATER,
     CallFailed,
     RepairRefused,
@@ -158,7 +167,7 @@ class GoogleRepairer:
         """The instance and the way, the identity compared. Raises RepairRefused, CallFailed."""
         require_whole("Google", "instances", rung, device)
         where = self._place(machine)
-        seen = instances.compare(machine, instances.get(self.google, where), where)
+        seen = api.compare(machine, api.get(self.google, where), where)
         if seen.status != RUNNING:
             begins = seen.status in ("PROVISIONING", "STAGING", "PENDING")
             raise RepairRefused(f"{where.name} is {seen.status}", LATER if begins else 0.0)
@@ -187,7 +196,7 @@ class GoogleRepairer:
     # Looking, acting.
 
     def look(self, machine: Machine) -> Sighting:
-        return instances.sighting(instances.get(self.google, self._place(machine)))
+        return api.sighting(api.get(self.google, self._place(machine)))
 
     def send(self, order: Order) -> Sent:
         return send_once(
@@ -196,26 +205,26 @@ class GoogleRepairer:
 
     def _act(self, order: Order, target: GoogleTarget) -> Sent:
         if target.way == "gke":
-            labels = gke.wanted(order.rung, instances.behavior(order.because))
+            labels = gke.wanted(order.rung, api.behavior(order.because))
             return self.nodes.label(self.nodes.compare(order.machine), labels)
         if target.way == "stop":
-            return instances.stop(self.google, target.where, order, self.discard and target.instance.local_disks)
+            return api.stop(self.google, target.where, order, self.discard and target.instance.local_disks)
         if target.way == "report-faulty":
-            return instances.report_faulty(self.google, target.where, order)
+            return api.report_faulty(self.google, target.where, order)
         if target.way == "group" and target.group:
             return recreate(self.google, target.where, target.group, order)
-        return instances.reset(self.google, target.where, order)
+        return api.reset(self.google, target.where, order)
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """The start after a stop, or after a repair of the host that left the instance TERMINATED."""
         key = str(uuid.uuid5(uuid.UUID(order.key), "start"))
-        return send_once(lambda: self._place(order.machine), lambda where: instances.start(self.google, where, key))
+        return send_once(lambda: self._place(order.machine), lambda where: api.start(self.google, where, key))
 
     # Watching.
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         where = self._place(order.machine)
-        seen = instances.get(self.google, where)
+        seen = api.get(self.google, where)
         way = self._sent_way(order, seen)
         if way == "gke":
             if seen is not None and seen.status == RUNNING and _later(seen, before):
@@ -224,7 +233,7 @@ class GoogleRepairer:
         scope = f"projects/{where.project}/zones/{where.zone}"
         if way == "group" and seen is not None and seen.group:
             scope = scope_of(where, seen.group)
-        begun = instances.operation(self.google, scope, sent.request_id, order.key) if not _started(sent) else None
+        begun = api.operation(self.google, scope, sent.request_id, order.key) if not _started(sent) else None
         if begun is not None and begun.error:
             return Progress(Stage.FAILED, f"{begun.kind}: {begun.error}")
         if begun is not None and not begun.done:
@@ -282,7 +291,7 @@ class GoogleRepairer:
     def claims(self, machine: Machine) -> Sequence[Claim]:
         claims: List[Claim] = list(gke.claims(machine.labels, self.auto_repair))
         where = place(machine)
-        seen = instances.get(self.google, where) if where else None
+        seen = api.get(self.google, where) if where else None
         if where is None or seen is None:
             return claims
         status = str(seen.maintenance.get("maintenanceStatus") or "")
@@ -295,7 +304,7 @@ class GoogleRepairer:
             claims.append(Claim("google", "repairs the host", "instances.get status"))
         claims += [
             Claim(work.user or "somebody", f"{work.kind} is under way", f"zoneOperations.list {work.name}")
-            for work in instances.running(self.google, where, seen)
+            for work in api.running(self.google, where, seen)
         ]
         if seen.group:
             action = managed_of(self.google, where, seen.group).action
@@ -307,7 +316,7 @@ class GoogleRepairer:
         return claims
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        return instances.evidence(self.google, self._place(machine), budget)
+        return api.evidence(self.google, self._place(machine), budget)
 
 
 def _later(seen: GoogleInstance, before: Sighting) -> bool:
@@ -326,4 +335,4 @@ def _changed(seen: Optional[GoogleInstance], before: Sighting) -> bool:
 
 def _started(sent: Sent) -> bool:
     """Whether the last call was the start: what it began is another operation than the order's."""
-    return sent.request_id.startswith(instances.START)
+    return sent.request_id.startswith(api.START)

@@ -29,10 +29,18 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
-from nhc_adapters.cloud.oracle import instances
-from nhc_adapters.cloud.oracle.api import PERMISSIONS, Oracle, OracleAccess, objects
-from nhc_adapters.cloud.oracle.instances import GONE, TERMINATED, OracleInstance, terminate
-from nhc_adapters.repair.calls import (
+from nhc_adapters.cloud.oracle import api
+from nhc_adapters.cloud.oracle.api import (
+    GONE,
+    PERMISSIONS,
+    TERMINATED,
+    Oracle,
+    OracleAccess,
+    OracleInstance,
+    objects,
+    terminate,
+)
+from nhc_adapters.repair import (
     CallFailed,
     RepairRefused,
     accepted,
@@ -202,7 +210,7 @@ class OracleRepairer:
         return possible(lambda: self._target(machine, rung, device))
 
     def _ocid(self, machine: Machine) -> str:
-        which = instances.ocid(machine)
+        which = api.ocid(machine)
         if not which:
             raise unknown("instance of Oracle's", machine)
         return which
@@ -211,7 +219,7 @@ class OracleRepairer:
         """Raises RepairRefused, CallFailed."""
         require_whole("Oracle", "instances", rung, device)
         which = self._ocid(machine)
-        instance = instances.compare(machine, instances.get(self.oracle, which), which)
+        instance = api.compare(machine, api.get(self.oracle, which), which)
         if rung is not Rung.REPLACE:
             return OracleTarget(instance, "RESET" if rung is Rung.POWER_CYCLE else self.reboot.upper())
         owner = self._owner(machine, instance)
@@ -231,7 +239,7 @@ class OracleRepairer:
     # Looking, acting.
 
     def look(self, machine: Machine) -> Sighting:
-        return instances.sighting(instances.get(self.oracle, self._ocid(machine)))
+        return api.sighting(api.get(self.oracle, self._ocid(machine)))
 
     def send(self, order: Order) -> Sent:
         return send_once(lambda: self._prepare(order), lambda target: self._act(order, target))
@@ -239,7 +247,7 @@ class OracleRepairer:
     def _prepare(self, order: Order) -> OracleTarget:
         target = self._target(order.machine, order.rung, order.device)
         if order.rung is Rung.REPLACE:  # the tag destroys nothing, and must stand before anything else is sent
-            target = target._replace(instance=instances.report(self.oracle, target.instance, order))
+            target = target._replace(instance=api.report(self.oracle, target.instance, order))
         return target
 
     def _act(self, order: Order, target: OracleTarget) -> Sent:
@@ -250,11 +258,11 @@ class OracleRepairer:
         if target.way == "memory-cluster":
             return leave(self.oracle, target.owner, target.instance)
         if target.way == "terminate":
-            return instances.terminate(self.oracle, target.instance)
+            return api.terminate(self.oracle, target.instance)
         if target.way == "reboot-migrate":
             body = {"actionType": "rebootMigrate", "deleteLocalStorage": True}
-            return instances.act(self.oracle, target.instance, "REBOOTMIGRATE", order.key, body)
-        return instances.act(self.oracle, target.instance, target.way, order.key)
+            return api.act(self.oracle, target.instance, "REBOOTMIGRATE", order.key, body)
+        return api.act(self.oracle, target.instance, target.way, order.key)
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """The growth of a GPU memory cluster back to its size."""
@@ -270,7 +278,7 @@ class OracleRepairer:
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
         which = self._ocid(order.machine)
-        instance = instances.get(self.oracle, which)
+        instance = api.get(self.oracle, which)
         state = instance.state if instance else "gone"
         if order.rung is not Rung.REPLACE or self.replace == "reboot-migrate":
             if instance is None or instance.state in GONE or instance.state == "STOPPED":
@@ -312,13 +320,13 @@ class OracleRepairer:
         return [Right("INSTANCE_READ", True), *rights]
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
-        which = instances.ocid(machine)
-        instance = instances.get(self.oracle, which) if which else None
+        which = api.ocid(machine)
+        instance = api.get(self.oracle, which) if which else None
         if instance is None:
             return []
-        seen = instances.sighting(instance)
+        seen = api.sighting(instance)
         own: List[Claim] = [Claim("oracle", f"the instance is {seen.doing}", "get_instance")] if seen.actor else []
-        return own + instances.maintenance(self.oracle, instance)
+        return own + api.maintenance(self.oracle, instance)
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        return instances.evidence(self.oracle, self._ocid(machine), budget)
+        return api.evidence(self.oracle, self._ocid(machine), budget)

@@ -26,8 +26,7 @@ from nhc_adapters.kubernetes.nodes.conditions import MESSAGE_LIMIT, PREFLIGHT_FA
 from nhc_adapters.kubernetes.nodes.drain import eviction_of
 from nhc_adapters.kubernetes.nodes.pods import pod_name
 from nhc_adapters.kubernetes.nodes.vocabulary import ConditionRule, conditions_of
-from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
-from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, altered
+from nhc_adapters.kubernetes.preflight.webhook import CONTAINER, PREFLIGHT, PreflightSettings, altered
 
 BAD = 1
 """The exit status of a preflight that found its node at fault; any other says nothing of the node."""

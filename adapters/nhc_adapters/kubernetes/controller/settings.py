@@ -33,7 +33,7 @@ from nhc_adapters.kubernetes.nodes.marks import Treatment
 from nhc_adapters.kubernetes.nodes.view import TOPOLOGIES
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault, Vocabulary
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
-from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
+from nhc_adapters.kubernetes.preflight.webhook import PreflightSettings
 
 PATH = "/etc/nhc/kubernetes.toml"
 HEAD = """

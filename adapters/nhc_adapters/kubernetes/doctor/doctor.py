@@ -24,10 +24,10 @@ from nhc_adapters.kubernetes.controller.settings import ControllerSettings
 from nhc_adapters.kubernetes.devices.rules import find_api
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.doctor import controller
-from nhc_adapters.kubernetes.doctor.controller import SKEW
-from nhc_adapters.kubernetes.doctor.installation import (
+from nhc_adapters.kubernetes.doctor.controller import (
     OK,
     PROBLEM,
+    SKEW,
     UNKNOWN,
     WARN,
     Check,

@@ -12,8 +12,7 @@ from typing import NamedTuple, Optional, Sequence
 
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, namespaced
 from nhc_adapters.kubernetes.api.objects import Object, get, name_of, notes_of, true_conditions
-from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JOB, JOBSET, count
-from nhc_adapters.kubernetes.jobs.patching import change, path_of
+from nhc_adapters.kubernetes.jobs.kinds import AVOIDS, JOB, JOBSET, change, count, path_of
 from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, avoid, avoided
 
 OF_ROW = "jobset.sigs.k8s.io/replicatedjob-name"

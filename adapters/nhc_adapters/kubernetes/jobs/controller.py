@@ -35,10 +35,31 @@ from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import Object, conditions_of, controller_of, get, is_ready, name_of, notes_of
 from nhc_adapters.kubernetes.jobs import child_jobs, kueue, volcano
 from nhc_adapters.kubernetes.jobs.job_end import read_end
-from nhc_adapters.kubernetes.jobs.kinds import CHECKPOINT, HELD, KINDS, NOTE, NUMBER, RELEASED, VOLCANO, WISH, JobKind
-from nhc_adapters.kubernetes.jobs.manifest import made_anew, remembered
-from nhc_adapters.kubernetes.jobs.patching import annotate, change, path_of
-from nhc_adapters.kubernetes.jobs.placement import PlaceOrder, at, avoid, avoided, fitting, hostnames_of, put
+from nhc_adapters.kubernetes.jobs.kinds import (
+    CHECKPOINT,
+    HELD,
+    KINDS,
+    NOTE,
+    NUMBER,
+    RELEASED,
+    VOLCANO,
+    WISH,
+    JobKind,
+    annotate,
+    change,
+    path_of,
+)
+from nhc_adapters.kubernetes.jobs.placement import (
+    PlaceOrder,
+    at,
+    avoid,
+    avoided,
+    fitting,
+    hostnames_of,
+    made_anew,
+    put,
+    remembered,
+)
 from nhc_adapters.kubernetes.jobs.view import Seen, number_of, view, wish_of
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark
 from nhc_adapters.kubernetes.nodes.scheduling import takes_pods

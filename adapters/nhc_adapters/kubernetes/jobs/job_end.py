@@ -19,7 +19,7 @@ from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import get, moment
 from nhc_adapters.kubernetes.jobs.kinds import JOB, KINDS, MAIL
-from nhc_adapters.kubernetes.jobs.pods import is_living, losses, nodes_of, over_own_limit
+from nhc_adapters.kubernetes.jobs.view import is_living, losses, nodes_of, over_own_limit
 
 # What the Events of a job and of its pods say of its end, where the pods themselves do not. Pure.
 #

@@ -15,8 +15,14 @@ from nhc.core.system.service_log import failure, problem
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.preflight import certificate
 from nhc_adapters.kubernetes.preflight.certificate import Pair
-from nhc_adapters.kubernetes.preflight.settings import PreflightSettings
-from nhc_adapters.kubernetes.preflight.webhook import BadReview, Review, answer, preflight_of, read_review
+from nhc_adapters.kubernetes.preflight.webhook import (
+    BadReview,
+    PreflightSettings,
+    Review,
+    answer,
+    preflight_of,
+    read_review,
+)
 
 BODY = 3 << 20
 """Bytes of a review: an object of the API has at most 1.5 MiB (etcd's limit), and the request holds little else."""

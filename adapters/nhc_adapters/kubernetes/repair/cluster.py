@@ -16,7 +16,7 @@ from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import get, is_ready, notes_of, texts
 from nhc_adapters.kubernetes.api.rights import ClusterRight, tried
 from nhc_adapters.kubernetes.nodes.boots import boot_id
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted
+from nhc_adapters.repair import LATER, CallFailed, RepairRefused, accepted
 
 Object = Dict[str, Any]
 NOT_FOUND, CONFLICT = 404, 409

@@ -15,7 +15,7 @@ from nhc_adapters.kubernetes.api.objects import conditions_of, controller_of, ge
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object
 from nhc_adapters.kubernetes.repair.handover import Actor, annotate, is_of, order_notes
-from nhc_adapters.repair.calls import LATER, RepairRefused, accepted
+from nhc_adapters.repair import LATER, RepairRefused, accepted
 
 GROUP = "cluster.x-k8s.io"
 REMEDIATE = f"{GROUP}/remediate-machine"

@@ -39,7 +39,7 @@ from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
 from nhc_adapters.kubernetes.repair.repair_job import HandSettings, OrderJobs, job_name, order_text
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.node.repairer import asked_of
-from nhc_adapters.repair.calls import LATER, CallFailed, RepairRefused, accepted, send_once
+from nhc_adapters.repair import LATER, CallFailed, RepairRefused, accepted, send_once
 
 # Metal3 reboots a host whose BareMetalHost is annotated: softly for a reboot, by its power for a power cycle.
 #

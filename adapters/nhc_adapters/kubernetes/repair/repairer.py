@@ -58,8 +58,7 @@ from nhc_adapters.kubernetes.repair.repair_job import (
 )
 from nhc_adapters.node.hand.evidence import LOG, NAMES
 from nhc_adapters.node.repairer import RUNGS, HeldSettings, asked_of, unnamed
-from nhc_adapters.repair.calls import CallFailed, accepted, send_once, untouched
-from nhc_adapters.repair.evidence import EvidenceCollector
+from nhc_adapters.repair import CallFailed, EvidenceCollector, accepted, send_once, untouched
 
 # Evidence of a node by a Job that is pinned to it: its kernel log, and what its drivers say. No SSH.
 #

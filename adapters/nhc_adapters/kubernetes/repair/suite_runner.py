@@ -30,7 +30,7 @@ from nhc_adapters.kubernetes.repair.cluster import Object, RepairCluster
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, pinned_job
 from nhc_adapters.kubernetes.repair.repair_job import is_active, read_job
 from nhc_adapters.node.suite import InstalledNhc, suite_words
-from nhc_adapters.repair.calls import CallFailed
+from nhc_adapters.repair import CallFailed
 
 # The Job that runs a suite of deep checks, or proves a GPU, on a node: what it is made of, what is read from it. Pure.
 #

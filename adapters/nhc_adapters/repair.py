@@ -6,12 +6,26 @@ which failures prove that nothing has begun; every other failure is AMBIGUOUS.
 
 from __future__ import annotations
 
+import re
+import shlex
 import time
-from typing import Callable, TypeVar
+from typing import Callable, Iterable, Iterator, List, Optional, Tuple, TypeVar
 
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.repair import Answer, AskLater, Machine, Progress, RightMissing, Rung, Sent, Sighting, Stage
+from nhc.marks.ports.repair import (
+    Answer,
+    AskLater,
+    EvidenceBudget,
+    Exhibit,
+    Machine,
+    Progress,
+    RightMissing,
+    Rung,
+    Sent,
+    Sighting,
+    Stage,
+)
 
 LATER = 30.0
 """Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
@@ -139,3 +153,93 @@ def size_of(sent: Sent) -> int:
 
 def accepted(message: str, request_id: str = "") -> Sent:
     return Sent(Answer.ACCEPTED, printable(message, MESSAGE), printable(request_id, MESSAGE))
+
+
+# Evidence cut to its budget of bytes and seconds.
+
+
+Piece = Tuple[str, str, Callable[[], bytes]]
+"""A piece's name, its media type, and what gets it (b"" where there is none yet)."""
+
+_WHOLE = ("image/",)
+"""Media types of which a part is worth nothing."""
+
+
+class EvidenceCollector:
+    """What has been taken of a budget. The end of a log is kept, where it is longer: the fault is there."""
+
+    def __init__(self, budget: EvidenceBudget) -> None:
+        self.taken = 0
+        self._left = budget.size
+        self._until = time.monotonic() + budget.seconds
+        self._missing: List[str] = []
+
+    def spent(self) -> bool:
+        return self._left <= 0 or time.monotonic() >= self._until
+
+    def take(self, name: str, kind: str, content: bytes) -> Iterator[Exhibit]:
+        """The piece, as much of it as the budget lets; nothing where it would be worth nothing."""
+        cut = len(content) > self._left
+        if cut and kind.startswith(_WHOLE):
+            self.missing(name, f"{len(content)} bytes are more than is left of the budget")
+            return
+        kept = content[-self._left :] if cut else content
+        self._left -= len(kept)
+        self.taken += 1
+        yield Exhibit(name, kind, kept, cut)
+
+    def gather(self, pieces: Iterable[Piece], nothing: str) -> Iterator[Exhibit]:
+        """The pieces that can be had, each asked for once. Raises AdapterError, `nothing` and why, where none can."""
+        for name, kind, get in pieces:
+            if self.spent():
+                break
+            try:
+                content = get()
+            except CallFailed as error:
+                self.missing(name, str(error))
+                continue
+            if content:
+                yield from self.take(name, kind, content)
+        if not self.taken:
+            raise AdapterError(f"{nothing}: {self.complaint() or 'no output yet'}")
+
+    def missing(self, name: str, why: str) -> None:
+        self._missing.append(f"{name}: {why}")
+
+    def complaint(self) -> str:
+        return "; ".join(self._missing)
+
+
+# Forms of settings that several adapters have: an address, a pair, services of systemd. Each raises ValueError.
+
+
+_LOCAL = r"http://(127\.|\[::1\]|localhost|169\.254\.|\[fd00:ec2::254\]|metadata\.google\.internal)"
+
+
+def https_url(text: str) -> str:
+    """An address without a trailing slash. http is for a loopback or a link-local address alone."""
+    url = text.rstrip("/")
+    if not re.match(_LOCAL, url) and not re.match(r"https://[^/\s]+", url):
+        raise ValueError(f"{printable(text, 60)!r} is not an https:// address")
+    return url
+
+
+def pair(text: str) -> Optional[Tuple[str, str]]:
+    """NAME=VALUE."""
+    name, equals, value = text.partition("=")
+    if not (name and equals):
+        raise ValueError(f"{printable(text, 60)!r} is not NAME=VALUE")
+    return name, value
+
+
+def services(text: str) -> Tuple[str, ...]:
+    """Names of systemd services, with blanks between them."""
+    names = tuple(shlex.split(text))
+    for name in names:
+        if (
+            name.startswith("-")
+            or not name.endswith(".service")
+            or not all(c.isalnum() or c in "@._-:\\" for c in name)
+        ):
+            raise ValueError(f"{printable(text, 60)!r} is not names of services, each NAME.service")
+    return names
