@@ -1,7 +1,7 @@
 """Reads a job's log into events: what the catalogue and the tracebacks say, of which rank and node, and when. Pure.
 
 A line's own time counts; a line without one has the time of the last line before it that had one. Times without a zone
-are this machine's local time, which is the cluster's in the field; the year that glog's lines lack is given.
+are this machine's local time, which is the cluster's in the field; the year that some lines lack is given.
 """
 
 from __future__ import annotations
@@ -10,11 +10,11 @@ import re
 import time
 from typing import Dict, List, NamedTuple, Optional
 
-from nhc.core.timestamps import from_iso
+from nhc.core.timestamps import MONTHS, from_iso
 from nhc.jobs import log_catalogue
 from nhc.jobs.log_catalogue import CASCADE, INITIATING, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.watch_log import LONGEST, JobLineKind, LogFact, rank_in, read_line, whose
-from nhc.node.facts.kernel_lines import message
+from nhc.node.facts.kernel_lines import bsd_time, message, unwrap
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.findings import OF_A_DEVICE
 from nhc.node.kernlog.match import FATAL, Match
@@ -151,6 +151,13 @@ AFTER = 2
 _DAY, _CLOCK = r"(?:0[1-9]|[12]\d|3[01])", r"(?:[01]\d|2[0-3]):[0-5]\d:[0-5]\d"
 _ISO = re.compile(rf"(?<!\d)(20\d\d-(?:0[1-9]|1[0-2])-{_DAY})[T_ ]({_CLOCK})([.,]\d{{1,9}})?(Z|[+-]\d\d:?\d\d)?")
 _GLOG = re.compile(rf"(?:^|[\[ ])[IWEF](1[0-2]|0?[1-9])({_DAY}) ({_CLOCK}(?:\.\d{{1,9}})?)")
+_OTHER = re.compile(
+    # Go's logger and nginx; transformers and Megatron, month first; syslog and ctime, with a year or without; Unix time
+    rf"(?<!\d)(?:(?P<ymd>20\d\d/(?:0[1-9]|1[0-2])/{_DAY})|(?P<mdy>{_DAY}/{_DAY}/20\d\d)),?"
+    rf" (?P<clock>{_CLOCK}(?:[.,]\d{{1,9}})?)"
+    rf"|(?<![^\W\d_])(?P<named>(?:{'|'.join(MONTHS)}) {{1,2}}(?:[1-9]|{_DAY})(?: 20\d\d)? {_CLOCK}(?: 20\d\d(?!\d))?)"
+    r"|^\[?(?P<unix>1[5-9]\d{8}\.\d{1,9})[\] ]"
+)
 _STAMP_WITHIN = 240
 """Characters of a line in which its time is looked for."""
 
@@ -199,11 +206,12 @@ class JobLogReader:
         if not line:
             self.facts = []
             return None
-        self.facts = read_line(line)
+        whole, (line, collected) = line, unwrap(line)
+        self.facts = read_line(line) or (read_line(whole) if line != whole else [])  # a logger's own fields: "step": 7
         for fact in self.facts:
             if fact.kind is JobLineKind.STEP:
                 self.step = max(self.step, int(fact.value))
-        self.last = stamp(line, self._year) or self.last
+        self.last = stamp(line, self._year) or collected or self.last
         self.first = self.first or self.last
         raised = self._tracebacks.line(line)
         if self._tracebacks.frame:
@@ -273,4 +281,17 @@ def stamp(line: str, year: int) -> Optional[float]:
     glog = _GLOG.search(head)
     if glog:
         return from_iso(f"{year:04}-{int(glog[1]):02}-{glog[2]} {glog[3]}")  # torch writes June as 6
-    return None
+    other = _OTHER.search(head) if ":" in head or head[:2].lstrip("[")[:1] == "1" else None
+    if other is None:
+        return None
+    if other["unix"]:
+        return float(other["unix"])
+    if other["named"]:
+        return bsd_time(other["named"], 0.0, year)
+    if other["ymd"]:
+        return from_iso(f"{other['ymd'].replace('/', '-')} {other['clock']}")
+    first, second, ending = other["mdy"].split("/")
+    month, day = (second, first) if first > "12" else (first, second)
+    if month > "12":
+        return None
+    return from_iso(f"{ending}-{month}-{day} {other['clock']}")

@@ -26,9 +26,10 @@ fi
 base=$(mktemp -d /var/tmp/nhc-fresh.XXXXXX)
 root=$base/root
 trap 'rm -rf --one-file-system "$base"' EXIT
-mmdebstrap --quiet --variant=minbase --include=make,git,ca-certificates "$suite" "$root" 2>"$base/log" ||
+mmdebstrap --quiet --dpkgopt=force-unsafe-io --variant=minbase --include=make,git,ca-certificates "$suite" "$root" 2>"$base/log" ||
   { cat "$base/log" >&2; echo "${0##*/}: mmdebstrap cannot make a root of $suite" >&2; exit 2; }
 
+echo force-unsafe-io >"$root/etc/dpkg/dpkg.cfg.d/thrown-away"  # nothing in it has to outlive a power cut
 # How this machine reaches its package sources is no part of what is proved: resolver, certificates, indexes.
 cp -L /etc/resolv.conf /etc/hosts "$root/etc/"  # daemons ask for this host by its name
 cp -L /etc/ssl/certs/ca-certificates.crt "$root/etc/ssl/certs/ca-certificates.crt"

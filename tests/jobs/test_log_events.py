@@ -1,5 +1,6 @@
 """Whose fault a job's end is, by its log: real logs of torch 2.11 and torchrun on an H100 (logs/), lines of others."""
 
+import json
 import subprocess
 import sys
 from pathlib import Path
@@ -127,6 +128,29 @@ def test_ranks_that_write_between_one_anothers_lines_have_tracebacks_of_their_ow
 
 
 @pytest.mark.parametrize(
+    "wrap",
+    [
+        lambda line: json.dumps({"log": f"{line}\n", "stream": "stderr", "time": "2026-11-23T02:46:12.5Z"}),
+        lambda line: json.dumps({"labels": {"pod": "a"}, "line": line, "timestamp": "2026-11-23T02:46:12.5Z"}),
+        lambda line: json.dumps({"timestamp": 1795401972500, "message": line}),
+        lambda line: f"2026-11-23T02:46:12.5Z stderr F {line}",
+    ],
+    ids=["docker", "loki", "cloudwatch", "cri"],
+)
+def test_a_traceback_that_a_collector_kept_is_the_programs(wrap):
+    (event,) = read(*map(wrap, traceback("[rank17]: ", "ValueError: 7")))
+
+    assert (event.cause, event.rank, event.message) == ("program", 17, "ValueError: 7")
+    assert event.at == from_iso("2026-11-23T02:46:12.5Z")
+
+
+def test_what_a_logger_wrote_beside_its_message_still_counts():
+    reader = JobLogReader()
+    reader.line('{"message": "training", "step": 7, "loss": 2.0}')
+    assert reader.step == 7
+
+
+@pytest.mark.parametrize(
     ("line", "at"),
     [
         ("2026-11-23T02:46:12Z x", "2026-11-23T02:46:12Z"),
@@ -134,6 +158,12 @@ def test_ranks_that_write_between_one_anothers_lines_have_tracebacks_of_their_ow
         ("  time      : 2026-11-23_02:45:49", "2026-11-23 02:45:49"),
         ("[rank0]:[E1123 02:46:43.100000 ProcessGroupNCCL.cpp:2057] x", "2026-11-23 02:46:43.1"),
         ("2026-11-23T02:46:12+05:30 x", "2026-11-23T02:46:12+05:30"),
+        ("2026/11/23 02:46:12 x", "2026-11-23 02:46:12"),
+        ("11/23/2026 02:46:12 - INFO - x", "2026-11-23 02:46:12"),
+        ("23/11/2026 02:46:12 - INFO - x", "2026-11-23 02:46:12"),
+        ("Nov 23 02:46:12 n1 python[7]: x", "2026-11-23 02:46:12"),
+        ("Mon Nov 23 02:46:12 2025 x", "2025-11-23 02:46:12"),
+        ("1795401972.250 x", "2026-11-23T02:46:12.25Z"),
         ("[rank4]:[E602 11:18:52.500000000 ProcessGroupNCCL.cpp:684] x", "2026-06-02 11:18:52.5"),
     ],
 )
@@ -142,7 +172,16 @@ def test_the_time_of_a_line_is_read_in_each_form(line, at):
 
 
 @pytest.mark.parametrize(
-    "line", ["step 20 | 12:30:00", "E9999 99:99:99 x", "2026-13-45 00:00:00", "id 12026-11-23 01:02:03"]
+    "line",
+    [
+        "step 20 | 12:30:00",
+        "44/44/2026 02:46:12",
+        "Nov 77 02:46:12",
+        "1795401972 x",
+        "E9999 99:99:99 x",
+        "2026-13-45 00:00:00",
+        "id 12026-11-23 01:02:03",
+    ],
 )
 def test_what_is_no_time_is_none(line):
     assert stamp(line, 2026) is None

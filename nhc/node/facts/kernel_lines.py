@@ -27,7 +27,7 @@ _FACILITY = (
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d(?: [A-Z]{3,4}\b)?)?"
 _DAY = r" {1,2}\d{1,2}"
 """A day of the month, which syslog and dmesg pad to two characters: a page on the web keeps one of two blanks."""
-_BSD = rf"[^\W\d_]{{3,5}}\.?{_DAY} \d\d:\d\d:\d\d(?:\.\d+)?"
+_BSD = rf"[^\W\d_]{{3,5}}\.?{_DAY}(?: \d{{4}})? \d\d:\d\d:\d\d(?:\.\d+)?(?: \d{{4}}(?= ))?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
 _HOST = r"(?!\[)\S+(?<!:) "
 _BARE = r" {0,3}(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
@@ -45,7 +45,8 @@ _STAMP = (
     _PRIORITY + _FACILITY + r"(?:"
     rf"1 (?P<rfc>{_ISO}) (?P<host1>\S+) (?P<app>\S+) \S+ \S+ (?:-|(?:\[(?:[^\]\\]|\\.)*\])+) ?(?:\ufeff)?"
     rf"|(?P<dmesg>{_ISO.replace('[.,]', ',').replace('+)?(?:Z', '+)(?:Z')}) "
-    rf"|(?P<iso>{_ISO}) (?:{_sender('2')})?"
+    # A container runtime's log (CRI: `STAMP stderr F text`); Loki's logcli: `STAMP {host="n1"} text`.
+    rf"|(?P<iso>{_ISO}) (?:(?:stdout|stderr) [FP] |\{{[^{{}}]{{0,400}}\}} |{_sender('2')})?"
     rf"|[A-Z][a-z]{{2}} (?P<full>\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d(?:\.\d+)? \S+) {_sender('5')}"
     rf"|(?P<unix>\d{{9,11}}\.\d+) {_sender('4')}"
     rf"|(?P<bsd>{_BSD}) (?:{_sender('3')}|(?=\[))"
@@ -114,7 +115,8 @@ def message(line: str) -> Optional[str]:
         entry = parse_journal(line)
         if entry:
             return entry[0].text if entry[0].kernel else None
-    elif line[:1].isdecimal():
+        line = unwrap(line).text
+    if line[:1].isdecimal():
         record = parse_record(line)
         if record:
             return record.text
@@ -124,11 +126,12 @@ def message(line: str) -> Optional[str]:
 
 def parse_line(line: str, now: float) -> Record:
     """A line of a syslog file or a saved dmesg. `now` tells the year where a stamp has none."""
-    line = _uncoloured(line)
+    line, wrapped = _uncoloured(line), None
     if line.startswith("{"):
         entry = parse_journal(line)
         if entry:
             return entry[0]
+        line, wrapped = unwrap(line)
     record = parse_record(line) if line[:1].isdecimal() else None
     if record:
         return record
@@ -144,7 +147,7 @@ def parse_line(line: str, now: float) -> Record:
         when = _ctime(stamp.ctime)
     return Record(
         _said(line[stamp.end :]),
-        when,
+        wrapped if when is None else when,
         float(stamp.mono) if stamp.mono else None,
         level=int(stamp.priority) & 7 if stamp.priority else 6,
         kernel=not stamp.program,
@@ -154,6 +157,43 @@ def parse_line(line: str, now: float) -> Record:
 def _uncoloured(line: str) -> str:
     """A line without the colours that dmesg and journalctl give it on a terminal (ECMA-48: SGR), as it was copied."""
     return re.sub(r"\x1b\[[0-9;]{0,40}m", "", line) if "\x1b" in line else line
+
+
+class CollectedLine(NamedTuple):
+    """A line of a program, and the Unix time at which it was collected; None where that is not told."""
+
+    text: str
+    when: Optional[float] = None
+
+
+_TEXTS = ("log", "line", "message", "msg", "textPayload", "LogMessage")
+"""The field of the text itself: Docker's json-file and Fluent Bit; `logcli -o jsonl`; Fluentd, Vector, CloudWatch;
+loggers of Go; Google's and Azure's exports."""
+_TIMES = ("time", "timestamp", "@timestamp", "ts", "date", "TimeGenerated")
+_WRAPPED = 3
+"""Collectors that may have wrapped a line one after another."""
+
+
+def unwrap(line: str) -> CollectedLine:
+    """The line that log collectors wrapped in JSON, as the program wrote it; any other line as it is."""
+    when: Optional[float] = None
+    for _ in range(_WRAPPED):
+        if line[:1] != "{":
+            break
+        from nhc.core.json_values import number_of, object_from
+
+        entry = object_from(line)
+        text = next((entry[name] for name in _TEXTS if isinstance(entry.get(name), str)), None)
+        if text is None:
+            break
+        line = text.rstrip("\r\n")
+        at = next((entry[name] for name in _TIMES if name in entry), None)
+        number = number_of(at)
+        if isinstance(at, str):
+            when = from_iso(at) or when
+        elif number is not None:  # seconds; milliseconds (CloudWatch), microseconds or nanoseconds where it is so large
+            when = number / next((unit for unit in (1e9, 1e6, 1e3) if number >= unit * 1e9), 1)
+    return CollectedLine(line, when)
 
 
 class _Stamp(NamedTuple):
@@ -238,10 +278,12 @@ def unescape(text: str) -> str:
 def bsd_time(text: str, now: float, known: Optional[int] = None) -> Optional[float]:
     """Unix time of `Nov 21 02:28:15`, local time, in the year that puts it last before `now` (or a day ahead).
 
-    `known` is the year where the line tells it.
+    `known` is the year where the line tells it; the stamp itself may (`Nov 21 2026 02:28:15`, `Nov 21 02:28:15 2026`).
     """
     try:
-        name, day, clock = text.split()[:3]
+        name, day, *rest = text.split()
+        clock, *years = sorted(rest, key=lambda part: ":" not in part)
+        known = int(years[0]) if years else known
         month = MONTHS.index(name[:3]) + 1
         hour, minute, second = (int(part) for part in clock[:8].split(":"))
         year = time.localtime(now).tm_year

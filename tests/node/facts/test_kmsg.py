@@ -85,6 +85,16 @@ FORMS = [
     (f"Sun Nov 1 02:28:15 2026 kern.err kernel: {TEXT}", NOW - 105 - 20 * 86400, None),
     (f"2026 Nov 1 02:28:15.500000 sonic ERR kernel: [ 1713.6] {TEXT}", NOW - 105 - 20 * 86400, 1713.6),
     (f"2026-11-21T02:28:15Z Nov 1 02:28:14 node001 kernel: {TEXT}", NOW - 105, None),
+    (f"Nov 21 2026 02:28:15 node001 kernel: {TEXT}", NOW - 105, None),
+    (f"Nov 21 02:28:15 2025 node001 kernel: {TEXT}", NOW - 105 - 365 * 86400, None),
+    # what collectors keep and wrap: a container's log, Loki's `logcli`, Docker's json-file, Fluent Bit, CloudWatch
+    (f"2026-11-21T02:28:15.123456789Z stderr F {TEXT}", NOW - 105 + 0.123457, None),
+    (f'2026-11-21T02:28:15Z {{host="n1", job="kern"}} {TEXT}', NOW - 105, None),
+    (json.dumps({"log": f"{TEXT}\n", "stream": "stderr", "time": "2026-11-21T02:28:15Z"}), NOW - 105, None),
+    (json.dumps({"labels": {}, "line": f"[ 1713.6] {TEXT}", "timestamp": "2026-11-21T02:28:15Z"}), NOW - 105, 1713.6),
+    (json.dumps({"date": NOW - 105, "log": f"Nov 21 02:28:14 node001 kernel: {TEXT}"}), NOW - 106, None),
+    (json.dumps({"timestamp": int(NOW - 105) * 1000, "message": TEXT}), NOW - 105, None),
+    (json.dumps({"log": json.dumps({"log": TEXT, "time": "2026-11-21T02:28:15Z"}), "date": NOW}), NOW - 105, None),
     # rsyslog's word for what came again
     (f"Nov 21 02:28:15 node001 kernel: message repeated 3 times: [ {TEXT}]", NOW - 105, None),
     (f"Nov 21 02:28:15 node001 kernel: message repeated 3 times: [{TEXT}]", NOW - 105, None),
