@@ -97,11 +97,12 @@ if TYPE_CHECKING:
         Sighting,
         Stage,
     )
+    from nhc.marks.ports.runner import NHC, MakeRunner, NodeRun, NotStarted, RunLimits, Runner, RunPhase, RunState
     from nhc.marks.ports.sinks import BufferedSink, Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
     from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, MakeSparePool, SparePool
-    from nhc.marks.ports.suites import DeviceProof, MakeSuiteRunner, ProvesDevices, SuiteOrder, SuiteRunner
 
 __all__ = [
+    "NHC",
     "OWNER",
     "OWNER_SETTING",
     "Action",
@@ -120,7 +121,6 @@ __all__ = [
     "Completes",
     "Delivery",
     "DeviceId",
-    "DeviceProof",
     "DeviceState",
     "Effect",
     "Event",
@@ -153,8 +153,8 @@ __all__ = [
     "MakeGatekeeper",
     "MakeJobController",
     "MakeRepairer",
+    "MakeRunner",
     "MakeSparePool",
-    "MakeSuiteRunner",
     "Mark",
     "Marker",
     "MarksDevices",
@@ -162,8 +162,10 @@ __all__ = [
     "MovesWork",
     "NoAdapter",
     "NodeCondition",
+    "NodeRun",
     "NodeSource",
     "NodeState",
+    "NotStarted",
     "NotYetDelivered",
     "Order",
     "OtherActors",
@@ -172,14 +174,17 @@ __all__ = [
     "Phase",
     "Power",
     "Progress",
-    "ProvesDevices",
     "Repairer",
     "Report",
     "Request",
     "Requests",
     "Right",
     "RightMissing",
+    "RunLimits",
+    "RunPhase",
+    "RunState",
     "Rung",
+    "Runner",
     "Scope",
     "Sent",
     "SettingError",
@@ -191,8 +196,6 @@ __all__ = [
     "Standing",
     "Submission",
     "Submitted",
-    "SuiteOrder",
-    "SuiteRunner",
     "Table",
     "Verdict",
     "Wish",
@@ -237,9 +240,9 @@ _MODULES = (
     "nhc.marks.ports.marks",
     "nhc.marks.ports.node_work",
     "nhc.marks.ports.repair",
+    "nhc.marks.ports.runner",
     "nhc.marks.ports.sinks",
     "nhc.marks.ports.spares",
-    "nhc.marks.ports.suites",
 )
 """Where these names are, the cheapest to import first."""
 

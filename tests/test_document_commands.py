@@ -254,7 +254,7 @@ def kustomization(block: Block, place: Path) -> None:
 def suite_runner(block: Block, place: Path) -> None:
     verify = remedy.parse(block.text).verify
     assert verify.suite
-    plugins.suite_runner(verify.runner)(verify.runner_settings)
+    plugins.runner(verify.runner)(verify.runner_settings)
 
 
 def repairers(block: Block, place: Path) -> None:

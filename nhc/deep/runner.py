@@ -20,6 +20,7 @@ from nhc.core.check import find
 from nhc.core.host import Host
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict, unknown
 from nhc.core.plan import Plan
+from nhc.core.state.reports import RUN_ITSELF, UNPROVED
 from nhc.core.state.store import State
 from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
@@ -29,7 +30,6 @@ from nhc.deep import gpu_settings, idle, journal
 from nhc.deep.journal import JournalError, RestoreJournal
 from nhc.deep.progress import RunProgress
 from nhc.marks.ports.adapter import AdapterError, NodeSource
-from nhc.marks.ports.suites import RUN_ITSELF, UNPROVED
 from nhc.node.checks.deep import KIND, REQUIRE, RUN, SCRATCH, SLOW, UNJUDGED
 from nhc.node.checks.gpu_proof import SEED
 from nhc.node.facts import systemd

@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from nhc.marks.ports.group_launch import Launcher
     from nhc.marks.ports.job_control import MakeJobController
     from nhc.marks.ports.repair import MakeRepairer
+    from nhc.marks.ports.runner import MakeRunner
     from nhc.marks.ports.sinks import Sink
     from nhc.marks.ports.spares import MakeSparePool
-    from nhc.marks.ports.suites import MakeSuiteRunner
 
     MakeSink: TypeAlias = "Callable[[Mapping[str, object], str, Callable[[str], None]], Sink]"
     """Called with the sink's own table, the node's name, and a function to complain to."""
@@ -109,16 +109,16 @@ LIFECYCLE_HOOKS = PartKind(
     "lifecycle hook", "nhc.lifecycle_hooks", {"aws": "nhc_adapters.cloud.aws.lifecycle:AwsLifecycleHook"}
 )
 """nhc.marks.ports.gates.LifecycleHook: a cloud waits for a gate."""
-SUITE_RUNNERS = PartKind(
-    "runner of suites",
-    "nhc.suite_runners",
+RUNNERS = PartKind(
+    "runner",
+    "nhc.runners",
     {
-        "ssh": "nhc_adapters.node.suite:NodeSuite",
-        "job": "nhc_adapters.kubernetes.repair.suite_runner:SuiteJobs",
-        "ssm": "nhc_adapters.cloud.aws.suite_runner:SsmSuite",
+        "ssh": "nhc_adapters.node.runner:SshRunner",
+        "job": "nhc_adapters.kubernetes.repair.job_runner:JobRunner",
+        "ssm": "nhc_adapters.cloud.aws.runner:SsmRunner",
     },
 )
-"""nhc.marks.ports.suites.MakeSuiteRunner: deep suites on other nodes."""
+"""nhc.marks.ports.runner.MakeRunner: programs on other nodes, such as deep suites."""
 CANDIDATES = PartKind(
     "candidate for the lead",
     "nhc.candidates",
@@ -126,7 +126,7 @@ CANDIDATES = PartKind(
 )
 """nhc.store.rounds.leader.Candidate: who leads a store."""
 KINDS: Tuple[PartKind, ...] = (
-    ADAPTERS, SINKS, REPAIRERS, JOB_CONTROLLERS, LAUNCHERS, SPARE_POOLS, GATEKEEPERS, LIFECYCLE_HOOKS, SUITE_RUNNERS,
+    ADAPTERS, SINKS, REPAIRERS, JOB_CONTROLLERS, LAUNCHERS, SPARE_POOLS, GATEKEEPERS, LIFECYCLE_HOOKS, RUNNERS,
     CANDIDATES,
 )  # fmt: skip
 
@@ -138,7 +138,7 @@ launcher: Callable[[str], Callable[..., Launcher]] = LAUNCHERS.open
 spare_pool: Callable[[str], MakeSparePool] = SPARE_POOLS.open
 gatekeeper: Callable[[str], MakeGatekeeper] = GATEKEEPERS.open
 lifecycle_hook: Callable[[str], Callable[..., LifecycleHook]] = LIFECYCLE_HOOKS.open
-suite_runner: Callable[[str], MakeSuiteRunner] = SUITE_RUNNERS.open
+runner: Callable[[str], MakeRunner] = RUNNERS.open
 candidate: Callable[[str], Callable[..., Any]] = CANDIDATES.open
 
 

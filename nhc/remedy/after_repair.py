@@ -17,10 +17,10 @@ from nhc.marks.policy.bounds import Held
 from nhc.marks.policy.door import WAVERS, MarkRequest, Ruling, report_doubts, rule
 from nhc.marks.ports.adapter import REMEDY_OWNER, Effect
 from nhc.marks.ports.repair import Rung, Stage
-from nhc.marks.ports.suites import PROOF
 from nhc.remedy.final_check import lent, taken
 from nhc.remedy.machine import MARKED_BY_US, EpisodeEvent, EpisodeState
 from nhc.remedy.moves import fresh, go, postponed, stay
+from nhc.remedy.proving import PROOF
 from nhc.remedy.settings import VerifySettings
 from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store.attempts import AttemptStatus

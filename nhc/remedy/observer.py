@@ -20,7 +20,6 @@ from nhc.marks.policy.breaker import NAME, blind
 from nhc.marks.policy.devices import DEVICE
 from nhc.marks.ports.adapter import ConditionReport, DeviceState, NodeState
 from nhc.marks.ports.repair import Request, Rung
-from nhc.marks.ports.suites import PROOF
 from nhc.remedy import counting, health, of_device, reasons, silence
 from nhc.remedy.actuators import Actuators, Looked, Watched
 from nhc.remedy.admit import Admission, admit
@@ -32,7 +31,7 @@ from nhc.remedy.machine import REPAIRING, EpisodeState
 from nhc.remedy.neighbours import Asks, witnesses
 from nhc.remedy.node_holds import StandingHolds, held_now
 from nhc.remedy.node_requests import RequestsSeen, answers, fault_of, kept, taken_back
-from nhc.remedy.proving import SuiteProver
+from nhc.remedy.proving import PROOF, SuiteProver
 from nhc.remedy.records import Records
 from nhc.remedy.settings import RemedySettings
 from nhc.remedy.view import Consent, EpisodeView, Health, Scene

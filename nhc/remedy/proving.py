@@ -1,12 +1,15 @@
 """The deep suite of the verify step, in the background: the loop asks whether it passed, and handles other episodes.
 
-Each episode has one run at a time. A run that ends UNKNOWN proves nothing: the suite runs again, `TRIES` times in all,
-and then the deadline escalates to a person. Results are stored like all results of deep checks.
+Each episode has one run at a time, known by the node, the suite and the repair: a controller that is new goes on with
+it. A run that ends UNKNOWN proves nothing: the suite runs again, `TRIES` times in all, and then the deadline escalates
+to a person. Results are stored like all results of deep checks.
 """
 
 from __future__ import annotations
 
-import random
+import hashlib
+import json
+import re
 import threading
 import time
 from typing import Callable, Dict, NamedTuple, Optional, Sequence, Tuple
@@ -16,13 +19,15 @@ from nhc.core.render.json import parse
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import healthy
 from nhc.marks.ports.repair import HasRights, Machine, Right
-from nhc.marks.ports.suites import PROOF, DeviceProof, ProvesDevices, SuiteOrder, SuiteRunner
+from nhc.marks.ports.runner import NHC, NodeRun, NotStarted, RunLimits, Runner, RunPhase, RunState
 from nhc.node.run.boot_window import judged_early
 from nhc.remedy.cases import EpisodeCase
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
+PROOF = "check_gpu_proof"
+"""What proves an accelerator that was repaired, in the place of a suite."""
 PROOFS = 3
 """Proofs of one device, each with other numbers, before it is given work again."""
 TRIES = 3
@@ -31,14 +36,22 @@ FORGOTTEN = 86400.0
 """Seconds after which a proof that nobody asked for again is deleted: its episode has ended."""
 PAUSE = 60.0
 """Seconds between two of them."""
+OVER = 600.0
+"""Seconds over its own limit for a run to begin (an image is pulled, an agent polls) and to be ended."""
+FIRST, LATER = 0.5, 15.0
+"""Seconds between two looks at a run: at first, and at most."""
+OUTPUT = 8 << 20
+"""Bytes of a report, and what is printed beside it."""
+_SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
+_DEVICE = re.compile(r"[A-Za-z0-9:.-]+")
 
 
 class _Proof:
-    """The runs of one episode's suite in one verify step."""
+    """The runs of one episode's suite in one verify step. `number` counts those that are over and proved nothing."""
 
     def __init__(self) -> None:
         self.passed: Optional[bool] = None
-        self.tries = 0
+        self.tries = self.number = 0
         self.why = ""
         self.running = False
         self.again = self.asked = 0.0
@@ -53,10 +66,23 @@ class ReportRead(NamedTuple):
     report: Optional[Report] = None
 
 
+class ProofOrder(NamedTuple):
+    """What is to be proved: that `suite` passes on the machine, or the one `device`. `since` (Unix time) is when it was
+    repaired, `number` how many runs before it proved nothing; `seconds` is the limit of a run.
+    """
+
+    machine: Machine
+    suite: str
+    since: float
+    seconds: float
+    device: DeviceId = DeviceId()
+    number: int = 0
+
+
 class SuiteProver:
     """Runs suites, and proofs of single devices, through a runner."""
 
-    def __init__(self, store: Store, runner: SuiteRunner, seconds: float) -> None:
+    def __init__(self, store: Store, runner: Runner, seconds: float) -> None:
         self._store, self._runner, self._seconds = store, runner, seconds
         self._proofs: Dict[Tuple[int, float], _Proof] = {}
         self._lock = threading.Lock()
@@ -78,17 +104,10 @@ class SuiteProver:
                 proof.running = True
                 since = case.detail.repaired or case.detail.entered
                 name = f"nhc-suite-{case.episode.id}"
-                order = SuiteOrder(machine, suite, since, self._seconds)
-                args = (proof, order, case.detail.about)
-                proof.thread = threading.Thread(target=self._prove, args=args, name=name, daemon=True)
+                order = ProofOrder(machine, suite, since, self._seconds, case.detail.about, proof.number)
+                proof.thread = threading.Thread(target=self._prove, args=(proof, order), name=name, daemon=True)
                 proof.thread.start()
             return proof.passed
-
-    @property
-    def proves_devices(self) -> bool:
-        """Whether its runner can prove one device alone."""
-        runner: object = self._runner
-        return isinstance(runner, ProvesDevices)
 
     def wait(self) -> bool:
         """Wait until the suites that run have ended, at most for their limit: for a process that ends after it.
@@ -112,39 +131,84 @@ class SuiteProver:
         """What its runner needs, tried without effect; none where the runner cannot say. Raises AdapterError."""
         return self._runner.rights() if isinstance(self._runner, HasRights) else ()
 
-    def _prove(self, proof: _Proof, order: SuiteOrder, about: DeviceId) -> None:
+    def _prove(self, proof: _Proof, order: ProofOrder) -> None:
         result = ReportRead(None, f"{order.machine.node}: {order.suite} was not run")
-        counts = True
+        counts, number = True, proof.number
         try:
-            result = self._prove_device(order, about) if about.known else read(self._runner.run(order), order)
+            result = self._prove_device(proof, order) if order.device.known else self._prove_suite(proof, order)
             counts = result.report is None or not judged_early(result.report)
+            number += 1
+        except _ProvedNothing as error:
+            counts, number = False, number + 1  # another run was under way there, or this one was cut short
+            result = ReportRead(None, printable(str(error), 400))
         except AdapterError as error:
-            counts = False  # the node is not there, or another run is under way: the deadline ends that
+            counts = False  # the node is not there: the deadline ends that
             result = ReportRead(None, printable(str(error), 400))
         except Exception as error:  # a runner of a site's own: its bug must not end the loop's thread unseen
             result = ReportRead(None, printable(f"{type(error).__name__}: {error}", 400))
         finally:
-            if result.report is not None and not about.known:
+            if result.report is not None and not order.device.known:
                 self._keep(result.report, order.suite)
             with self._lock:
-                proof.passed, proof.why = result.passed, result.why
+                proof.passed, proof.why, proof.number = result.passed, result.why, number
                 # The report of an UNKNOWN run must not be taken for that of the next one.
                 proof.tries += 1 if counts else 0
                 proof.again = time.monotonic() + PAUSE
                 proof.running = False
 
-    def _prove_device(self, order: SuiteOrder, about: DeviceId) -> ReportRead:
+    def _prove_suite(self, proof: _Proof, order: ProofOrder) -> ReportRead:
+        """Raises AdapterError."""
+        return read(self._report(proof, suite_run(order), order.suite), order.machine.node, order.suite)
+
+    def _prove_device(self, proof: _Proof, order: ProofOrder) -> ReportRead:
         """So many proofs of the one device, each with a seed of its own. Raises AdapterError."""
-        runner: object = self._runner
-        if not isinstance(runner, ProvesDevices):
-            raise AdapterError("what runs suites here (verify.runner) cannot prove one device alone")
         result = ReportRead(None, "")
-        for seed in random.SystemRandom().sample(range(1, 1 << 31), PROOFS):
-            proof = DeviceProof(order.machine, about, seed, self._seconds)
-            result = read_proof(runner.prove(proof), proof)
+        for turn in range(PROOFS):
+            result = read_proof(self._report(proof, proof_run(order, turn), PROOF), order.machine.node)
             if result.passed is not True:
                 break
         return result
+
+    def _report(self, proof: _Proof, run: NodeRun, what: str) -> str:
+        """The report of a run, which is started if need be, and followed to its end. Raises AdapterError."""
+        node, state = run.nodes[0], self._followed(proof, run)
+        name = f" ({state.name})" if state.name else ""
+        if state.phase is RunPhase.STOPPED:
+            raise AdapterError(
+                f"{node}: {what}: {state.why or 'it was stopped'}{name}: it is not run again, and verify.deadline "
+                "leaves the node to a person"
+            )
+        if state.phase is RunPhase.LOST:
+            raise _ProvedNothing(f"{node}: {what}: {state.why or 'it left no result'}{name}")
+        report = report_in(state.output)
+        if not report:
+            last = (state.output.strip().splitlines() or [""])[-1]
+            why = "its report is longer than what is handed over" if state.cut else last
+            raise _ProvedNothing(f"{node}: {what} ended with {state.status} and gave no report{name}: {why}")
+        return report
+
+    def _followed(self, proof: _Proof, run: NodeRun) -> RunState:
+        """The state of a run that is over. Raises AdapterError."""
+        until, pause = time.monotonic() + run.limits.seconds + OVER, FIRST
+        try:
+            self._runner.start(run)
+        except NotStarted:
+            raise
+        except AdapterError as error:
+            proof.why = str(error)  # it may have been started: the next looks show it
+        while True:
+            try:
+                state = self._runner.poll([run])[run.key]
+            except AdapterError as error:
+                state = RunState(RunPhase.UNKNOWN, why=str(error))
+            if state.phase in (RunPhase.ENDED, RunPhase.STOPPED, RunPhase.LOST):
+                return state
+            proof.why = printable(state.why or proof.why, 400)
+            if time.monotonic() >= until:
+                self._runner.stop(run)
+                raise AdapterError(f"{run.nodes[0]}: {run.key} has not ended: {proof.why or 'it runs'}")
+            time.sleep(pause)
+            pause = min(LATER, pause * 1.5)
 
     def _keep(self, report: Report, suite: str) -> None:
         try:
@@ -154,23 +218,74 @@ class SuiteProver:
             return  # the verdict counts all the same; the round's own writes say that the store is away
 
 
-def read_proof(text: str, order: DeviceProof) -> ReportRead:
+class _ProvedNothing(AdapterError):
+    """A run is over and proves nothing: the next one is another."""
+
+
+def suite_run(order: ProofOrder) -> NodeRun:
+    """The run of a suite. What the node has kept of one after `since` stands for a new one. Raises AdapterError."""
+    if not _SUITE.fullmatch(order.suite):
+        raise AdapterError(f"{printable(order.suite, 60)!r} is not a suite's name")
+    node = order.machine.node
+    argv = (NHC, "deep", "run", order.suite, "-n", node, "-f", "json", "-q", "--since", f"{order.since:.0f}",
+            "--timeout", f"{order.seconds:.0f}s")  # fmt: skip
+    return _run(order, f"suite\n{node}\n{order.suite}\n{order.since:.3f}\n{order.number}", argv)
+
+
+def proof_run(order: ProofOrder, turn: int) -> NodeRun:
+    """The run of one proof of a device, with numbers of its own. Raises AdapterError."""
+    device = order.device.uuid or order.device.pci
+    if not _DEVICE.fullmatch(device):
+        raise AdapterError(f"{device!r} is not the name of a device")
+    node, limit = order.machine.node, f"{order.seconds:.0f}s"
+    which = f"proof\n{node}\n{device}\n{order.since:.3f}\n{order.number}\n{turn}"
+    seed = 1 + int(hashlib.sha256(which.encode()).hexdigest(), 16) % ((1 << 31) - 1)
+    line = f"* |timeout {limit}| {PROOF} -d {device} -s {seed}"
+    # A profile of the node type would add lines about the rest of the node; a run without a limit has 30 seconds.
+    argv = ("/bin/sh", "-c", 'echo "$0" | "$@"', line, NHC, "check", "local", "-c", "/dev/stdin", "--profile", "none",
+            "-t", limit, "-n", node, "-f", "json")  # fmt: skip
+    return _run(order, which, argv)
+
+
+def _run(order: ProofOrder, which: str, argv: Tuple[str, ...]) -> NodeRun:
+    key = f"{which.partition(chr(10))[0]}-{hashlib.sha256(which.encode()).hexdigest()[:32]}"
+    return NodeRun(key, (order.machine,), argv, RunLimits(order.seconds, OUTPUT), why=f"{order.suite} after a repair")
+
+
+def report_in(output: str) -> str:
+    """The last whole report in an output, "" where there is none: what the program said besides stands around it."""
+    report, at, decoder = "", 0, json.JSONDecoder()
+    while at < len(output):
+        if output[at] == "{":
+            try:
+                value, end = decoder.raw_decode(output, at)
+            except (ValueError, RecursionError):
+                value, end = None, at
+            if isinstance(value, dict) and "host" in value:
+                report = output[at:end]
+            at = max(end, at)
+        line = output.find("\n", at)
+        at = len(output) if line < 0 else line + 1
+    return report
+
+
+def read_proof(text: str, node: str) -> ReportRead:
     """What a report proves of one device: all its results are of that device's proof, and one is. Pure."""
-    result = _read(text, order.machine.node, PROOF, _checks)
+    result = _read(text, node, PROOF, _checks)
     if result.report is None or result.report.verdict is not Verdict.WARN:
         return result
     # GpuProofFlaky: a result was wrong once, and right when it was repeated.
     flaky = next(each for each in result.report.results if each.verdict is Verdict.WARN)
-    return ReportRead(False, printable(f"{order.machine.node}: {describe(flaky)}", 400), result.report)
+    return ReportRead(False, printable(f"{node}: {describe(flaky)}", 400), result.report)
 
 
 def _checks(report: Report) -> str:
     return ", ".join(sorted({result.check for result in report.results})) or "nothing"
 
 
-def read(text: str, order: SuiteOrder) -> ReportRead:
+def read(text: str, node: str, suite: str) -> ReportRead:
     """What a report says, once it is proved to be of this suite, this node and after the repair. Pure."""
-    return _read(text, order.machine.node, order.suite, lambda report: report.labels.get("suite", "no suite"))
+    return _read(text, node, suite, lambda report: report.labels.get("suite", "no suite"))
 
 
 def _read(text: str, node: str, wanted: str, subject: Callable[[Report], str]) -> ReportRead:

@@ -9,7 +9,7 @@ import os
 
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import Table
-from nhc.marks.plugins import CANDIDATES, REPAIRERS, SUITE_RUNNERS
+from nhc.marks.plugins import CANDIDATES, REPAIRERS, RUNNERS
 from nhc.marks.ports.part_settings import PartTable, check
 from nhc.remedy.settings import RemedySettings
 
@@ -25,7 +25,7 @@ def parts(settings: RemedySettings, file: Table) -> None:
     tables = [PartTable(f"repairers.{one.name}", REPAIRERS, one.type, one.settings) for one in settings.repairers]
     verify, leader = settings.verify, settings.leader
     if verify.runner_settings:
-        tables.append(PartTable(f"verify.{verify.runner}", SUITE_RUNNERS, verify.runner, verify.runner_settings))
+        tables.append(PartTable(f"verify.{verify.runner}", RUNNERS, verify.runner, verify.runner_settings))
     if leader.by != "store":
         tables.append(PartTable("leader", CANDIDATES, leader.by, leader.settings))
     check(file, tables)

@@ -13,7 +13,8 @@ from nhc.core.model import Report, printable
 from nhc.core.render.json import to_dict
 from nhc.core.system.addresses import answers
 from nhc.core.system.bounded_read import read_text
-from nhc.marks.plugins import open_adapter, suite_runner
+from nhc.marks import plugins
+from nhc.marks.plugins import open_adapter
 from nhc.marks.policy.devices import DEVICE
 from nhc.marks.policy.reconcile import BadReports, load_reports
 from nhc.marks.ports.adapter import (
@@ -27,7 +28,6 @@ from nhc.marks.ports.adapter import (
     SettingError,
 )
 from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
-from nhc.marks.ports.suites import SuiteRunner
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.controller import RemedyController
@@ -154,7 +154,7 @@ def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
     if not verify.suite and settings.devices.keep != DEVICE:
         return None
     try:
-        runner: SuiteRunner = suite_runner(verify.runner)(verify.runner_settings, os.environ)
+        runner = plugins.runner(verify.runner)(verify.runner_settings, os.environ)
     except SettingError as error:
         raise AdapterError(f"{settings.path}: verify.{verify.runner}.{error}") from None
     return SuiteProver(store, runner, verify.suite_limit)

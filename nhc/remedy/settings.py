@@ -13,7 +13,7 @@ from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.core.system import otlp
 from nhc.core.units import show_seconds
-from nhc.marks.plugins import SUITE_RUNNERS
+from nhc.marks import plugins
 from nhc.marks.policy import policy_file
 from nhc.marks.policy.bounds import ACTIONS, AT_FIRST, FLEET, MARK, OWN, REPAIRS, RUNGS, Bounds, read_bounds
 from nhc.marks.policy.breaker import BreakerSettings
@@ -235,7 +235,7 @@ IGNORE = "ignore"
 
 def _runner(verify: Table) -> str:
     """Who runs suites: the table that is there."""
-    runners = [name for name in SUITE_RUNNERS.names() if name in verify]
+    runners = [name for name in plugins.RUNNERS.names() if name in verify]
     if len(runners) > 1:
         why = f"stands beside verify.{runners[1]}: a suite is run by one of them, not by both"
         raise verify.error(runners[0], why)

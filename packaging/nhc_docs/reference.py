@@ -34,7 +34,7 @@ PUBLIC = (
 """What packages of a site may import (docs/extending.md)."""
 PARTS = {
     plugins.REPAIRERS: "remedy.toml, [repairers.{name}]",
-    plugins.SUITE_RUNNERS: "remedy.toml, [verify.{name}]",
+    plugins.RUNNERS: "remedy.toml, [verify.{name}]",
     plugins.CANDIDATES: "remedy.toml, [leader] by {name}",
     plugins.JOB_CONTROLLERS: "jobs.toml, [controllers.{name}]",
     plugins.SPARE_POOLS: "spares.toml, a pool of {name}",

@@ -3,7 +3,6 @@
 import json
 import os
 import sys
-import threading
 from pathlib import Path
 
 import pytest
@@ -13,13 +12,13 @@ from nhc.core.render.json import render
 from nhc.core.settings.settings_file import SettingsError
 from nhc.marks.ports.adapter import AdapterError, DeviceState
 from nhc.marks.ports.repair import Machine, Rung
-from nhc.marks.ports.suites import DeviceProof, SuiteOrder
+from nhc.marks.ports.runner import NotStarted, RunPhase, RunState
 from nhc.remedy import proving
 from nhc.remedy.operators import abort
-from nhc.remedy.proving import SuiteProver, read, read_proof
+from nhc.remedy.proving import ProofOrder, SuiteProver, proof_run, read, read_proof, report_in, suite_run
 from nhc.remedy.remedy_file import parse
 from nhc.store import deep, episodes
-from nhc_adapters.node.suite import NodeSuite
+from nhc_adapters.node.runner import SshRunner
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.new_store import new_store
 from tests.support.remedy_world import Sickness, World
@@ -58,8 +57,9 @@ class SuiteNode:
 
     def runner(self, **more):
         user = "root" if os.geteuid() == 0 else os.environ.get("USER", "")
-        given = {"config": str(self.server.config), "nhc": str(self.place / "nhc"), "user": user, "sudo": "no", **more}
-        return NodeSuite(given, {})
+        given = {"config": str(self.server.config), "nhc": str(self.place / "nhc"), "user": user, "sudo": "no",
+                 "root": f"{self.place}/root", **more}  # fmt: skip
+        return SshRunner(given, {})
 
     def runs(self):
         path = self.place / "runs"
@@ -99,24 +99,41 @@ def settings(node):
     return f'[verify]\nhealthy-for = "2s"\ngrace = "0s"\nsuite = "{node.suite}"\nsuite-limit = "10m"\n'
 
 
-class YoungNode:
-    """A runner whose node has just booted: in its first runs a part of the suite cannot tell yet."""
+class FakeRunner:
+    """A runner whose runs are over at once; `says` makes the output of each new one."""
 
-    def __init__(self, world):
-        self.world, self.early = world, 4
+    def __init__(self, says):
+        self.says, self.outputs = says, {}
 
-    def run(self, order):
-        self.early -= 1
-        found = unknown("BootWindow", "too early to tell") if self.early >= 0 else ok()
+    def start(self, run):
+        if run.key not in self.outputs:
+            self.outputs[run.key] = self.says(run)
+        return run.key
+
+    def poll(self, runs):
+        return {run.key: RunState(RunPhase.ENDED, 0, self.outputs[run.key]) for run in runs}
+
+    def stop(self, run):
+        raise AssertionError("nothing runs")
+
+
+def young(world):
+    """What a node says that has just booted: in its first runs a part of the suite cannot tell yet."""
+    early = iter([True] * 4)
+
+    def says(run):
+        found = unknown("BootWindow", "too early to tell") if next(early, False) else ok()
         results = (CheckResult("check_deep_gemm", ok()), CheckResult("check_gpu_fabric", found))
-        return render(Report(order.machine.node, "boot2", self.world.now, 1.0, results, labels={"suite": order.suite}))
+        return render(Report(run.nodes[0], "boot2", world.now, 1.0, results, labels={"suite": run.argv[3]}))
+
+    return says
 
 
 def test_a_suite_in_the_first_minutes_of_a_boot_is_no_try(world, monkeypatch):
     monkeypatch.setattr(proving, "PAUSE", 0.0)
     world.fall_sick("n0")
     more = '[verify]\nhealthy-for = "2s"\ngrace = "0s"\nsuite = "quick"\nsuite-limit = "10m"\n'
-    controller = world.controller(more, suite=proved_by(world, YoungNode(world)))
+    controller = world.controller(more, suite=proved_by(world, FakeRunner(young(world))))
     rounds_until(world, controller, lambda: world.cleared == ["n0"])
 
 
@@ -149,7 +166,7 @@ def test_a_node_whose_suite_fails_is_repaired_further_and_never_put_back(world, 
 def test_a_controller_that_is_new_takes_the_report_that_the_node_has_kept(world, node):
     world.fall_sick("n0")
     first = world.controller(settings(node), suite=proved_by(world, node.runner()))
-    rounds_until(world, first, lambda: (node.place / "deep" / "runs").exists())
+    rounds_until(world, first, node.runs)
     second = world.controller(settings(node), suite=proved_by(world, node.runner()))
     rounds_until(world, second, lambda: world.cleared == ["n0"])
     assert node.runs() == 1
@@ -172,8 +189,8 @@ def test_a_node_that_is_not_reached_proves_nothing_and_is_said(world, node):
 class Unreached:
     """Runs nothing: every node is away."""
 
-    def run(self, order):
-        raise AdapterError(f"{order.machine.node} is away")
+    def start(self, run):
+        raise NotStarted(f"{run.nodes[0]} is away")
 
 
 @pytest.mark.thorough
@@ -201,25 +218,89 @@ def test_a_process_that_ends_after_its_round_can_wait_for_the_suite(world, node)
     rounds_until(world, controller, lambda: world.cleared == ["n0"])
 
 
-def test_a_lost_connection_leaves_the_run_and_its_report_on_the_node(node):
-    order = SuiteOrder(Machine("n0", address="127.0.0.1"), node.suite, 1.0, 60.0)
-    (node.place / "hold").touch()
-    lost = threading.Thread(target=lambda: _quietly(node.runner(), order), daemon=True)
-    lost.start()
-    until(node.runs, 60, what="the suite to run")
-    with pytest.raises(AdapterError, match="under way"):
-        node.runner().run(order)
-    (node.place / "hold").unlink()
-    lost.join(60)
-    assert json.loads(node.runner().run(order))["host"] == "n0"
-    assert node.runs() == 1
+@pytest.mark.thorough
+@pytest.mark.parametrize("phase", [RunPhase.STOPPED, RunPhase.LOST])
+def test_what_somebody_stopped_is_left_to_a_person_and_what_was_lost_is_run_again(world, monkeypatch, phase):
+    monkeypatch.setattr(proving, "PAUSE", 0.0)
+    runner = FakeRunner(lambda run: "")
+    runner.poll = lambda runs: {run.key: RunState(phase, why="it is over") for run in runs}
+    world.fall_sick("n0")
+    text = "[verify]\nhealthy-for = '0s'\nsuite = 'quick'\nsuite-limit = '10s'"
+    controller = world.controller(text, suite=proved_by(world, runner))
+    rounds_until(world, controller, lambda: any("it is over" in one for one in controller.observer.problems))
+    for _ in range(20):
+        controller.round()
+        world.tick(1.0)
+    if phase is RunPhase.LOST:
+        rounds_until(world, controller, lambda: len(runner.outputs) > 2)
+    assert (len(runner.outputs) == 1) is (phase is RunPhase.STOPPED)
+    assert world.cleared == []
 
 
-def _quietly(runner, order):
-    runner.run(order)
+@pytest.mark.thorough
+def test_a_lost_answer_is_looked_for_and_the_run_is_not_started_again(world):
+    """A start that may have come to be, and looks that fail, say nothing of the run."""
+    looks = iter([AdapterError("reset by peer"), RunState(RunPhase.UNKNOWN, why="no answer"),
+                  RunState(RunPhase.ABSENT), RunState(RunPhase.RUNNING)])  # fmt: skip
+    runner = FakeRunner(lambda run: text_of(GOOD))
+    starts, poll = [], runner.poll
+
+    def start(run):
+        starts.append(run.key)
+        runner.outputs[run.key] = text_of(GOOD)
+        raise AdapterError("the answer was lost")
+
+    def look(runs):
+        seen = next(looks, None)
+        if isinstance(seen, AdapterError):
+            raise seen
+        return poll(runs) if seen is None else {runs[0].key: seen}
+
+    runner.start, runner.poll = start, look
+    world.fall_sick("n0")
+    text = '[verify]\nhealthy-for = "2s"\ngrace = "0s"\nsuite = "quick"\nsuite-limit = "10m"\n'
+    rounds_until(world, world.controller(text, suite=proved_by(world, runner)), lambda: world.cleared == ["n0"])
+    assert len(starts) == 1
 
 
-ORDER = SuiteOrder(Machine("n0"), "quick", 1.0, 60.0)
+ORDER = ProofOrder(Machine("n0"), "quick", 1000.25, 60.0)
+
+
+def test_a_run_is_known_by_its_node_suite_repair_and_number():
+    others = [ORDER._replace(machine=Machine("n1")), ORDER._replace(suite="burn"), ORDER._replace(since=1000.5),
+              ORDER._replace(number=1)]  # fmt: skip
+    keys = {suite_run(one).key for one in [ORDER, *others]}
+    assert len(keys) == 5
+    assert suite_run(ORDER._replace(seconds=5.0)).key == suite_run(ORDER).key
+    proof = ORDER._replace(device=DeviceId("0000:3b:00.0"))
+    proofs = [proof, proof._replace(number=1), proof._replace(device=DeviceId("0000:4b:00.0"))]
+    assert len({proof_run(one, turn).key for one in proofs for turn in (0, 1)} | keys) == 11
+
+
+@pytest.mark.parametrize("suite", ["-x", "$(HOME)", "a b", ""])
+def test_what_is_no_name_of_a_suite_is_never_sent(suite):
+    with pytest.raises(AdapterError, match="is not a suite's name"):
+        suite_run(ORDER._replace(suite=suite))
+
+
+REPORT = '{\n "host": "n1",\n "verdict": "OK"\n}'
+
+
+@pytest.mark.parametrize(
+    ("log", "found"),
+    [
+        (REPORT, REPORT),
+        (f"nhc deep run: a note\n{REPORT}\nanother\n", REPORT),
+        (f'{{"not": "a report"}}\n{REPORT}', REPORT),
+        (f"{{broken\n{REPORT}\n", REPORT),
+        (REPORT[:-3], ""),
+        ("", ""),
+        ('x {"host": "n1"}', ""),
+        ("{" * 100_000, ""),
+    ],
+)
+def test_only_a_whole_report_is_read_from_an_output(log, found):
+    assert report_in(log) == found
 
 
 def text_of(*results, **more):
@@ -244,7 +325,7 @@ GOOD = CheckResult("check_a", ok("fine"))
     ],
 )
 def test_only_a_whole_report_of_this_suite_and_node_proves(text, passed):
-    found = read(text, ORDER)
+    found = read(text, "n0", "quick")
     assert found.passed is passed
     assert bool(found.why) is (passed is not True)
 
@@ -259,19 +340,18 @@ def test_a_suite_that_outlasts_the_deadline_is_refused():
 GPU3 = DeviceId("0000:3b:00.0", "GPU-3")
 
 
-class DeviceRunner:
-    """Proves one device; `says` are the outcomes of the next proofs, all well after that."""
+class DeviceRunner(FakeRunner):
+    """Proves one device; `outcomes` are those of the next proofs, all well after that."""
 
-    def __init__(self, says=()):
-        self.says, self.orders = list(says), []
+    def __init__(self, outcomes=()):
+        super().__init__(self.proved)
+        self.outcomes, self.lines = list(outcomes), []
 
-    def run(self, order):
-        raise AssertionError("no suite is run while the node's other devices are at work")
-
-    def prove(self, order):
-        self.orders.append(order)
-        outcome = self.says.pop(0) if self.says else ok("all right", target="gpu3")
-        return render(Report(order.machine.node, "boot1", 1.0, 0.1, (CheckResult("check_gpu_proof", outcome),)))
+    def proved(self, run):
+        assert "deep" not in run.argv, "no suite is run while the node's other devices are at work"
+        self.lines.append(run.argv[3])
+        outcome = self.outcomes.pop(0) if self.outcomes else ok("all right", target="gpu3")
+        return render(Report(run.nodes[0], "boot1", 1.0, 0.1, (CheckResult("check_gpu_proof", outcome),)))
 
 
 def fails(world):
@@ -288,8 +368,8 @@ def test_a_device_comes_back_after_three_proofs_with_numbers_of_their_own(world)
     fails(world)
     runner = DeviceRunner()
     rounds_until(world, world.controller(DEVICE, suite=proved_by(world, runner)), lambda: len(world.device_marks) == 2)
-    assert [(one.machine.node, one.device) for one in runner.orders] == [("n0", GPU3)] * 3
-    assert len({one.seed for one in runner.orders}) == 3
+    assert len(set(runner.lines)) == 3
+    assert all("check_gpu_proof -d GPU-3 -s " in line for line in runner.lines)
     assert world.marked == []
 
 
@@ -301,7 +381,7 @@ def test_one_proof_of_three_that_fails_makes_it_the_nodes(world, bad):
     fails(world)
     runner = DeviceRunner([ok("well", target="gpu3"), bad])
     rounds_until(world, world.controller(DEVICE, suite=proved_by(world, runner)), lambda: world.marked)
-    assert len(runner.orders) == 2
+    assert len(runner.lines) == 2
     assert world.marked == ["n0"]
 
 
@@ -310,30 +390,17 @@ def test_a_proof_that_cannot_tell_gives_nothing_back(world):
     fails(world)
     runner = DeviceRunner([unknown("GpuProofHeld", "another program has it", target="gpu3")] * 9)
     controller = world.controller(DEVICE, suite=proved_by(world, runner))
-    rounds_until(world, controller, lambda: runner.orders)
-    assert world.device_marks == [("n0", GPU3.pci, True)]
-
-
-@pytest.mark.thorough
-def test_a_runner_that_proves_no_device_is_named(world):
-    class Suites:
-        def run(self, order):
-            raise AssertionError
-
-    fails(world)
-    controller = world.controller(DEVICE, suite=proved_by(world, Suites()))
-    rounds_until(world, controller, lambda: any("cannot prove one device" in one for one in controller.problems()))
+    rounds_until(world, controller, lambda: runner.lines)
     assert world.device_marks == [("n0", GPU3.pci, True)]
 
 
 def test_the_proof_of_another_node_or_check_proves_nothing():
-    order = DeviceProof(Machine("n0"), GPU3, 7, 60.0)
     result = CheckResult("check_gpu_proof", ok("well"))
-    assert read_proof(render(Report("n0", "b", 1.0, 0.1, (result,))), order).passed is True
-    assert read_proof(render(Report("n1", "b", 1.0, 0.1, (result,))), order).passed is None
-    assert read_proof(render(Report("n0", "b", 1.0, 0.1, (result._replace(check="check_x"),))), order).passed is None
-    assert read_proof(render(Report("n0", "b", 1.0, 0.1, ())), order).passed is None
-    assert read_proof("no report", order).passed is None
+    assert read_proof(render(Report("n0", "b", 1.0, 0.1, (result,))), "n0").passed is True
+    assert read_proof(render(Report("n1", "b", 1.0, 0.1, (result,))), "n0").passed is None
+    assert read_proof(render(Report("n0", "b", 1.0, 0.1, (result._replace(check="check_x"),))), "n0").passed is None
+    assert read_proof(render(Report("n0", "b", 1.0, 0.1, ())), "n0").passed is None
+    assert read_proof("no report", "n0").passed is None
 
 
 def test_the_proof_of_one_device_over_ssh(tmp_path, node):
@@ -342,12 +409,14 @@ def test_the_proof_of_one_device_over_ssh(tmp_path, node):
         f"#!/bin/sh\nexport NHC_STATE_DIR={node.place}/state PYTHONPATH={ROOT}:{ROOT}/adapters\n"
         f'echo "$@" > {node.place}/words\nexec {sys.executable} -m nhc "$@"\n'
     )
-    order = DeviceProof(Machine("n0"), GPU3, 7, 60.0)
-    text = node.runner().prove(order)
-    assert read_proof(text, order).passed is None
+    runner, run = node.runner(), proof_run(ORDER._replace(device=GPU3), 0)
+    runner.start(run)
+    until(lambda: runner.poll([run])[run.key].phase is RunPhase.ENDED, 60, what="the proof")
+    text = report_in(runner.poll([run])[run.key].output)
+    assert read_proof(text, "n0").passed is None
     (result,) = json.loads(text)["results"]
     assert (result["check"], result["verdict"]) == ("check_gpu_proof", "SKIP")
-    assert "check_gpu_proof -d GPU-3 -s 7" in result["line"]
+    assert "check_gpu_proof -d GPU-3 -s " in result["line"]
     assert " --profile none -t 60s " in (node.place / "words").read_text()  # else others' lines, and 30 seconds
     with pytest.raises(AdapterError, match="not the name of a device"):
-        node.runner().prove(order._replace(device=DeviceId("x; reboot")))
+        proof_run(ORDER._replace(device=DeviceId("x; reboot")), 0)

@@ -20,6 +20,8 @@ from typing import Any, Dict, Iterator, List, Mapping, Optional, Sequence
 from nhc_adapters.kubernetes.api.client import STRATEGIC, Client
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable
 
+CONTAINER = "TEST_CONTAINER"
+"""In the environment of a container's processes: the uid of its pod."""
 KEYED = re.compile(r"metadata\.(annotations|labels)\['(.+)'\]")
 
 
@@ -93,6 +95,7 @@ class PodKubelet:
             return
         status = process.poll() if process is not None else 0
         if process is not None and status is not None and phase == "Running":
+            end_container(uid)
             code = status if status >= 0 else 128 - status
             self._status(pod, "Succeeded" if code == 0 else "Failed",
                          {"terminated": {"exitCode": code, "finishedAt": _now()}})  # fmt: skip
@@ -109,6 +112,7 @@ class PodKubelet:
             elif time.monotonic() > self._leaving[uid]:
                 os.killpg(process.pid, signal.SIGKILL)
             return
+        end_container(uid)
         body = {"gracePeriodSeconds": 0, "preconditions": {"uid": uid}}
         self.client.delete(f"{self.pods}/{pod['metadata']['name']}", body)
 
@@ -116,6 +120,7 @@ class PodKubelet:
         (container,) = pod["spec"]["containers"]
         name = pod["metadata"]["name"]
         env = {one["name"]: _value(one, pod) for one in container.get("env") or ()}
+        env[CONTAINER] = pod["metadata"]["uid"]
         folder = self.place / self.namespace / name
         folder.mkdir(parents=True, exist_ok=True)
         argv = [*(container.get("command") or ["true"]), *(container.get("args") or ())]
@@ -131,6 +136,15 @@ class PodKubelet:
         body = {"status": {"phase": phase, "containerStatuses": [status],
                            "conditions": [{"type": "Ready", "status": ready}]}}  # fmt: skip
         self.client.patch(f"{self.pods}/{pod['metadata']['name']}/status", body, STRATEGIC)
+
+
+def end_container(uid: str) -> None:
+    """With its first process the kernel ends all of a container's, in whatever session (pid_namespaces(7))."""
+    mark = f"{CONTAINER}={uid}".encode()
+    for name in os.listdir("/proc"):
+        with contextlib.suppress(OSError):
+            if name.isdigit() and mark in Path(f"/proc/{name}/environ").read_bytes().split(b"\0"):
+                os.kill(int(name), signal.SIGKILL)
 
 
 def _now() -> str:

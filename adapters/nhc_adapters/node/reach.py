@@ -24,7 +24,8 @@ from nhc.core.system import process, ssh_client
 from nhc.core.system.bounded_read import parse_json
 from nhc.core.system.process import Completed
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.repair import Answer, Machine, Sent
+from nhc.marks.ports.repair import Machine
+from nhc.marks.ports.runner import NotStarted
 from nhc_adapters._command import Runner, complaint, plain
 
 NOT_THERE = (
@@ -39,24 +40,8 @@ NOT_ALLOWED = (
 )  # fmt: skip
 """What ssh or sudo says that does not let us in."""
 
-LATER = 30.0
-"""Seconds after which a node that did not answer is asked again."""
-
 LOGGED_IN = "nhc: logged in"
 """What the node's shell writes before the program starts: after it a broken connection proves nothing."""
-
-
-class NotBegun(AdapterError):
-    """Proof that the program was not started. `later`: it may be asked again. `right`: what is not allowed to us."""
-
-    def __init__(self, message: str, later: bool, right: str = "") -> None:
-        super().__init__(message)
-        self.later, self.right = later, right
-
-    def sent(self, before: str = "") -> Sent:
-        """The same as the answer to an order. Where nobody can log in, the machine itself is in the way."""
-        again = LATER if self.later else 0.0
-        return Sent(Answer.REFUSED, f"{before}{self}", retry_after=again, by_machine=self.later, right=self.right)
 
 
 class ProgramReply(NamedTuple):
@@ -123,7 +108,7 @@ class Reach:
         self.login, self.local, self.python, self.arguments, self._run = login, local, python, tuple(arguments), run
 
     def ask(self, machine: Machine, arguments: Sequence[str], timeout: float) -> ProgramReply:
-        """Run the program; its answer. Raises NotBegun, AdapterError."""
+        """Run the program; its answer. Raises NotStarted, AdapterError."""
         line = f"echo '{LOGGED_IN}' >&2; {command(self.python, [*self.arguments, *arguments], self.login.before)}"
         connect = f"ConnectTimeout={max(1, int(timeout / 2))}"
         argv = ["/bin/sh", "-c", line]
@@ -132,9 +117,9 @@ class Reach:
         try:
             done = self._run(argv, timeout, self.login.env)
         except FileNotFoundError:
-            raise NotBegun(f"{argv[0]} is not installed", False) from None
+            raise NotStarted(f"{argv[0]} is not installed", False) from None
         except OSError as error:
-            raise NotBegun(f"{argv[0]} cannot be run: {error.strerror}", True) from None
+            raise NotStarted(f"{argv[0]} cannot be run: {error.strerror}", True) from None
         return self._reply(machine, arguments[0], done, timeout)
 
     def _reply(self, machine: Machine, what: str, done: Completed, timeout: float) -> ProgramReply:
@@ -142,15 +127,15 @@ class Reach:
         where = f"{machine.node}: {what}"
         if done.timed_out:
             if not (self.local or began):
-                raise NotBegun(f"{where}: no login within {timeout:g} s", True)
+                raise NotStarted(f"{where}: no login within {timeout:g} s", True)
             raise AdapterError(f"{where}: no answer within {timeout:g} s")
         lower = why.lower()
         if done.status and any(part in lower for part in NOT_ALLOWED):
-            raise NotBegun(f"{where}: {why}", False, "the login, or sudo")
+            raise NotStarted(f"{where}: {why}", False, "the login, or sudo")
         if done.status == 255 and not (self.local or began):
-            raise NotBegun(f"{where}: {why}", any(part in lower for part in NOT_THERE))
+            raise NotStarted(f"{where}: {why}", any(part in lower for part in NOT_THERE))
         if done.status in (126, 127) and re.search(r"not found|no such file|permission", lower):
-            raise NotBegun(f"{where}: {why}", False)
+            raise NotStarted(f"{where}: {why}", False)
         try:
             value = parse_json(done.stdout.strip().splitlines()[-1]) if not done.status else None
         except (ValueError, IndexError):
@@ -176,7 +161,7 @@ MODULES = (
     "nhc.core.system.written_files",
     "nhc_adapters", "nhc_adapters.node", "nhc_adapters.node.hand",
     *(f"nhc_adapters.node.hand.{name}" for name in
-      ("carry_out", "evidence", "journal", "look", "nvidia", "plan", "program", "values")),
+      ("carry_out", "evidence", "journal", "look", "nvidia", "plan", "program", "runs", "values")),
 )  # fmt: skip
 """What the program consists of."""
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 import base64
 import json
 import time
-from typing import Iterator, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.core.model import printable
 from nhc.core.settings import declared
@@ -35,11 +35,13 @@ from nhc.marks.ports.repair import (
     Sighting,
     Stage,
 )
+from nhc.marks.ports.runner import LATER, NodeRun, NotStarted, RunLimits
 from nhc_adapters import repair
 from nhc_adapters._command import Runner
 from nhc_adapters.node.hand import evidence
 from nhc_adapters.node.hand.plan import FABRIC_MANAGER, PERSISTENCED
-from nhc_adapters.node.reach import LoginSettings, NotBegun, Reach, login_of, run_program
+from nhc_adapters.node.reach import LoginSettings, Reach, login_of, run_program
+from nhc_adapters.node.runner import asked_run
 from nhc_adapters.repair import EvidenceCollector, untouched
 
 
@@ -80,7 +82,8 @@ STOPPABLE = (
 )  # fmt: skip
 """Services that hold GPUs and may be stopped while one is repaired."""
 
-LATER = 30.0
+COMMAND_OUTPUT = 1 << 20
+"""Bytes that are kept of the output of a command of the site's own."""
 PIECE = 8 << 20
 """Bytes of one piece of evidence: what the program prints is kept up to 16 MiB, and base64 makes it a third longer."""
 
@@ -126,18 +129,18 @@ class NodeHand:
             return Sent(Answer.REFUSED, f"not sent: {why}")
         try:
             seen = self.look(order.machine)
-        except NotBegun as error:
+        except NotStarted as error:
             return error.sent("not sent: ")
         except AdapterError as error:
             return Sent(Answer.REFUSED, f"not sent: {error}", retry_after=LATER, by_machine=True)
         other = _another(order.machine, seen)
         if other:
             return Sent(Answer.REFUSED, f"not sent: {other}")
-        return self._tell("start", order)
+        return self._tell("start", order, self._asked(order))
 
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Put back what a repair that was killed had stopped. Never raises."""
-        return self._tell("restore", order)
+        return self._tell("restore", order, self._asked(order))
 
     def can_run(self, machine: Machine) -> str:
         """Why no command can be run on this machine, "" where one can."""
@@ -148,15 +151,18 @@ class NodeHand:
     def run_command(self, order: Order, argv: Sequence[str], seconds: float) -> Sent:
         """Start a program on the node, once. Never raises."""
         why = self.can_run(order.machine)
+        if not argv[0].startswith("/"):
+            why = why or "no command is named by its whole path"
         if why:
             return Sent(Answer.REFUSED, f"not sent: {why}")
-        return self._tell("start", order, {"rung": "command", "argv": list(argv), "seconds": seconds})
+        machine, limits = order.machine, RunLimits(seconds, COMMAND_OUTPUT)
+        run = NodeRun(order.key, (machine,), tuple(argv), limits, why=order.because)
+        return self._tell("run", order, asked_run(run, alone=True))
 
-    def _tell(self, command: str, order: Order, more: Optional[Mapping[str, object]] = None) -> Sent:
-        asked = self._asked(order, more or {})
+    def _tell(self, command: str, order: Order, asked: Mapping[str, object]) -> Sent:
         try:
-            answer = self.reach.ask(order.machine, [command, asked], self.timeout + 2 * LATER)
-        except NotBegun as error:
+            answer = self.reach.ask(order.machine, [command, json.dumps(asked)], self.timeout + 2 * LATER)
+        except NotStarted as error:
             return error.sent()
         except AdapterError as error:
             return Sent(Answer.AMBIGUOUS, str(error))
@@ -168,9 +174,8 @@ class NodeHand:
             return Sent(Answer.AMBIGUOUS, f"no answer that can be read: {message}")
         return Sent(Answer.ACCEPTED, message, order.key)
 
-    def _asked(self, order: Order, more: Mapping[str, object] = {}) -> str:
-        asked = asked_of(order, self.services, self.stoppable, self.kubeconfig, self.wait)
-        return json.dumps({**asked, **more})
+    def _asked(self, order: Order) -> Mapping[str, object]:
+        return asked_of(order, self.services, self.stoppable, self.kubeconfig, self.wait)
 
     # Watching.
 
@@ -191,7 +196,7 @@ class NodeHand:
             return [Right("root on the node", None, "no node to try it on: set doctor to the name of one")]
         try:
             seen = self.look(Machine(self.doctor or "localhost"))
-        except NotBegun as error:
+        except NotStarted as error:
             return [Right("root on the node", None if error.later else False, str(error))]
         return [Right("root on the node", True, f"boot {seen.boot}")]
 
@@ -208,7 +213,7 @@ class NodeHand:
                 arguments = ["evidence", name, str(min(size, PIECE)), f"{seconds:.1f}"]
                 reply = self.reach.ask(machine, arguments, min(left, seconds + self.timeout))
                 content = base64.b64decode(reply.text_of("content"))
-            except NotBegun:
+            except NotStarted:
                 raise
             except (AdapterError, ValueError) as error:
                 pieces.missing(name, str(error))

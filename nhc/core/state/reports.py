@@ -35,6 +35,10 @@ def fresh(kept: Mapping[str, object], max_age: float, now: float, boot_id: str) 
         return None
 
 
+RUN_ITSELF = "nhc_deep_run"
+"""What results about a suite's run itself are filed under."""
+UNPROVED = "unproved"
+"""The label of a suite's report with the accelerators on which no test came to a result, where there are any."""
 SUITE_BEFORE_JOB = "suite-before-job"
 
 

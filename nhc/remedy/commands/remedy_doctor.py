@@ -100,9 +100,6 @@ def _devices(site: RemedySite) -> List[Examined]:
         examined.append(Examined("devices", bool(count), f"{count} can be taken out alone; else their nodes are"))
     except AdapterError as error:
         examined.append(Examined("devices", False, str(error)))
-    if site.prover is not None and not site.prover.proves_devices:
-        why = "verify.runner proves no single device: none would be given back"
-        examined.append(Examined("devices: their proof", False, why))
     return examined
 
 

@@ -13,10 +13,10 @@ from typing import Callable, List, Mapping, NamedTuple, Sequence, Tuple
 
 from nhc.core.model import Report, Verdict, describe, printable
 from nhc.core.render.json import parse
+from nhc.core.state.reports import RUN_ITSELF, UNPROVED
 from nhc.core.system import process
 from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.process import own_command
-from nhc.marks.ports.suites import RUN_ITSELF, UNPROVED
 from nhc.node.run.boot_window import judged_early
 
 ENDING = 45.0

@@ -16,11 +16,12 @@ from nhc.core.model import CheckResult, DeviceId, Report, crit, ok
 from nhc.core.render.json import render
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Machine
-from nhc.marks.ports.suites import DeviceProof, SuiteOrder
-from nhc.remedy.proving import read
-from nhc_adapters.cloud.aws.suite_runner import DELIVERY, SsmSuite
+from nhc.marks.ports.runner import NotStarted, RunPhase, RunState
+from nhc.remedy.proving import ProofOrder, proof_run, read, report_in, suite_run
+from nhc_adapters.cloud.aws.runner import DELIVERY, SsmRunner
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.aws import FakeAws
+from tests.support.waiting import until
 
 ROOT = Path(__file__).resolve().parents[3]
 
@@ -45,14 +46,11 @@ def aws():
 def order(aws):
     one = aws.instance()
     machine = Machine("n1", f"aws:///us-east-1a/{one}", aws.instances[one]["PrivateIpAddress"])
-    return SuiteOrder(machine, "quick", time.time() - 60, 600.0)
+    return ProofOrder(machine, "quick", time.time() - 60, 600.0)
 
 
 @pytest.fixture
 def runner(aws, tmp_path):
-    """One that has waited long enough after 50 looks."""
-    ticks = iter(range(10**6))
-
     def made(says=GOOD, status=0, errors="", **more):
         (tmp_path / "said").write_text(says)
         program = tmp_path / "nhc"
@@ -61,16 +59,30 @@ def runner(aws, tmp_path):
             f"echo '{errors}' >&2\nexit {status}\n"
         )
         program.chmod(0o755)
-        settings = {"endpoint": aws.url, "nhc": str(program), **more}
-        return SsmSuite(settings, ENVIRON, 5.0, every=0.01, monotonic=lambda: next(ticks) * 20.0)
+        given = {"endpoint": aws.url, "nhc": str(program), "directory": f"{tmp_path}/runs", **more}
+        return SsmRunner(given, ENVIRON, 5.0)
 
     return made
+
+
+def ended(runner, run, start=True):
+    """The state of a run that is over."""
+    if start:
+        runner.start(run)
+    seen = [RunState(RunPhase.ABSENT)]
+
+    def over():
+        seen.append(runner.poll([run])[run.key])
+        return seen[-1].phase in (RunPhase.ENDED, RunPhase.LOST, RunPhase.STOPPED)
+
+    until(over, 60, what="the command to end")
+    return seen[-1]
 
 
 @pytest.mark.thorough
 def test_the_limits_and_the_words_of_a_command(aws, runner, order, tmp_path):
     odd = order._replace(machine=order.machine._replace(node="n1;$(reboot)"))
-    runner().run(odd)
+    ended(runner(), suite_run(odd))
     words = next(one for one in aws.asked if "Parameters" in one)
     assert (words["TimeoutSeconds"], words["Parameters"]["executionTimeout"]) == (DELIVERY, ["660"])
     args = (tmp_path / "args").read_text().splitlines()
@@ -81,76 +93,72 @@ def test_the_limits_and_the_words_of_a_command(aws, runner, order, tmp_path):
 @pytest.mark.thorough
 @pytest.mark.parametrize(("says", "status", "passed"), [(GOOD, 0, True), (BAD, 1, False), (report(), 3, None)])
 def test_a_verdict_is_read_whatever_its_exit_status(runner, order, says, status, passed):
-    assert read(runner(says, status).run(order), order).passed is passed
+    state = ended(runner(says, status, "a line of stderr"), suite_run(order))
+    assert (state.phase, state.status) == (RunPhase.ENDED, status)
+    assert read(report_in(state.output), "n1", "quick").passed is passed
 
 
 @pytest.mark.thorough
-@pytest.mark.parametrize(
-    ("says", "status", "said"),
-    [("", 2, "ended with 2: no such suite"), ("", 127, "ended with 127"), ("ha", 0, "ended with 0"), ("", 0, "with 0")],
-)
-def test_what_is_no_report_proves_nothing(runner, order, says, status, said):
-    with pytest.raises(AdapterError, match=said):
-        runner(says, status, "no such suite").run(order)
-
-
-@pytest.mark.thorough
-def test_a_report_that_is_cut_proves_nothing(aws, runner, order):
+def test_an_output_that_is_cut_is_said_to_be(runner, order):
     large = report(*(CheckResult(f"check_{n}", ok(str(hash((n, "salt")) ** 9))) for n in range(900)))
-    with pytest.raises(AdapterError, match="longer than the 24000 characters"):
-        runner(large).run(order)
+    state = ended(runner(large), suite_run(order))
+    assert (state.cut, report_in(state.output)) == (True, "")
     long = report(*(CheckResult("check_a", ok("fine")) for _ in range(900)))
     assert len(long) > 100_000
-    assert read(runner(long).run(order), order).passed is True
+    state = ended(runner(long), suite_run(order._replace(number=1)))
+    assert (state.cut, read(report_in(state.output), "n1", "quick").passed) == (False, True)
 
 
 @pytest.mark.parametrize(
-    ("details", "said"),
+    ("details", "phase", "said"),
     [
-        ("DeliveryTimedOut", "has not taken it"), ("Undeliverable", "does not answer"),
-        ("ExecutionTimedOut", "past its limit"), ("Cancelled", "not sent again"), ("Terminated", "asked again"),
-        ("AccessDenied", "may not run it"), ("InProgress", "has not ended: InProgress"),
+        ("DeliveryTimedOut", "lost", "has not taken it"), ("Undeliverable", "lost", "does not answer"),
+        ("ExecutionTimedOut", "lost", "past its limit"), ("Cancelled", "stopped", "cancelled"),
+        ("Terminated", "lost", "run again"), ("AccessDenied", "lost", "may not run it"),
+        ("InProgress", "running", "InProgress"),
     ],
 )  # fmt: skip
 @pytest.mark.thorough
-def test_every_other_end_says_what_it_means(aws, runner, order, details, said):
+def test_every_other_end_says_what_it_means(aws, runner, order, details, phase, said):
     aws.command_ends = details
-    with pytest.raises(AdapterError, match=said):
-        runner().run(order)
-
-
-@pytest.mark.thorough
-def test_what_somebody_cancelled_is_not_sent_again(aws, runner, order):
-    aws.command_ends = "Cancelled"
+    run = suite_run(order)
     for _ in range(2):
-        with pytest.raises(AdapterError, match="somebody has cancelled it"):
-            runner().run(order)
+        runner().start(run)
+        state = runner().poll([run])[run.key]
+        assert (state.phase.value, said in state.why) == (phase, True), state
     assert aws.calls == ["SendCommand"]
 
 
 @pytest.mark.thorough
-def test_a_run_that_is_under_way_is_followed_and_one_that_has_ended_is_asked_for_again(aws, runner, order):
-    """After a lost answer, or by another controller: on every page of the list."""
+def test_a_lost_answer_is_looked_for_and_the_first_of_two_commands_is_the_run(aws, runner, order, tmp_path):
+    """On every page of the list; the node itself begins no second one."""
     aws.page = 1
     aws.next_fault = "lost"
-    with pytest.raises(AdapterError):
-        runner().run(order)
-    aws.commands[0].thread.join(60)
-    aws.commands[0].ends = "InProgress"
-    aws.commands.insert(0, aws.commands[0].__class__("f" * 36, aws.commands[0].instance, "another's", aws.tick()))
-    with pytest.raises(AdapterError, match="has not ended"):
-        runner().run(order)
+    run = suite_run(order)
+    with pytest.raises(AdapterError) as error:
+        runner().start(run)
+    assert not isinstance(error.value, NotStarted)
+    state = ended(runner(), run, start=False)
+    assert read(report_in(state.output), "n1", "quick").passed is True
+    runner().start(run)
     assert aws.calls == ["SendCommand"], "its answer was lost, and no second one was sent"
-    aws.commands[1].ends = ""
-    assert read(runner().run(order), order).passed is True
-    assert aws.calls == ["SendCommand", "SendCommand"], "the node has kept the report"
-    assert runner().run(order._replace(since=order.since + 9))
+    sent = next(one for one in aws.asked if "Parameters" in one)
+    (tmp_path / "args").unlink()
+    aws.do_SendCommand(**sent)  # as if the list had not shown the first one yet
+    aws.commands[1].thread.join(60)
+    assert aws.commands[1].done.returncode == 114
+    assert not (tmp_path / "args").exists()
+    assert runner().poll([run])[run.key] == state
 
 
 @pytest.mark.thorough
-def test_a_throttled_look_and_a_lost_one_are_looked_at_again(aws, runner, order):
-    aws.next_reads = ["", "", "throttled", "error"]  # of the instance, of the commands, and of the invocation
-    assert read(runner().run(order), order).passed is True
+def test_a_throttled_look_and_a_lost_one_say_nothing(aws, runner, order):
+    run = suite_run(order)
+    ended(runner(), run)
+    for fault in ("throttled", "error", "denied"):
+        aws.next_reads = [fault]
+        assert runner().poll([run])[run.key].phase is RunPhase.UNKNOWN
+    assert runner().poll([run])[run.key].phase is RunPhase.ENDED
     assert aws.calls == ["SendCommand"]
 
 
@@ -166,18 +174,18 @@ def test_another_machine_and_one_without_the_tag_are_sent_nothing(aws, runner, o
         (machine._replace(node="{{ssm:secret}}"), {}, "cannot be sent"),
     ]  # fmt: skip
     for one, settings, said in wrong:
-        with pytest.raises(AdapterError, match=said):
-            runner(**settings).run(order._replace(machine=one))
+        with pytest.raises(NotStarted, match=said):
+            runner(**settings).start(suite_run(order._replace(machine=one)))
     aws.instances[next(iter(aws.instances))]["State"] = "stopped"
-    with pytest.raises(AdapterError, match="InvalidInstanceId"):
-        runner().run(order)
+    with pytest.raises(NotStarted, match="InvalidInstanceId"):
+        runner().start(suite_run(order))
     assert aws.calls == ["SendCommand"]
 
 
 @pytest.mark.thorough
 def test_a_device_is_proved(runner, order, tmp_path):
-    proof = DeviceProof(order.machine, DeviceId(pci="0000:4e:00.0"), 7, 60.0)
-    assert json.loads(runner().prove(proof))["host"] == "n1"
+    run = proof_run(order._replace(device=DeviceId(pci="0000:4e:00.0")), 0)
+    assert json.loads(report_in(ended(runner(), run).output))["host"] == "n1"
     assert (tmp_path / "args").read_text().split()[:4] == ["check", "local", "-c", "/dev/stdin"]
 
 
@@ -186,18 +194,19 @@ def test_the_rights_are_tried_and_the_policy_grants_every_call(aws, runner, orde
     found = {right.name: right.granted for right in runner(tag="nhc=managed").rights()}
     assert found == {
         "ec2:DescribeInstances": True, "ssm:ListCommandInvocations": True, "ssm:GetCommandInvocation": True,
-        "ssm:SendCommand": None,
+        "ssm:SendCommand": None, "ssm:CancelCommand": None,
     }  # fmt: skip
     aws.next_reads = ["", "", "denied", "denied"]
-    assert [right.granted for right in runner().rights()] == [True, False, False, None]
-    runner().run(order)
+    assert [right.granted for right in runner().rights()] == [True, False, False, None, None]
+    run = suite_run(order)
+    ended(runner(), run)
     policy = json.loads((ROOT / "adapters/aws/policy-suite.json").read_text())
     granted = {name for one in policy["Statement"] for name in one["Action"]}
     assert granted == set(found)
-    assert {name.partition(":")[2] for name in granted} == set(aws.requests)
+    assert {name.partition(":")[2] for name in granted} - {"CancelCommand"} == set(aws.requests)
 
 
 def test_the_settings_name_their_mistakes():
     for settings, said in (({"bucket": "x"}, "no such key"), ({"tag": "nhc"}, "NAME=VALUE")):
         with pytest.raises(AdapterError, match=re.escape(said)):
-            SsmSuite(settings)
+            SsmRunner(settings)

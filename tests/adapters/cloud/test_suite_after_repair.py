@@ -8,7 +8,7 @@ import pytest
 from nhc.marks.ports.repair import Machine, Rung
 from nhc_adapters.cloud.aws.client import Aws, AwsAccess
 from nhc_adapters.cloud.aws.repairer import AwsRepairer
-from nhc_adapters.cloud.aws.suite_runner import SsmSuite
+from nhc_adapters.cloud.aws.runner import SsmRunner
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.adapters.cloud.test_aws_contract import WORLDS as AWS
 from tests.adapters.cloud.test_azure import WORLDS as AZURE
@@ -68,6 +68,7 @@ def test_a_node_comes_back_by_its_suite_alone(way, passes, store, node):  # noqa
     cloud = WAYS[way]()
     by = None
     if way == "ec2-reboot":
-        by = SsmSuite({"endpoint": cloud.fake.url, "nhc": str(node.place / "nhc")}, ENVIRON, every=0.05)
+        given = {"endpoint": cloud.fake.url, "nhc": str(node.place / "nhc"), "directory": f"{node.place}/ssm"}
+        by = SsmRunner(given, ENVIRON)
     play(cloud, passes, store, node, by)
     (cloud.close if isinstance(cloud, MotoWorld) else getattr(cloud, "close", cloud.fake.close))()

@@ -16,7 +16,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced, node_pat
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.repair.cluster import JOBS
 from nhc_adapters.kubernetes.repair.handoff import KubernetesHandoff
-from nhc_adapters.kubernetes.repair.repair_job import is_active
+from nhc_adapters.kubernetes.repair.pinned_job import is_active
 from tests.support.crds import HOST, annotate, install, make, path_of, set_status
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube

@@ -21,8 +21,8 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH, node_path
 from nhc_adapters.kubernetes.nodes.drain import DrainRules, sort_pods
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.repair.handoff import ACTORS, KubernetesHandoff
+from nhc_adapters.kubernetes.repair.job_runner import JobRunner
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs
-from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs
 from tests.adapters.kubernetes.test_manifests import IMAGE, MANIFESTS, SYSTEM, TEMPLATE, chart, helm
 from tests.support.crds import install
 from tests.support.dra import Cluster, gpu
@@ -218,7 +218,7 @@ def test_the_loops_account_has_every_right_that_doctor_asks_for_and_may_not_dele
     adapter = Adapter({"NHC_KUBECONFIG": config}, {}, 10.0)
     rights: List[Any] = list(adapter.rights())
     rights += KubernetesJobs({"image": "nhc@sha256:" + "0" * 64, "namespace": SYSTEM, "kubeconfig": config}).rights()
-    rights += SuiteJobs({"image": "nhc@sha256:" + "0" * 64, "namespace": SYSTEM, "kubeconfig": config}).rights()
+    rights += JobRunner({"image": "nhc@sha256:" + "0" * 64, "namespace": SYSTEM, "kubeconfig": config}).rights()
     for name in ACTORS:
         more = {"template": f"{SYSTEM}/t"} if "remediation" in name else {"image": "nhc", "namespace": SYSTEM}
         given = {} if name in ("cluster-api", "metal3", "karpenter") else more

@@ -15,8 +15,7 @@ from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Sent, Stage
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.nodes.drain import Drain, DrainRules
 from nhc_adapters.kubernetes.repair.cluster import JOBS
-from nhc_adapters.kubernetes.repair.pinned_job import COMPONENT
-from nhc_adapters.kubernetes.repair.repair_job import job_name, read_job
+from nhc_adapters.kubernetes.repair.pinned_job import COMPONENT, job_name, read_job
 from nhc_adapters.kubernetes.repair.repairer import KubernetesJobs, needed
 from tests.support.gpu_node import UUID, GpuNode
 from tests.support.kube import Kube

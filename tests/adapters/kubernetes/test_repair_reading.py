@@ -10,8 +10,7 @@ from hypothesis import strategies as st
 
 from nhc.marks.ports.repair import Rung
 from nhc_adapters.kubernetes.repair.cluster import machine_of, read_node
-from nhc_adapters.kubernetes.repair.pinned_job import label_of
-from nhc_adapters.kubernetes.repair.repair_job import read_job
+from nhc_adapters.kubernetes.repair.pinned_job import label_of, read_job
 from nhc_adapters.kubernetes.repair.requests_on_nodes import REQUEST, RUNGS, answer, asked
 from nhc_adapters.kubernetes.repair.shown_on_nodes import SIGNS, of_kured, of_node
 

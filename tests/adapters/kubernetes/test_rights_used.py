@@ -140,6 +140,7 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     "nhc-remedy-jobs": {
         "create jobs.batch": CREATE_JOB, "get jobs.batch": ("repair/cluster.py", "def job(self"),
         "list jobs.batch": ("repair/repairer.py", 'self.cluster.items(namespaced(self.place.namespace, "jobs"'),
+        "patch jobs.batch": ("repair/job_runner.py", 'self.cluster.patch(namespaced(self.place.namespace, "jobs"'),
         "get pods/log": ("repair/cluster.py", "self.client().text(path, container=container"),
     },
     "nhc-remedy-handoffs": {

@@ -9,9 +9,8 @@ from __future__ import annotations
 import json
 import os
 import sys
-import threading
 from pathlib import Path
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Any, Dict, Iterator, List, Optional, Sequence
 
 import pytest
 
@@ -19,18 +18,18 @@ from nhc.core.model import DeviceId
 from nhc.core.settings.settings_file import SettingsError
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
-from nhc.marks.ports.suites import DeviceProof, ProvesDevices, SuiteOrder
+from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.controller import RemedyController
-from nhc.remedy.proving import SuiteProver, read_proof
+from nhc.remedy.proving import ProofOrder, SuiteProver, proof_run, read_proof, report_in, suite_run
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, deep, episodes
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
 from nhc_adapters.kubernetes.plugin import Adapter
+from nhc_adapters.kubernetes.repair.job_runner import JobProgram, JobRunner, job_name, manifest
 from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
-from nhc_adapters.kubernetes.repair.suite_runner import SuiteJobs, SuiteProgram, job_name, manifest, report_in
 from tests.adapters.test_slurm_gate import TOOL
 from tests.support.kube import REPOSITORY, Kube
 from tests.support.kube_remedy import ends, settings
@@ -108,13 +107,32 @@ class Site:
             (place / name).chmod(0o755)
         self.suite = str(place / "suite.conf")
 
-    def runner(self, **more: str) -> SuiteJobs:
+    def runner(self, **more: str) -> JobRunner:
         given = {"image": "nhc@sha256:" + "0" * 64, "namespace": self.kube.namespace, "kubeconfig": self.config,
                  "nhc": "nhc", "service-account": "default", **more}  # fmt: skip
-        return SuiteJobs(given, {}, every=0.1)
+        return JobRunner(given, {})
 
-    def order(self, since: float = 1.0) -> SuiteOrder:
-        return SuiteOrder(Machine(self.node, INSTANCE, boot_id="before-the-repair"), self.suite, since, 60.0)
+    def order(self, since: float = 1.0, number: int = 0) -> ProofOrder:
+        machine = Machine(self.node, INSTANCE, boot_id="before-the-repair")
+        return ProofOrder(machine, self.suite, since, 60.0, number=number)
+
+    def ended(self, run: NodeRun, runner: Optional[JobRunner] = None) -> RunState:
+        """Started, where it was not, and followed to its end."""
+        runner = runner or self.runner()
+        runner.start(run)
+        seen: List[RunState] = []
+
+        def over() -> bool:
+            seen.append(runner.poll([run])[run.key])
+            return seen[-1].phase in (RunPhase.ENDED, RunPhase.LOST, RunPhase.STOPPED)
+
+        until(over, 60, what="the run to end")
+        return seen[-1]
+
+    def report(self, number: int = 0, since: float = 1.0) -> Dict[str, Any]:
+        """What a suite's run reports."""
+        found: Dict[str, Any] = json.loads(report_in(self.ended(suite_run(self.order(since, number))).output))
+        return found
 
     def taken_out(self) -> None:
         """The node as the loop has it: marked by nhc, cordoned."""
@@ -179,31 +197,15 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
 def test_whoever_asks_again_follows_the_run_or_reads_its_report_and_starts_none(site: Site) -> None:
     site.taken_out()
     (site.place / "hold").touch()
-    said: List[str] = []
-    asked = [threading.Thread(target=lambda: said.append(site.runner().run(site.order())), daemon=True)
-             for _two in range(2)]  # fmt: skip
-    for one in asked:
-        one.start()
+    run = suite_run(site.order())
+    for _two in range(2):
+        site.runner().start(run)
     until(site.runs, 60, what="the suite to run")
     (site.place / "hold").unlink()
-    for one in asked:
-        one.join(60)
-    said.append(site.runner().run(site.order()))
-    assert [json.loads(one)["host"] for one in said] == [site.node] * 3
+    assert [site.report()["host"] for _three in range(3)] == [site.node] * 3
     assert (site.runs(), len(site.jobs())) == (1, 1)
-    site.runner().run(site.order(since=2.0))
+    site.report(since=2.0)
     assert (site.runs(), len(site.jobs())) == (1, 2), "a kept report of the node stands for another run"
-
-
-def test_a_run_that_could_not_tell_makes_room_for_a_next_one_so_many_times(site: Site) -> None:
-    site.taken_out()
-    (site.place / "dies").touch()
-    for count in (1, 2, 3):
-        found = json.loads(site.runner().run(site.order()))
-        assert (found["verdict"], len(site.jobs())) == ("UNKNOWN", count)
-    with pytest.raises(AdapterError, match="could not tell in 3 Jobs"):
-        site.runner().run(site.order())
-    assert len(site.jobs()) == 3
 
 
 def test_a_suite_runs_beside_no_pod_but_its_own(site: Site, kube: Kube) -> None:
@@ -215,54 +217,58 @@ def test_a_suite_runs_beside_no_pod_but_its_own(site: Site, kube: Kube) -> None:
     }
     kube.admin.post(path, work)
     try:
-        said = site.runner().run(site.order())
+        said = site.report()
     finally:
         kube.admin.delete(f"{path}/{kube.prefix}", {"gracePeriodSeconds": 0})
-    assert json.loads(said)["verdict"] == "UNKNOWN"
-    assert "work runs on" in said
+    assert said["verdict"] == "UNKNOWN"
+    assert "work runs on" in json.dumps(said)
     assert site.runs() == 0
-    assert json.loads(site.runner().run(site.order()))["verdict"] == "OK"
+    assert site.report(number=1)["verdict"] == "OK"
 
 
-def test_a_run_whose_report_is_gone_is_run_again_and_the_node_has_kept_it(site: Site, kube: Kube) -> None:
+def test_a_run_whose_report_is_gone_is_lost_and_the_next_finds_what_the_node_has_kept(site: Site, kube: Kube) -> None:
     site.taken_out()
-    site.runner().run(site.order())
+    site.report()
     for name in kube.pods():
         kube.admin.delete(f"/api/v1/namespaces/{kube.namespace}/pods/{name}", {"gracePeriodSeconds": 0})
     until(lambda: kube.pods() == [], 60)
-    assert json.loads(site.runner().run(site.order()))["host"] == site.node
+    assert site.ended(suite_run(site.order())).phase is RunPhase.LOST
+    assert site.report(number=1)["host"] == site.node
     assert (len(site.jobs()), site.runs()) == (2, 1)
 
 
 def test_a_log_that_the_node_has_lost_is_no_report(site: Site, kube: Kube) -> None:
     site.taken_out()
-    site.runner().run(site.order())
+    site.report()
     (log,) = (site.place / kube.namespace).glob("*/suite")
     log.write_text("unable to retrieve container logs for containerd://1234")  # the kubelet's words, status 200
-    assert json.loads(site.runner().run(site.order()))["host"] == site.node
+    assert report_in(site.ended(suite_run(site.order())).output) == ""
+    assert site.report(number=1)["host"] == site.node
     assert (len(site.jobs()), site.runs()) == (2, 1)
 
 
 def test_a_program_that_cannot_begin_is_said_with_its_status(site: Site) -> None:
     (site.place / "status").write_text("2")
-    with pytest.raises(AdapterError, match=r"gave no report: status 2, wrong usage"):
-        site.runner().run(site.order())
+    state = site.ended(suite_run(site.order()))
+    assert (state.phase, state.status, state.output) == (RunPhase.ENDED, 2, "")
 
 
 def test_no_pod_is_sent_to_another_machine_or_to_a_kubelet_that_is_not_ready(site: Site, kube: Kube) -> None:
     other = site.order()._replace(machine=Machine(site.node, "aws:///us-east-1a/i-2"))
-    with pytest.raises(AdapterError, match="not aws:///us-east-1a/i-2"):
-        site.runner().run(other)
+    with pytest.raises(NotStarted, match="not aws:///us-east-1a/i-2") as error:
+        site.runner().start(suite_run(other))
+    assert not error.value.later
     kube.set_condition(site.node, "Ready", "False", "KubeletNotReady")
-    with pytest.raises(AdapterError, match=r"kubelet of .* is not ready"):
-        site.runner().run(site.order())
+    with pytest.raises(NotStarted, match=r"kubelet of .* is not ready") as error:
+        site.runner().start(suite_run(site.order()))
+    assert error.value.later
     assert site.jobs() == []
 
 
 def test_a_log_that_may_not_be_read_is_said_and_nothing_is_run_again(site: Site, kube: Kube) -> None:
     """An account with the rights of repairs alone."""
     site.taken_out()
-    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get"]},
+    rules = [{"apiGroups": ["batch"], "resources": ["jobs"], "verbs": ["create", "get", "patch"]},
              {"apiGroups": [""], "resources": ["pods"], "verbs": ["list"]}]  # fmt: skip
     subject = [{"kind": "ServiceAccount", "name": "default", "namespace": kube.namespace}]
     rbac = f"/apis/rbac.authorization.k8s.io/v1/namespaces/{kube.namespace}"
@@ -279,9 +285,11 @@ def test_a_log_that_may_not_be_read_is_said_and_nothing_is_run_again(site: Site,
     })  # fmt: skip
     (site.place / "few").mkdir()
     few = str(kube.kubeconfig(site.place / "few", kube.token("default", kube.namespace)))
+    runner, run = site.runner(kubeconfig=few), suite_run(site.order())
     for _again in range(2):
-        with pytest.raises(AdapterError, match=r"the log of the pod .* cannot be read: .*forbidden"):
-            site.runner(kubeconfig=few).run(site.order())
+        runner.start(run)
+        until(lambda: "cannot be read" in runner.poll([run])[run.key].why, 60, what="the log to be refused")
+        assert runner.poll([run])[run.key].phase is RunPhase.UNKNOWN
     assert len(site.jobs()) == 1
     missing = [right.name for right in site.runner(kubeconfig=few).rights() if not right.granted]
     assert len(missing) == 1
@@ -290,34 +298,27 @@ def test_a_log_that_may_not_be_read_is_said_and_nothing_is_run_again(site: Site,
 
 def test_a_job_proves_one_gpu_of_a_node_that_works_on(site: Site) -> None:
     """A machine without a GPU says that it has none, under this check's name: that proves nothing."""
-    runner: object = site.runner()
-    assert isinstance(runner, ProvesDevices)
-    order = DeviceProof(Machine(site.node, INSTANCE), DeviceId("0000:3b:00.0", "GPU-3"), 7, 60.0)
-    text = runner.prove(order)
-    assert read_proof(text, order).passed is None
+    order = ProofOrder(Machine(site.node, INSTANCE), "", 1.0, 60.0, DeviceId("0000:3b:00.0", "GPU-3"))
+    text = report_in(site.ended(proof_run(order, 0)).output)
+    assert read_proof(text, site.node).passed is None
     (result,) = json.loads(text)["results"]
     assert (result["check"], result["verdict"]) == ("check_gpu_proof", "SKIP")
-    assert result["line"] == "check_gpu_proof -d GPU-3 -s 7"
+    assert result["line"].startswith("check_gpu_proof -d GPU-3 -s ")
     (job,) = site.jobs()
     assert job["spec"]["template"]["spec"]["nodeName"] == site.node
-    with pytest.raises(AdapterError, match="not the name of a device"):
-        runner.prove(order._replace(device=DeviceId("x; reboot")))
-    assert len(site.jobs()) == 1
 
 
-ORDER = SuiteOrder(Machine("n1"), "quick", 1000.25, 60.0)
+ORDER = ProofOrder(Machine("n1"), "quick", 1000.25, 60.0)
 PLACE = JobPlace("nhc-system", "image")
 
 
-def test_a_job_is_named_by_its_node_suite_and_time() -> None:
-    others = [ORDER._replace(machine=Machine("n2")), ORDER._replace(suite="burn"), ORDER._replace(since=1000.5)]
-    names = {job_name(one, 1) for one in [ORDER, *others]} | {job_name(ORDER, 2)}
-    assert len(names) == 5
-    assert job_name(ORDER._replace(seconds=5.0), 1) == job_name(ORDER, 1)
-    assert all(len(name) <= 63 for name in names)
-    proof = DeviceProof(Machine("n1"), DeviceId("0000:3b:00.0"), 7, 60.0)
-    proofs = [proof, proof._replace(seed=8), proof._replace(device=DeviceId("0000:4b:00.0"))]
-    assert len({job_name(one, 1) for one in proofs} | names) == 8
+def test_a_job_is_named_by_its_run_and_what_looks_like_a_variable_is_none() -> None:
+    run = suite_run(ORDER)
+    assert job_name(run) != job_name(suite_run(ORDER._replace(number=1)))
+    assert len(job_name(run._replace(key="K" * 64))) <= 63
+    made = manifest(run._replace(argv=("{nhc}", "$(HOME)", "$1")), PLACE, JobProgram("/opt/nhc"))
+    (container,) = made["spec"]["template"]["spec"]["containers"]
+    assert container["command"] == ["/opt/nhc", "$$(HOME)", "$1"]
 
 
 def test_the_pod_is_the_gates() -> None:
@@ -326,7 +327,7 @@ def test_the_pod_is_the_gates() -> None:
 
     text = (REPOSITORY / "adapters/kubernetes/overlays/gate/daemonset.yaml").read_text()
     gate = yaml.safe_load(text)["spec"]["template"]["spec"]
-    pod = manifest(ORDER, PLACE, SuiteProgram(), 1)["spec"]["template"]["spec"]
+    pod = manifest(suite_run(ORDER), PLACE, JobProgram())["spec"]["template"]["spec"]
     for key in ("hostPID", "hostNetwork", "dnsPolicy", "priorityClassName", "tolerations",
                 "terminationGracePeriodSeconds"):  # fmt: skip
         assert pod[key] == gate[key], key
@@ -334,26 +335,6 @@ def test_the_pod_is_the_gates() -> None:
     (ours,), (theirs,) = pod["containers"], gate["containers"]
     assert ours["volumeMounts"] == [one for one in theirs["volumeMounts"] if one["name"] != "settings"]
     assert {**theirs["securityContext"], "runAsNonRoot": False} == ours["securityContext"]
-
-
-REPORT = '{\n "host": "n1",\n "verdict": "OK"\n}'
-
-
-@pytest.mark.parametrize(
-    ("log", "found"),
-    [
-        (REPORT, REPORT),
-        (f"nhc deep run: a note\n{REPORT}\nanother\n", REPORT),
-        (f'{{"not": "a report"}}\n{REPORT}', REPORT),
-        (f"{{broken\n{REPORT}\n", REPORT),
-        (REPORT[:-3], ""),
-        ("", ""),
-        ('x {"host": "n1"}', ""),
-        ("{" * 100_000, ""),
-    ],
-)
-def test_only_a_whole_report_is_read_from_a_log(log: str, found: str) -> None:
-    assert report_in(log) == found
 
 
 @pytest.mark.parametrize(
@@ -367,14 +348,8 @@ def test_only_a_whole_report_is_read_from_a_log(log: str, found: str) -> None:
 )
 def test_a_setting_that_makes_no_sense_is_named(given: Dict[str, str], said: str) -> None:
     with pytest.raises(AdapterError) as error:
-        SuiteJobs(given)
+        JobRunner(given)
     assert said in str(error.value)
-
-
-@pytest.mark.parametrize("suite", ["-x", "$(HOME)", "a b", ""])
-def test_what_is_no_name_of_a_suite_is_never_sent(suite: str) -> None:
-    with pytest.raises(AdapterError, match="is not a suite's name"):
-        SuiteJobs({"image": "i"}).run(ORDER._replace(suite=suite))
 
 
 def test_the_job_is_chosen_by_its_table_and_both_tables_are_refused() -> None:

@@ -12,8 +12,10 @@ import pytest
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, EvidenceBudget, Machine, Order, Rung, Stage
 from nhc_adapters.node.hand.journal import ENDED, RepairJournal
+from nhc_adapters.node.hand.runs import NodeRuns
 from nhc_adapters.node.repairer import NodeHand
 from tests.support.gpu_node import BOOT, UUID, GpuNode, remove
+from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough  # each starts the command that repairs, and services that it stops
 
@@ -230,7 +232,7 @@ def killed(node):
     node.unit(PERSISTENCED)
     node.note("gate", "")
     argv = [sys.executable, "-m", "nhc_adapters.node.hand", "--root", str(node.root), "--path", str(node.path),
-            "--wait", "start", hand(node)._asked(order())]  # fmt: skip
+            "--wait", "start", json.dumps(hand(node)._asked(order()))]  # fmt: skip
     env = {**os.environ, "PYTHONPATH": ":".join(sys.path)}
     process = subprocess.Popen(argv, env=env, stdout=subprocess.PIPE, text=True)
     until = time.monotonic() + 60
@@ -427,6 +429,11 @@ def test_a_machine_without_a_uuid_is_told_by_its_boot(node):
 # A program of the site's own.
 
 
+def over(node, key=KEY):
+    runs = NodeRuns(str(node.root))
+    until(lambda: (runs.state(key) or (None,))[0], within=60, what="end of the command")
+
+
 def test_a_command_runs_once_and_its_exit_status_is_told(node, tmp_path):
     trace = tmp_path / "trace"
     program = tmp_path / "flash"
@@ -437,14 +444,14 @@ def test_a_command_runs_once_and_its_exit_status_is_told(node, tmp_path):
     asked = order(Rung.REBOOT)
     sent = repairer.run_command(asked, [str(program), "0"], 20.0)
     assert sent.answer is Answer.ACCEPTED, sent
-    ended(node)
+    over(node)
     assert repairer.run_command(asked, [str(program), "0"], 20.0).answer is Answer.ACCEPTED  # the same key
     assert trace.read_text() == "begun 0\n"
     done = repairer.progress(asked, sent, before)
-    assert (done.stage, done.message) == (Stage.DONE, f"{program} ended with 0: flashed 8 of 8")
+    assert (done.stage, done.message) == (Stage.DONE, "it ended with 0: flashed 8 of 8")
     bad = order(Rung.REBOOT, key="7b1f0a52-5f3c-4b57-9a3f-1f0e2d3c4b5a")
     repairer.run_command(bad, [str(program), "3"], 20.0)
-    ended(node, bad.key)
+    over(node, bad.key)
     assert repairer.progress(bad, sent, before).stage is Stage.FAILED
     assert "systemctl reboot" not in node.calls()
 
@@ -455,9 +462,9 @@ def test_a_command_that_does_not_end_is_killed_and_failed(node, tmp_path):
     program.chmod(0o755)
     repairer = hand(node)
     sent = repairer.run_command(order(Rung.REBOOT), [str(program)], 0.5)
-    state = ended(node)
-    assert (state.outcome, "did not end within 0.5 s" in state.message) == ("failed", True)
-    assert repairer.progress(order(Rung.REBOOT), sent, repairer.look(MACHINE)).stage is Stage.FAILED
+    over(node)
+    done = repairer.progress(order(Rung.REBOOT), sent, repairer.look(MACHINE))
+    assert (done.stage, "past its limit of 0.5 s" in done.message) == (Stage.FAILED, True)
 
 
 def test_a_command_on_another_machine_is_refused(node):

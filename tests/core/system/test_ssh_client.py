@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import subprocess
-import time
 
 import pytest
 
@@ -14,9 +13,9 @@ from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Node
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Machine
-from nhc.marks.ports.suites import SuiteOrder
+from nhc.marks.ports.runner import NodeRun, RunLimits
 from nhc_adapters.node.reach import LoginSettings, Reach, login_of
-from nhc_adapters.node.suite import NodeSuite
+from nhc_adapters.node.runner import SshRunner
 from tests.support.ssh import agent, sshd
 
 MACHINE = Machine("n1", address="127.0.0.1")
@@ -52,14 +51,14 @@ def reach_argv(config):
     return captured(lambda run: Reach(login, False, "python3", (), run).ask(MACHINE, ["look"], 30.0))
 
 
-def suite_argv(config):
+def runner_argv(config):
     settings = {"config": str(config), "user": "root"}
-    order = SuiteOrder(MACHINE, "quick", time.time(), 60.0)
-    return captured(lambda run: NodeSuite(settings, {}, run).run(order))
+    program = NodeRun("key", (MACHINE,), ("true",), RunLimits(60.0))
+    return captured(lambda run: SshRunner(settings, {}, run=run).start(program))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("argv_of", [fleet_argv, reach_argv, suite_argv])
+@pytest.mark.parametrize("argv_of", [fleet_argv, reach_argv, runner_argv])
 def test_a_node_gets_no_agent_and_ssh_runs_no_command_here(server, tmp_path, argv_of):
     run_here = tmp_path / "run-here"
     config = tmp_path / "config"

@@ -6,7 +6,9 @@ patterns, enumerations, none of which botocore checks beyond the members' names.
 
 from __future__ import annotations
 
+import os
 import re
+import signal
 import subprocess
 import threading
 from dataclasses import dataclass
@@ -31,6 +33,7 @@ CHANGES = {
     "SetInstanceHealth", "EnterStandby", "TerminateInstanceInAutoScalingGroup", "BatchRebootClusterNodes",
     "BatchReplaceClusterNodes", "CompleteLifecycleAction", "BatchAddClusterNodes", "BatchDeleteClusterNodes",
     "SendCommand",
+    "CancelCommand",
 }  # fmt: skip
 
 
@@ -523,6 +526,14 @@ class FakeAws(FakeCloud):
             raise AwsError("InvocationDoesNotExist", "")
         return found[0].shown()
 
+    def do_CancelCommand(self, CommandId, InstanceIds):
+        """The agent ends the process group of the command, and it alone."""
+        (found,) = [one for one in self.commands if (one.id, [one.instance]) == (CommandId, InstanceIds)]
+        if found.done is None and not found.ends:
+            found.ends = "Cancelled"
+            os.killpg(found.process.pid, signal.SIGKILL)
+        return {}
+
     def do_ListCommandInvocations(self, InstanceId, MaxResults, Filters=(), NextToken="0"):
         (after,) = [one["value"] for one in Filters] or ["1970-01-01T00:00:00Z"]
         since = datetime.strptime(after, "%Y-%m-%dT%H:%M:%S%z")
@@ -542,11 +553,17 @@ class FakeCommand:
     at: datetime
     ends: str = ""
     thread: threading.Thread | None = None
+    process: Any = None
     done: subprocess.CompletedProcess[str] | None = None
 
     def run(self, script: str) -> None:
+        self.process = subprocess.Popen(
+            ["sh", "-c", script], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+        )
+
         def work() -> None:
-            self.done = subprocess.run(["sh", "-c", script], capture_output=True, text=True, check=False)
+            out, err = self.process.communicate()
+            self.done = subprocess.CompletedProcess([], self.process.returncode, out, err)
 
         self.thread = threading.Thread(target=work, daemon=True)
         self.thread.start()

@@ -65,7 +65,7 @@ def of_suite(aws: Aws, tag: Optional[Tuple[str, str]]) -> List[Right]:
     rights += [
         _asked(aws, "ssm", "ListCommandInvocations", {"InstanceId": instance, "MaxResults": 1}),
         _asked(aws, "ssm", "GetCommandInvocation", {"CommandId": NO_COMMAND, "InstanceId": instance}, NO_SUCH_COMMAND),
-        Right("ssm:SendCommand", None, NOT_TRIED),
+        *(Right(f"ssm:{name}", None, NOT_TRIED) for name in ("SendCommand", "CancelCommand")),
     ]
     return rights
 

@@ -14,7 +14,7 @@ from nhc_adapters.kubernetes.api.objects import conditions_of, notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.cluster_api import node_of
-from nhc_adapters.kubernetes.repair.repair_job import ORDER
+from nhc_adapters.kubernetes.repair.pinned_job import ORDER
 
 GROUPS_EVERY = 600.0
 """Seconds for which the API server's kinds are remembered."""

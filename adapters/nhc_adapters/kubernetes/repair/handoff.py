@@ -35,8 +35,7 @@ from nhc_adapters.kubernetes.repair.handover import (
     is_of,
     order_notes,
 )
-from nhc_adapters.kubernetes.repair.pinned_job import JobPlace
-from nhc_adapters.kubernetes.repair.repair_job import HandSettings, OrderJobs, job_name, order_text
+from nhc_adapters.kubernetes.repair.pinned_job import HandSettings, JobPlace, OrderJobs, job_name, order_text
 from nhc_adapters.kubernetes.repair.shown_on_nodes import KURED_LOCK, of_kured
 from nhc_adapters.node.repairer import asked_of
 from nhc_adapters.repair import LATER, CallFailed, RepairRefused, accepted, send_once

@@ -13,7 +13,7 @@ from nhc_adapters.kubernetes.api.client import MERGE_PATCH
 from nhc_adapters.kubernetes.api.objects import notes_of
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.repair.cluster import KubeNode, Object, RepairCluster
-from nhc_adapters.kubernetes.repair.repair_job import ORDER
+from nhc_adapters.kubernetes.repair.pinned_job import ORDER
 from nhc_adapters.repair import RepairRefused
 
 

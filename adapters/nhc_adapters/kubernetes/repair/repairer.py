@@ -42,18 +42,19 @@ from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import namespaced
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS
-from nhc_adapters.kubernetes.repair import repair_job
+from nhc_adapters.kubernetes.repair import pinned_job
 from nhc_adapters.kubernetes.repair.cluster import JOBS, KubeNode, Object, RepairCluster
 from nhc_adapters.kubernetes.repair.handover import booted
-from nhc_adapters.kubernetes.repair.pinned_job import JobPlace, PinnedJob, labels_of
-from nhc_adapters.kubernetes.repair.repair_job import (
-    CONTAINER,
+from nhc_adapters.kubernetes.repair.pinned_job import (
     HandSettings,
+    JobPlace,
     JobSeen,
     OrderJobs,
+    PinnedJob,
     hand_job,
     is_active,
     job_name,
+    labels_of,
     read_job,
 )
 from nhc_adapters.node.hand.evidence import LOG, NAMES
@@ -141,7 +142,9 @@ class EvidenceJobs:
         until = time.monotonic() + budget.seconds * (1 - READING)
         name = self._create(machine, budget)
         pods, why = self._follow(name, until)
-        log = "".join(self.cluster.log(self.place.namespace, pod, CONTAINER, LOG + OVERHEAD) for pod in pods[:1])
+        log = "".join(
+            self.cluster.log(self.place.namespace, pod, pinned_job.REPAIR, LOG + OVERHEAD) for pod in pods[:1]
+        )
         pieces, collector = pieces_in(log, budget.size), EvidenceCollector(budget)
         for piece, (content, cut) in pieces.content.items():
             for exhibit in collector.take(piece, NAMES[piece], content):
@@ -208,7 +211,7 @@ class KubernetesRepairSettings(NamedTuple):
     held: HeldSettings = declared.part("", HeldSettings)
     node_kubeconfig: str = declared.text("node-kubeconfig", "", "the node's own: pods that hold a GPU are found by it")
     deadline: float = declared.seconds("deadline", 1200.0, "of one Job", least=1.0)
-    enter: str = declared.text("enter", repair_job.ENTER, "how the Job's program enters the node")
+    enter: str = declared.text("enter", pinned_job.ENTER, "how the Job's program enters the node")
     path: str = declared.text("path", "", "where the node's programs are")
     evidence: bool = declared.flag("evidence", True, "whether a Job collects what the node's programs show")
 
@@ -240,7 +243,7 @@ class KubernetesJobs:
     def look(self, machine: Machine) -> Sighting:
         """The node, and a Job of ours that works on it. Raises AdapterError."""
         seen = self.cluster.sighting(machine.node)
-        active = [job for job in self._of_node(machine.node) if repair_job.is_active(job)]
+        active = [job for job in self._of_node(machine.node) if pinned_job.is_active(job)]
         if active:
             return seen._replace(actor="nhc", doing=f"the Job {active[0]['metadata']['name']} works on it")
         return seen
@@ -262,7 +265,7 @@ class KubernetesJobs:
         """Raises CallFailed."""
         machine = order.machine._replace(boot_id=order.machine.boot_id or node.boot)
         asked = asked_of(order._replace(machine=machine), self.services, self.stoppable, self.kubeconfig, self.wait)
-        args = ("restore" if restore else "start", repair_job.order_text(asked))
+        args = ("restore" if restore else "start", pinned_job.order_text(asked))
         name = job_name(order.key, restore)
         when = "is created" if self.orders.create(order, args, restore) else "was created before"
         return accepted(f"the Job {self.place.namespace}/{name} {when}", name)
@@ -308,7 +311,7 @@ class KubernetesJobs:
 
     def _of_node(self, node: str) -> List[Mapping[str, Any]]:
         selector = ",".join(f"{key}={value}" for key, value in
-                            labels_of(repair_job.COMPONENT, node).items())  # fmt: skip
+                            labels_of(pinned_job.REPAIR, node).items())  # fmt: skip
         return list(self.cluster.items(namespaced(self.place.namespace, "jobs", group=JOBS), labelSelector=selector))
 
     # Evidence, rights.
@@ -330,7 +333,7 @@ class KubernetesJobs:
         if not self.place.image:
             return Right(name, False, "no image is set up (image)")
         order = Order("doctor", "0", 0, Machine("doctor"), Rung.REBOOT, "a dry run")
-        body = repair_job.manifest(order, self.place, self.hand, ("look",))
+        body = pinned_job.manifest(order, self.place, self.hand, ("look",))
         try:
             self.cluster.create_job(self.place.namespace, body, dryRun="All")
         except AdapterError as error:

@@ -111,8 +111,6 @@ class RepairWork:
     def _act(self, plan: RepairPlan, facts: NodeFacts) -> RepairResult:
         if plan.judge in ("nvidia", "amd"):
             return self._reset(plan)
-        if plan.judge == "command":
-            return self._command(plan)
         for command in plan.commands:
             self.node.ask(*command, timeout=RESET)
         if plan.judge == "reboot":
@@ -128,14 +126,6 @@ class RepairWork:
             return judged
         after = nvidia.judge_after(plan.devices, look.nvidia_devices(self.node))
         return judged if after.fine else RepairResult(False, f"{judged.message}, but {after.message}", judged.results)
-
-    def _command(self, plan: RepairPlan) -> RepairResult:
-        """A program of the site's own: its exit status says whether it worked, its last line why not."""
-        done = self.node.run(*plan.commands[0], timeout=self.asked.seconds)
-        name = plan.commands[0][0]
-        lines = [line.strip() for line in f"{done.stdout}\n{done.stderr}".splitlines() if line.strip()]
-        last = f": {lines[-1][:300]}" if lines else ""
-        return RepairResult(done.status == 0, f"{name} ended with {done.status}{last}")
 
     def _services(self, before: NodeFacts) -> RepairResult:
         now = look.units(self.node, self.asked.services)

@@ -9,7 +9,16 @@ from __future__ import annotations
 from typing import FrozenSet, List, Optional, Sequence, Tuple, Union
 
 from nhc_adapters.node.hand.nvidia import SINGLE, bus
-from nhc_adapters.node.hand.values import AskedRepair, Holder, NodeFacts, Refusal, RepairDevice, RepairPlan, Undo
+from nhc_adapters.node.hand.values import (
+    AskedRepair,
+    AskedRun,
+    Holder,
+    NodeFacts,
+    Refusal,
+    RepairDevice,
+    RepairPlan,
+    Undo,
+)
 
 MODULES = {
     "nvidia": ("nvidia_drm", "nvidia_modeset", "nvidia_uvm", "nvidia_peermem", "gdrdrv", "nvidia"),
@@ -42,10 +51,6 @@ def plan(facts: NodeFacts, asked: AskedRepair) -> Union[RepairPlan, Refusal]:
         return Refusal(other)
     if asked.rung == "reboot":
         return RepairPlan("reboot", (), (), frozenset(), (), (("systemctl", "reboot"),))
-    if asked.rung == "command":
-        if not asked.argv or not asked.argv[0].startswith("/"):
-            return Refusal("no command is named by its whole path")
-        return RepairPlan("command", (), (), frozenset(), (), (asked.argv,))
     if asked.rung == "restart-app":
         return _restart(facts, asked)
     if asked.rung not in ("reset-device", "reload-driver"):
@@ -57,7 +62,7 @@ def plan(facts: NodeFacts, asked: AskedRepair) -> Union[RepairPlan, Refusal]:
     return _reset(facts, asked)
 
 
-def another(facts: NodeFacts, asked: AskedRepair) -> str:
+def another(facts: NodeFacts, asked: Union[AskedRepair, AskedRun]) -> str:
     """Why this machine is not the one that was judged, "" where it is."""
     if asked.uuid:
         if facts.uuid.lower() == asked.uuid.lower():

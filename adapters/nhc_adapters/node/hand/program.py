@@ -1,8 +1,8 @@
-"""The commands of the program on the node: look, start, show, restore, evidence. Each prints one line of JSON,
-`collect` one for each piece of evidence before it.
+"""The commands of the program on the node: look; start, show, restore (a repair); run, poll, stop (a program);
+evidence. Each prints one line of JSON, `collect` one for each piece of evidence before it.
 
-`start` decides in the foreground and answers; the repair then goes on in a process of its own, so that a lost
-connection neither ends it nor hides it: `show` tells by the order's key what became of it.
+`start` and `run` decide in the foreground and answer; the work then goes on in a process of its own, so that a lost
+connection neither ends it nor hides it: `show` and `poll` tell by its key what became of it.
 """
 
 from __future__ import annotations
@@ -15,20 +15,32 @@ import shlex
 import signal
 import sys
 import time
-from typing import Dict, List, Mapping, Optional, Sequence
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence
 
 from nhc_adapters.node.hand import evidence, look
 from nhc_adapters.node.hand.carry_out import RepairWork, answer_of
 from nhc_adapters.node.hand.journal import BOOTING, ENDED, RepairJournal, RepairState
 from nhc_adapters.node.hand.look import LocalNode
 from nhc_adapters.node.hand.plan import another, plan
-from nhc_adapters.node.hand.values import AskedRepair, NodeFacts, NotPossible, Refusal, RepairPlan, RepairResult
+from nhc_adapters.node.hand.runs import NodeRuns, RunWatch
+from nhc_adapters.node.hand.values import (
+    AskedRepair,
+    AskedRun,
+    NodeFacts,
+    NotPossible,
+    Refusal,
+    RepairPlan,
+    RepairResult,
+)
 
 Answer = Mapping[str, object]
 BUSY = 60.0
 """Seconds after which a node on which another repair runs may be asked again."""
 RESULT = 4096
 """Bytes that Kubernetes keeps of what a container wrote before it ended."""
+
+
+COMMANDS = ("look", "start", "show", "restore", "run", "poll", "stop", "evidence", "collect", "sentinel")
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
@@ -39,11 +51,11 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--path", default="", help="directories in which commands are looked for first")
     parser.add_argument("--wait", action="store_true", help="stay until the repair has ended")
     parser.add_argument("--result", default="", help="a file that gets the answer as well, at most 4096 bytes of it")
-    parser.add_argument("command", choices=("look", "start", "show", "restore", "evidence", "collect", "sentinel"))
+    parser.add_argument("command", choices=COMMANDS)
     parser.add_argument(
         "words",
         nargs="*",
-        help="start, restore: the order as JSON; show: its key; evidence: NAME BYTES SECONDS; "
+        help="start, restore, run: the order as JSON; show, poll, stop: its key; evidence: NAME BYTES SECONDS; "
         "collect: BYTES SECONDS; sentinel: the order and a file",
     )
     given = parser.parse_args(argv)
@@ -73,8 +85,15 @@ def _answer(command: str, arguments: Sequence[str], node: LocalNode, journal: Re
         for line in evidence.collect(node, int(arguments[0]), float(arguments[1])):
             print(json.dumps(line), flush=True)
         return {"looked_for": len(evidence.NAMES)}
-    value: Dict[str, object] = json.loads(arguments[0])
-    asked = AskedRepair(**{key: tuple(item) if isinstance(item, list) else item for key, item in value.items()})  # type: ignore[arg-type]
+    if command == "poll":
+        return NodeRuns(node.root).shown(arguments[0])
+    if command == "stop":
+        return NodeRuns(node.root).stop(arguments[0])
+    value: Dict[str, Any] = json.loads(arguments[0])
+    value = {key: tuple(item) if isinstance(item, list) else item for key, item in value.items()}
+    if command == "run":
+        return _run(node, journal, AskedRun(**value))
+    asked = AskedRepair(**value)
     if command == "sentinel":
         return _sentinel(node, asked, arguments[1])
     if command == "restore":
@@ -117,11 +136,26 @@ def _look(node: LocalNode, journal: RepairJournal) -> Answer:
 def _show(node: LocalNode, journal: RepairJournal, key: str) -> Answer:
     state = journal.load(key)
     if state is None:
-        return {"stage": "unknown", "message": "the node knows nothing of this repair"}
+        return _show_command(NodeRuns(node.root), key)
     busy = journal.busy()
     if state.phase != ENDED and not busy:
         state = journal.load(key) or state  # it may have ended between the two looks
     return answer_of(state, look.identity(node).boot, busy)
+
+
+def _show_command(runs: NodeRuns, key: str) -> Answer:
+    """A program of the site's own, shown as a repair: its exit status says whether it worked, its last line why not."""
+    found = runs.state(key)
+    if found is None:
+        return {"stage": "unknown", "message": "the node knows nothing of this repair"}
+    end, output = found
+    if end is None:
+        return {"stage": "working", "message": "it runs"}
+    if end.status is None:
+        return {"stage": "failed", "message": end.why}
+    lines = [line.strip() for line in output.decode("utf-8", "replace").splitlines() if line.strip()]
+    message = f"it ended with {end.status}{f': {lines[-1][:300]}' if lines else ''}"
+    return {"stage": "failed" if end.status else "done", "message": message}
 
 
 def _start(node: LocalNode, journal: RepairJournal, asked: AskedRepair, wait: bool) -> Answer:
@@ -145,7 +179,7 @@ def _start(node: LocalNode, journal: RepairJournal, asked: AskedRepair, wait: bo
         if wait:
             _carry_out(work, made, facts)
             return answer_of(work.state, look.identity(node).boot, False)
-        _leave(work, made, facts)
+        _leave(lambda: _carry_out(work, made, facts))
     except NotPossible as error:
         return _refused(str(error))
     except OSError as error:
@@ -188,7 +222,31 @@ def _log(node: LocalNode, text: str) -> None:
         return
 
 
-def _leave(work: RepairWork, made: RepairPlan, facts: NodeFacts) -> None:
+def _run(node: LocalNode, journal: RepairJournal, asked: AskedRun) -> Answer:
+    """Begin a program, once; its watcher goes on in a process of its own. Raises OSError."""
+    boot, uuid = look.identity(node)
+    other = another(NodeFacts(boot, uuid, ""), asked) if asked.uuid or asked.boot else ""
+    if other:
+        return _refused(other)
+    runs = NodeRuns(node.root)
+    alone = journal.lock() if asked.alone else -1
+    if alone is None:
+        if runs.state(asked.key) is not None:
+            return {"answer": "accepted", "message": "this run was begun before"}
+        return _refused("a repair runs on this node", BUSY)
+    try:
+        lock = runs.begin(asked.key)
+        if lock is None:
+            return {"answer": "accepted", "message": "this run was begun before"}
+        _leave(RunWatch(runs, asked).carry_out)
+        os.close(lock)
+    finally:
+        if alone >= 0:
+            os.close(alone)
+    return {"answer": "accepted", "message": "the node has begun it"}
+
+
+def _leave(carry_out: Callable[[], None]) -> None:
     """Carry it out in a process of its own, which has the lock too, and no part in our connection."""
     sys.stdout.flush()
     child = os.fork()
@@ -204,7 +262,7 @@ def _leave(work: RepairWork, made: RepairPlan, facts: NodeFacts) -> None:
         null = os.open(os.devnull, os.O_RDWR)
         for fd in (0, 1, 2):
             os.dup2(null, fd)
-        _carry_out(work, made, facts)
+        carry_out()
         status = 0
     finally:
         os._exit(status)

@@ -78,8 +78,7 @@ class AskedRepair(NamedTuple):
     """A repair to carry out. `uuid` and `boot` name the machine that was judged, "" for unknown.
 
     `services` are what restart-app starts again, `stoppable` what may be stopped while a device is repaired.
-    `kubeconfig` is with what the node's own labels are changed, "" for not at all. `argv` is what the rung `command`
-    runs, for at most `seconds`. Times are in seconds.
+    `kubeconfig` is with what the node's own labels are changed, "" for not at all. Times are in seconds.
     """
 
     key: str
@@ -93,8 +92,23 @@ class AskedRepair(NamedTuple):
     stoppable: Tuple[str, ...] = ()
     kubeconfig: str = ""
     wait: float = 300.0
-    argv: Tuple[str, ...] = ()
-    seconds: float = 300.0
+
+
+class AskedRun(NamedTuple):
+    """A program to run, for at most `seconds`, with so many bytes of output. `uuid` and `boot` are the
+    machine's that is meant, "" for any.
+
+    `alone`: not while this node is repaired, and no repair begins while it runs.
+    """
+
+    key: str
+    argv: Tuple[str, ...]
+    seconds: float
+    output: int
+    uuid: str = ""
+    boot: str = ""
+    path: str = ""
+    alone: bool = False
 
 
 class Undo(NamedTuple):
@@ -109,7 +123,7 @@ class RepairPlan(NamedTuple):
     """What is to be done. `undo` is put back in reverse order, each written down before it is taken away.
 
     `files` must be free before `commands` run; `modules` must have no users but one another. `judge` says how the
-    commands' effect is read (nvidia, amd, driver, services, reboot, command).
+    commands' effect is read (nvidia, amd, driver, services, reboot).
     """
 
     judge: str
