@@ -292,7 +292,7 @@ def measure(cluster: Optional[Cluster], count: int, place: str, options: argpars
             bare = of_empty(load)
             what = f"{'a whole report' if whole else 'what agents push'}, of an empty handler ({bare * 1e6:.0f} us)"
             print(f"           {verdict(what, cpu / len(seen.times) / bare, 3 if whole else 2)}", flush=True)
-        print(f"           unchanged beside whole: {each[1][0] / each[0][0]:.2f} of the servers' CPU (limit 0.5), "
+        print(f"           unchanged beside whole: {each[1][0] / each[0][0]:.2f} of the servers' CPU, "
               f"{each[1][1] / each[0][1]:.2f} of the bytes of bodies (limit 0.2)", flush=True)  # fmt: skip
     finally:
         for server in servers:

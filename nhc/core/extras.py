@@ -19,7 +19,7 @@ EXTRAS = ("fleet", "fabric", "ansible", "kubernetes", "nvhcd", "remedy", "consol
 BROUGHT = {
     "paramiko": "fleet", "ClusterShell": "fleet", "rich": "fleet", "aiohttp": "remedy", "alembic": "remedy",
     "psycopg": "remedy", "sqlalchemy": "remedy", "textual": "console", "urllib3": "kubernetes", "yaml": "kubernetes",
-    "botocore": "aws", "grpc": "nvhcd",
+    "botocore": "aws", "grpc": "nvhcd", "msgspec": "remedy",
 }  # fmt: skip
 """The extra that brings a library, by the name that is imported. What a command is called says less: `nhc status fleet`
 reads the store."""

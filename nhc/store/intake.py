@@ -65,6 +65,9 @@ class Incoming(NamedTuple):
 
     `unchanged`: the report says what the node's newest, of this digest, says, figures aside; its results are the
     problems alone.
+
+    `text` is the report's JSON where `report` has of results that are OK their checks' names
+    alone.
     """
 
     report: Report
@@ -77,6 +80,7 @@ class Incoming(NamedTuple):
     made: float = 0.0
     unchanged: str = ""
     stamped: float = 0.0
+    text: bytes = b""
 
     @property
     def when(self) -> float:
@@ -171,21 +175,23 @@ class Findings(NamedTuple):
 def findings(report: Report, complete: bool = True) -> Findings:
     """What is wrong with a node, one finding a check, reason and target: the worst of those that share them."""
     worst_of: Dict[Tuple[str, str, str], Tuple[Verdict, ReportedProblem]] = {}
-    judged, unsure = set(), set()
+    unsure = set()
     for result in report.results:
+        verdict = result.outcome.verdict
+        if verdict is Verdict.OK:  # nearly all there are
+            continue
         check = printable(result.check, 200)
-        judged.add(check)
-        if result.verdict in (Verdict.UNKNOWN, Verdict.SKIP):
+        if verdict in (Verdict.UNKNOWN, Verdict.SKIP):
             unsure.add((check, printable(result.outcome.target, 500)))
         if result.is_problem:
             finding = _finding(check, result)
             before = worst_of.get(finding.key)
-            if before is None or before[0] < result.verdict:
-                worst_of[finding.key] = (result.verdict, finding)
+            if before is None or before[0] < verdict:
+                worst_of[finding.key] = (verdict, finding)
     worst = sorted(worst_of.values(), key=lambda pair: -pair[0])[:PROBLEMS]
     return Findings(
         tuple(finding for _, finding in worst),
-        frozenset(judged),
+        frozenset([printable(name, 200) for name in {result.check for result in report.results}]),
         frozenset(unsure),
         complete and not report.not_run,
         report.verdict,

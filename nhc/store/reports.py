@@ -5,7 +5,8 @@ Existing reports are imported: files of reports, directories of them, kept sweep
 
 from __future__ import annotations
 
-from typing import Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+import functools
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
@@ -65,7 +66,7 @@ class _Packed:
         """The bytes of a report of this batch."""
         packed = self._made.get(id(incoming))
         if packed is None:
-            packed = self._made[id(incoming)] = pack(incoming.report)
+            packed = self._made[id(incoming)] = pack(incoming.report, incoming.text)
         return packed
 
 
@@ -89,7 +90,8 @@ def _receive_deep(connection: Connection, incoming: Incoming, pace: IntakeSettin
 
 
 def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeSettings) -> List[Received]:
-    known = _known(connection, {item.report.host for item in incoming if not refusal(item, pace)})
+    before = _known(connection, {item.report.host for item in incoming if not refusal(item, pace)})
+    known = dict(before)
     taken = []
     kept = _kept(connection, incoming)
     for arrived in incoming:
@@ -102,7 +104,7 @@ def _receive(connection: Connection, incoming: Sequence[Incoming], pace: IntakeS
         if not arrived.unchanged:
             kept.pop(host, None)  # what the database has is not the newest any more
     packed = _Packed()
-    _save_nodes(connection, taken, packed)
+    _save_nodes(connection, before, taken, packed)
     _save_history(connection, taken, packed)
     _save_problems(connection, taken)
     for item in taken:
@@ -171,16 +173,33 @@ def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
 
 def _locked(connection: Connection, names: Sequence[str]) -> Dict[str, KnownNode]:
     known = {}
-    columns = [nodes.c[name] for name in KnownNode._fields]
     for batch in batches(names):
-        asked = sa.select(*columns).where(nodes.c.node.in_(batch))
-        for row in connection.execute(asked.order_by(nodes.c.node).with_for_update()):
+        for row in connection.execute(_LOCKED, {"names": batch}):
             known[row.node] = KnownNode._make(row)
     return known
 
 
-def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed) -> None:
-    """The newest state of each node once; its report where it is to be kept, its labels where they may be others."""
+_LOCKED = (
+    sa.select(*(nodes.c[name] for name in KnownNode._fields))
+    .where(nodes.c.node.in_(sa.bindparam("names", expanding=True)))
+    .order_by(nodes.c.node)
+    .with_for_update()
+)
+
+
+@functools.lru_cache(maxsize=256)
+def _update(columns: Tuple[str, ...]) -> sa.Update:
+    """The statement that writes these columns of one node: made once, which takes as long as to write several rows."""
+    values: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
+    return sa.update(nodes).where(nodes.c.node == sa.bindparam("known")).values(values)
+
+
+def _save_nodes(
+    connection: Connection, before: Mapping[str, KnownNode], taken: Sequence[_Taken], packed: _Packed
+) -> None:
+    """Write what differs of each node from its row `before`, once; its report where it is to be kept, its labels where
+    they may be others.
+    """
     after: Dict[str, KnownNode] = {}
     changed: Dict[str, Incoming] = {}
     differ: Set[str] = set()
@@ -196,27 +215,20 @@ def _save_nodes(connection: Connection, taken: Sequence[_Taken], packed: _Packed
     labelled = {name: item for name, item in changed.items() if item.report.labels or name in differ}
     labels, machine_changes = _described(connection, labelled, after)
     replaced = machines.note(connection, machine_changes) if machine_changes else {}
-    rows: Dict[Tuple[bool, bool, bool], List[Dict[str, object]]] = {}
+    rows: Dict[Tuple[str, ...], List[Dict[str, object]]] = {}
     for name in sorted(after):
-        row: Dict[str, object] = dict(after[name]._asdict())
+        row: Dict[str, object] = {
+            column: value for column, value, was in zip(KnownNode._fields, after[name], before[name]) if value != was
+        }
         if name in changed:
             row["report"] = packed.of(changed[name])
-        if name in labels:
-            row.update(labels[name])
+        row.update(labels.get(name, {}))
         if name in replaced:
             row["machine_since"] = replaced[name]
-        rows.setdefault((name in changed, name in labels, name in replaced), []).append(row)
-    for (with_report, with_labels, with_machine), values in rows.items():
-        columns = [
-            *KnownNode._fields,
-            *(["report"] if with_report else []),
-            *(DescribedNode._fields if with_labels else []),
-            *(["machine_since"] if with_machine else []),
-        ]
-        given: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
-        made = insert_into(connection, nodes).values(given if with_labels else {**given, "groups": {}, "labels": {}})
-        keep = {name: made.excluded[name] for name in columns if name != "node"}
-        connection.execute(made.on_conflict_do_update(index_elements=["node"], set_=keep), values)
+        if row:
+            rows.setdefault(tuple(row), []).append({**row, "known": name})
+    for columns, values in rows.items():
+        connection.execute(_update(columns), values)
 
 
 def _described(

@@ -161,8 +161,8 @@ _ALL = itemgetter(
     "verdict", "action", "check", "reason", "message", "target", "source", "line",
     "metrics", "evidence", "tags", "elapsed", "strike", "strikes",
 )  # fmt: skip
-_VERDICTS = {verdict.name: verdict for verdict in Verdict}
-_ACTIONS = {action.value: action for action in Action}
+VERDICTS = {verdict.name: verdict for verdict in Verdict}
+ACTIONS = {action.value: action for action in Action}
 _SCOPES = {scope.value: scope for scope in Scope}
 
 
@@ -185,7 +185,7 @@ def from_result(value: Any) -> CheckResult:
             strike,
             strikes,
         ) = _ALL(value)
-        verdict, action = _VERDICTS[verdict_name], _ACTIONS[todo]
+        verdict, action = VERDICTS[verdict_name], ACTIONS[todo]
     except (KeyError, TypeError):
         return read_by_field(value)
     # As `to_result` writes it, every field of its own type: one look at each. All else is gone through field by field.
@@ -253,8 +253,13 @@ def read_by_field(value: object) -> CheckResult:
 def _read_about(value: Mapping[str, Any]) -> Tuple[Scope, DeviceId]:
     """What a result speaks of. A scope that this nhc does not know, or a device without a name, is the node's."""
     names = _get(value, "device", dict, {})
-    device = DeviceId(*(_get(names, name, str, "") for name in DeviceId._fields))
-    scope = _SCOPES.get(_get(value, "scope", str, ""), Scope.NODE)
+    return spoken_about(_get(value, "scope", str, ""), {name: _get(names, name, str, "") for name in DeviceId._fields})
+
+
+def spoken_about(scope_name: str, names: Mapping[str, str]) -> Tuple[Scope, DeviceId]:
+    """The scope of this name, and the device of these names."""
+    device = DeviceId(*(names.get(name, "") for name in DeviceId._fields))
+    scope = _SCOPES.get(scope_name, Scope.NODE)
     return (Scope.NODE if scope is Scope.DEVICE and not device.known else scope), device
 
 

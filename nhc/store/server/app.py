@@ -21,6 +21,7 @@ from aiohttp import web
 
 from nhc.core.model import printable
 from nhc.core.prometheus_family import page_for
+from nhc.core.render.json import parse
 from nhc.core.system.bounded_read import GZIP, TooLarge, unpacked
 from nhc.core.system.service_log import problem as wrong
 from nhc.core.system.web_listener import OpenConnections
@@ -29,7 +30,7 @@ from nhc.marks.push import Push
 from nhc.store.errors import StoreError
 from nhc.store.intake import SKEW, Incoming, Receipt
 from nhc.store.reports import Received
-from nhc.store.server import access
+from nhc.store.server import access, push_reader
 from nhc.store.server.access import KnownTokens
 from nhc.store.server.counters import ServerCounters
 from nhc.store.server.settings import ServerSettings
@@ -121,14 +122,15 @@ def dated(pushed: Push, received: float) -> Dated:
     Results of deep checks keep the node's time: it identifies them when they are sent twice.
     """
     reports, off = [], 0.0
-    for report, complete, at, suite, seq, unchanged in pushed.reports:
-        incoming = Incoming(report, SOURCE, received, complete, at, suite, seq, unchanged=unchanged)
+    for report, complete, at, suite, seq, unchanged, text in pushed.reports:
+        incoming = Incoming(report, SOURCE, received, complete, at, suite, seq, unchanged=unchanged, text=text)
         if 0 < seq <= pushed.seq and pushed.boot and report.boot_id == pushed.boot and not suite:
             made = received - (pushed.seq - seq) / 1000
             incoming = incoming._replace(made=made, stamped=at)
             if abs(at - made) > SKEW:
                 off = at - made
-                incoming = incoming._replace(at=made, report=report._replace(started=report.started - off))
+                whole = parse(text.decode()) if text else report
+                incoming = incoming._replace(at=made, report=whole._replace(started=report.started - off), text=b"")
         reports.append(incoming)
     return Dated(reports, off)
 
@@ -379,7 +381,7 @@ class Intake:
 
 
 def _read(plain: bytes) -> Tuple[push.Push, int]:
-    return push.parse(plain), len(plain)
+    return push_reader.read(plain), len(plain)
 
 
 def _volume(pushed: push.Push, size: int) -> NodeVolume:
