@@ -24,9 +24,9 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 from nhc.core.host import Completed, Host
 from nhc.core.model import Outcome, Verdict
 from nhc.deep.fleet_norm import Sample, norm, place, propose
-from nhc.node.checks import deep, deep_burns, deep_collective, deep_dcgm, deep_nvbandwidth
+from nhc.node.checks import deep, deep_collective, deep_dcgm, deep_gemm, deep_nvbandwidth
 from nhc.node.facts.accelerator_values import Device
-from nhc.node.facts.tools import collective, dcgm, gemm, nvbandwidth
+from nhc.node.facts.tools import collective, dcgm, gemm
 from tests.support import deep_samples as samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -47,7 +47,7 @@ def _dcgm(_host: Host, text: str) -> List[Outcome]:
 
 def _bandwidth(host: Host, text: str) -> List[Outcome]:
     wanted = ("host_to_device_memcpy_ce", "device_to_host_memcpy_ce", "device_to_device_memcpy_read_ce")
-    return deep_nvbandwidth.judge(host, wanted, GPUS, Completed(0, text), nvbandwidth.parse(text), None)
+    return deep_nvbandwidth.judge(host, wanted, GPUS, Completed(0, text), deep_nvbandwidth.parse_json(text), None)
 
 
 def _collective(host: Host, text: str) -> List[Outcome]:
@@ -56,7 +56,7 @@ def _collective(host: Host, text: str) -> List[Outcome]:
 
 
 def _burn(host: Host, text: str) -> List[Outcome]:
-    return deep_burns.judge(host, gemm.parse(text), Completed(0, text), 60.0, 8, None)
+    return deep_gemm.judge_burn(host, Completed(0, text), gemm.parse(text), 60.0, 8, None)
 
 
 PARTS = (

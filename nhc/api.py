@@ -60,21 +60,25 @@ if TYPE_CHECKING:
     from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput, Launcher
     from nhc.marks.ports.job_control import (
         JobController,
+        JobEndRecord,
+        JobEnds,
+        JobLogText,
         JobLoss,
         JobName,
         JobOrder,
         JobSubmits,
         JobView,
+        ListsWork,
         LossCause,
         MakeJobController,
         Phase,
         Submission,
         Submitted,
         Wish,
+        WorkItem,
+        WorkList,
     )
-    from nhc.marks.ports.job_ends import JobEndRecord, JobEnds, JobLogText
     from nhc.marks.ports.marks import in_place_of, mark_text, may_clear, may_mark, read_mark_text
-    from nhc.marks.ports.node_work import ListsWork, WorkItem, WorkList
     from nhc.marks.ports.repair import (
         Answer,
         AskLater,
@@ -235,10 +239,8 @@ _MODULES = (
     "nhc.marks.ports.adapter",
     "nhc.marks.ports.gates",
     "nhc.marks.ports.group_launch",
-    "nhc.marks.ports.job_ends",
     "nhc.marks.ports.job_control",
     "nhc.marks.ports.marks",
-    "nhc.marks.ports.node_work",
     "nhc.marks.ports.repair",
     "nhc.marks.ports.runner",
     "nhc.marks.ports.sinks",

@@ -28,7 +28,7 @@ from nhc.lab.testing.fake_host import FakeHost
 from nhc.marks.policy.policy_file import load as load_policy
 from nhc.node.commands.log import classify_command
 from nhc.node.facts import carrier, kmsg
-from nhc.node.hosts.replay import Replay
+from nhc.node.hosts.recording import Replay
 from nhc.node.kernlog.npd_rules import load_file as load_rules
 from nhc_adapters import pbs
 from nhc_adapters.kubernetes.nodes.vocabulary_file import load as load_vocabulary

@@ -31,7 +31,7 @@ from nhc.core.settings import toml_text
 from nhc.marks import plugins
 from nhc.marks.policy import policy_file
 from nhc.marks.policy.devices import DeviceSettings
-from nhc.node.facts.topology import parse_description
+from nhc.node.checks.hw_topology import parse_description
 from nhc.remedy import remedy_file as remedy
 from nhc.remedy.spares import settings as spares
 from nhc_adapters.kubernetes.controller import settings as kubernetes_settings

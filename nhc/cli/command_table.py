@@ -62,13 +62,13 @@ COMMANDS: CommandTable = {
              "check_ib_link --until 3d --why 'cable ordered'"),
     "unmute": ("nhc.node.commands.mute:unmute", "End a mute now.", "check_ib_link"),
     "log": ("Read kernel logs.", {
-        "classify": ("nhc.node.commands.kernel:classify", "Say what each line of a kernel log means.",
+        "classify": ("nhc.node.commands.log:classify", "Say what each line of a kernel log means.",
                      "/var/log/messages --explain"),
-        "catalogue": ("nhc.node.commands.kernel:catalogue", "Show what is known of a code or a text of kernel logs.",
+        "catalogue": ("nhc.node.commands.log:catalogue", "Show what is known of a code or a text of kernel logs.",
                       "Xid79"),
     }),
     "ack": ("Acknowledge what a person has dealt with.", Verb({
-        "log": ("nhc.node.commands.kernel:ack", "Findings of this node's kernel log; without one, list them.",
+        "log": ("nhc.node.commands.log:ack", "Findings of this node's kernel log; without one, list them.",
                 "xid/79 --note 'board replaced'"),
         "agent": ("nhc.agent.commands.agent:ack", "Findings of the agent on this node.",
                   "--all --note 'board replaced'"),

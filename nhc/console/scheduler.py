@@ -13,7 +13,7 @@ from functools import partial
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Tuple, TypeVar
 
 from nhc.marks.ports.adapter import AdapterError, NodeSource, NodeState
-from nhc.marks.ports.node_work import ListsWork, WorkItem
+from nhc.marks.ports.job_control import ListsWork, WorkItem
 
 KEEP = 30.0
 """Seconds for which an answer is shown again."""

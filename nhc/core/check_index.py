@@ -21,10 +21,10 @@ The reading of a plan fills it (`nhc.node.planning.cache`), so that no run and n
 
 ELSEWHERE: Dict[str, str] = {
     "app_gpu": "gpu_clocks",
-    "deep_cpu_gemm": "deep_host",
+    "deep_cpu_gemm": "deep_gemm",
     "deep_efa": "deep_rdma",
     "deep_nccom": "deep_collective",
-    "deep_triad": "deep_host",
+    "deep_triad": "deep_gemm",
     "fabric_manager": "gpu_fabric",
     "gpu_clock": "gpu_clocks",
     "gpu_compute": "gpu_modes",
@@ -48,6 +48,7 @@ ELSEWHERE: Dict[str, str] = {
     "ib_guid": "ib_identity",
     "ib_link": "ib_flapping",
     "ib_pkeys": "ib_identity",
+    "kubelet": "runtime",
     "nv": "nvsmi",
     "nvlink": "gpu_links",
     "ps_cpu": "ps_usage",

@@ -17,8 +17,7 @@ from nhc.fleet.sweep_request import SweepRequest
 from nhc.marks.plugins import open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
 from nhc.marks.policy.policy_file import policy_of
-from nhc.marks.policy.reconcile import SyncResult, sync
-from nhc.marks.policy.sync_text import show_text
+from nhc.marks.policy.reconcile import SyncResult, show_text, sync
 from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
 MarkReports = Callable[[SweepHistory, int], int]

@@ -21,8 +21,7 @@ from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict,
 from nhc.jobs.why_logs import JobLogSource, places, read_logs, record_clues
 from nhc.jobs.why_report import JobWhy, summary
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.job_control import JobController, JobName, JobView, LossCause, Phase
-from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
+from nhc.marks.ports.job_control import JobController, JobEndRecord, JobEnds, JobName, JobView, LossCause, Phase
 from nhc.store import job_restarts
 from nhc.store.job_restarts import JobEnd, WatchedJob
 

@@ -30,8 +30,7 @@ from nhc.jobs.log_catalogue import (
 from nhc.jobs.log_events import JobLogReader, LogEvent, survived
 from nhc.jobs.watch_log import LONGEST, JobLineKind, named_host, rank_in
 from nhc.jobs.why import LOG, RECORD, Clue
-from nhc.marks.ports.job_control import JobLoss, LossCause
-from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.job_control import JobEndRecord, JobLoss, LossCause
 
 MOST = 200
 """Events of one log that are kept, the first of each kind and rank: a job of a thousand ranks prints a cascade each."""

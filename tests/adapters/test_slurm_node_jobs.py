@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from nhc.marks.ports.node_work import WorkItem
+from nhc.marks.ports.job_control import WorkItem
 from nhc_adapters.slurm.job_states import hidden_jobs, parse_json_node_jobs, parse_squeue_jobs, squeue_words
 from nhc_adapters.slurm.states import parse_config
 

@@ -14,7 +14,7 @@ from tests.support.run import ROOT
 DOORS = {
     "check local": (["nhc", "check", "local", "--profile", "none", "-c", "{conf}"], "node/run/engine.py", 3),
     "fleet": (["nhc", "fleet", "check", "-w", "n1"], "fleet/commands/fleet.py", 3),
-    "log": (["nhc", "log", "classify", "/dev/null"], "node/commands/kernel.py", 3),
+    "log": (["nhc", "log", "classify", "/dev/null"], "node/commands/log.py", 3),
     "list": (["nhc", "list"], "node/commands/catalogue.py", 3),
     "agent": (["nhc", "serve", "agent"], "agent/main.py", 3),
     "controller": (["nhc", "serve", "kubernetes"], "marks/commands/kubernetes.py", 3),

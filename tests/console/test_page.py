@@ -14,7 +14,7 @@ from nhc.console.settings import parse
 from nhc.console.snapshot import take
 from nhc.console.sources import StoreSource
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
-from nhc.marks.ports.node_work import WorkItem, WorkList
+from nhc.marks.ports.job_control import WorkItem, WorkList
 from nhc.store import attempts, audit, deep, episodes, holds, job_restarts, nodes, schema, trains
 from nhc.store.intake import IntakeSettings
 from nhc.store.job_restarts import JobEnd, WatchedJob

@@ -24,7 +24,7 @@ from nhc.console.settings import parse
 from nhc.console.sources import StoreSource
 from nhc.core.model import Verdict
 from nhc.marks.ports.adapter import AdapterError, Mark, NodeState
-from nhc.marks.ports.node_work import WorkItem, WorkList
+from nhc.marks.ports.job_control import WorkItem, WorkList
 from nhc.store import attempts, audit, episodes, holds, job_restarts, trains
 from nhc.store.errors import StoreError
 from nhc.store.job_restarts import WatchedJob

@@ -20,10 +20,11 @@ from nhc.fleet.transport import Node, Trouble
 from nhc.jobs import flight_record
 from nhc.jobs.why_logs import JobLogs
 from nhc.marks import push
+from nhc.node.checks import cloud, deep_disk, deep_network, deep_nvbandwidth
 from nhc.node.commands.log import LineFolder, Matcher
-from nhc.node.facts import cloud, neuron, smart
+from nhc.node.facts import neuron, smart
 from nhc.node.facts.kernel_lines import message, parse_line
-from nhc.node.facts.tools import dcgm, fio, gemm, iperf3, nvbandwidth
+from nhc.node.facts.tools import dcgm, gemm
 from nhc_adapters import pbs
 from nhc_adapters.bmc import redfish
 from nhc_adapters.cloud.rest import json_at
@@ -437,9 +438,9 @@ READERS = {
     "disks": Reader((DISK, NVME), disks, ()),
     "neuron": Reader((NEURON,), neurons),
     "burns": Reader((DEVICE,), lambda said: gemm.parse(f"{BURN}\n{said}")),
-    "fio": Reader((FIO,), fio.parse),
-    "iperf3": Reader((IPERF,), iperf3.parse),
-    "nvbandwidth": Reader((BANDWIDTH,), nvbandwidth.parse),
+    "fio": Reader((FIO,), deep_disk.parse_fio),
+    "iperf3": Reader((IPERF,), deep_network.parse_iperf3),
+    "nvbandwidth": Reader((BANDWIDTH,), deep_nvbandwidth.parse_json),
     "dcgm": Reader((DCGM, {"iterations": [DCGM]}), dcgm.parse),
     "clouds": Reader((SCHEDULED, SPOT, UPCOMING, EVENTS, DUE), clouds, ()),
     "redfish": Reader((SYSTEM,), controllers),

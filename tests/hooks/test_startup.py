@@ -32,14 +32,13 @@ PROLOG = {
     "nhc", "nhc.core", "nhc.core.host", "nhc.core.language", "nhc.core.language.site_settings",
     "nhc.core.language.trust", "nhc.core.light", "nhc.core.memory", "nhc.core.model", "nhc.core.plan",
     "nhc.core.render", "nhc.core.render.plain", "nhc.core.state", "nhc.core.state.store", "nhc.core.state.earlier_runs",
- "nhc.core.system", "nhc.core.system.children", "nhc.core.system.ending_signals",
+    "nhc.core.system", "nhc.core.system.children", "nhc.core.system.ending_signals",
     "nhc.core.system.machine", "nhc.core.system.node_name", "nhc.core.system.process",
     "nhc.core.system.written_files", "nhc.hooks",
     "nhc.hooks.after_report", "nhc.hooks.commands", "nhc.hooks.commands.hook", "nhc.hooks.commands.prolog",
     "nhc.hooks.job_environment", "nhc.hooks.job_hook", "nhc.node", "nhc.node.checks", "nhc.node.planning",
-    "nhc.node.planning.cache", "nhc.node.planning.local", "nhc.node.run", "nhc.node.run.call_check",
-    "nhc.node.run.engine", "nhc.node.run.supervisor",
-    "nhc.node.run.worker",
+    "nhc.node.planning.cache", "nhc.node.planning.local", "nhc.node.run", "nhc.node.run.engine",
+    "nhc.node.run.supervisor", "nhc.node.run.worker",
 }  # fmt: skip
 
 LOAD = """

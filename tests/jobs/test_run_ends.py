@@ -12,8 +12,7 @@ from nhc.jobs import restart_rounds
 from nhc.jobs.owner_mail import address, is_due
 from nhc.jobs.run_ends import run_end
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.job_control import JobName, LossCause, Phase
-from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
+from nhc.marks.ports.job_control import JobEndRecord, JobLogText, JobName, LossCause, Phase
 from nhc.store import job_restarts, outbox
 from tests.support.job_world import SETTINGS, World
 

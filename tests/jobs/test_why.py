@@ -18,8 +18,7 @@ from nhc.jobs.log_catalogue import CASCADE, INITIATING
 from nhc.jobs.why import CGROUP, CHECKS, KERNEL, LOG, RECORD, Clue, decide
 from nhc.jobs.why_logs import JobLogs, RankPlace, places, record_clues
 from nhc.jobs.why_nodes import kernel_clues, memory_clues, shared
-from nhc.marks.ports.job_control import JobLoss, JobName, LossCause
-from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.job_control import JobEndRecord, JobLoss, JobName, LossCause
 from nhc.node.facts.jobs_here import MemoryEvents
 from nhc.store import deep, reports
 from nhc.store.deep import DeepResult

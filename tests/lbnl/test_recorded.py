@@ -15,7 +15,7 @@ from nhc.core.language import shell_words
 from nhc.core.language.lines import parse_text
 from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Outcome, Verdict, unknown
-from nhc.node.run.call_check import call
+from nhc.node.run.engine import call
 from tests.lbnl import node
 
 TABLE = Path(__file__).parents[1] / "data" / "lbnl-1.4.3.tsv"

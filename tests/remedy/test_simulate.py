@@ -7,7 +7,7 @@ import pytest
 from nhc.core.model import Action, CheckResult, Outcome, Report, Verdict
 from nhc.core.render.json import to_dict
 from nhc.core.timestamps import utc_milliseconds
-from nhc.lab.simulate import Assumed, differences, play
+from nhc.lab.commands.remedy_simulate import Assumed, differences, play
 from nhc.remedy.recorded_events import BadHistory, FleetHistory, of_events, of_files, of_store
 from nhc.remedy.remedy_file import parse
 from nhc.store import reports

@@ -13,7 +13,7 @@ from nhc.store.settings import fleet_store, load, opened
 from tests.support.new_store import new_store
 
 ROOT = Path(__file__).resolve().parents[2]
-ITS_OWN = {"nhc/lab/demo/play.py", "nhc/lab/drills/play.py", "nhc/lab/simulate.py"}
+ITS_OWN = {"nhc/lab/demo/play.py", "nhc/lab/drills/play.py", "nhc/lab/commands/remedy_simulate.py"}
 """Who opens a store that nobody else has: made up, in a directory of its own."""
 
 

@@ -8,7 +8,7 @@ from typing import List
 from nhc.core.check import find
 from nhc.core.host import Host
 from nhc.core.model import Outcome, worst
-from nhc.node.run.call_check import call
+from nhc.node.run.engine import call
 
 
 def judge_all(host: Host, line: str) -> List[Outcome]:

@@ -41,7 +41,7 @@ from nhc_adapters.slurm.states import (
 )
 
 if TYPE_CHECKING:
-    from nhc.marks.ports.node_work import WorkList
+    from nhc.marks.ports.job_control import WorkList
     from nhc.marks.ports.repair import Machine
 
 FEW = 8
@@ -203,14 +203,14 @@ class Slurm(SlurmMarker):
         return list(dict.fromkeys(number for number in output.split() if number != job))
 
     def work_on(self, node: str) -> WorkList:
-        """The jobs on a node; as `nhc.marks.ports.node_work.ListsWork`."""
-        from nhc.marks.ports import node_work  # not on the path of a hook
+        """The jobs on a node; as `nhc.marks.ports.job_control.ListsWork`."""
+        from nhc.marks.ports import job_control  # not on the path of a hook
         from nhc_adapters.slurm import job_states
 
         before = os.urandom(8).hex()
         output = self.command.ask(*job_states.squeue_words(plain(node), before))
         jobs = understood("Slurm's", job_states.parse_squeue_jobs, output, before)
-        return node_work.WorkList(tuple(jobs), job_states.hidden_jobs(self.config(), os.geteuid()))
+        return job_control.WorkList(tuple(jobs), job_states.hidden_jobs(self.config(), os.geteuid()))
 
     def config(self) -> Mapping[str, str]:
         """slurm.conf as slurmctld has it. Raises AdapterError."""

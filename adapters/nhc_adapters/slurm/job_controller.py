@@ -27,6 +27,8 @@ from nhc.core.system.process import Completed
 from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.marks.ports.job_control import (
+    JobEndRecord,
+    JobLogText,
     JobLoss,
     JobName,
     JobOrder,
@@ -37,7 +39,6 @@ from nhc.marks.ports.job_control import (
     Submitted,
     Wish,
 )
-from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
 from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters._command import Commands, NotEnded, Runner, complaint, run_command, understood

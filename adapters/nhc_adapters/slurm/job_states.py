@@ -14,8 +14,7 @@ from nhc.core.json_values import whole_of
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.units import whole_of_digits
-from nhc.marks.ports.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish
-from nhc.marks.ports.node_work import WorkItem
+from nhc.marks.ports.job_control import JobLoss, JobName, JobView, LossCause, Phase, Wish, WorkItem
 from nhc_adapters.slurm.marker import ON_NODES, json_jobs
 
 KIND = "batch"

@@ -28,7 +28,7 @@ from nhc_adapters.slurm.marker import SlurmMarker, Work, json_hosts, parse_json_
 from nhc_adapters.slurm.states import parse_json_nodes
 
 if TYPE_CHECKING:
-    from nhc.marks.ports.node_work import WorkList
+    from nhc.marks.ports.job_control import WorkList
 
 LARGEST = 1 << 30
 """Bytes of an answer: the nodes of the largest clusters."""
@@ -134,11 +134,11 @@ class SlurmRest(SlurmMarker):
         return understood("slurmrestd's", json_hosts, nodes)
 
     def work_on(self, node: str) -> WorkList:
-        """The jobs on a node that the token's user may see; as `nhc.marks.ports.node_work.ListsWork`."""
-        from nhc.marks.ports import node_work  # not on the path of a hook
+        """The jobs on a node that the token's user may see; as `nhc.marks.ports.job_control.ListsWork`."""
+        from nhc.marks.ports import job_control  # not on the path of a hook
         from nhc_adapters.slurm.job_states import parse_json_node_jobs
 
-        return node_work.WorkList(tuple(understood("slurmrestd's", parse_json_node_jobs, self._jobs(), node)))
+        return job_control.WorkList(tuple(understood("slurmrestd's", parse_json_node_jobs, self._jobs(), node)))
 
     def _work(self) -> Work:
         return understood("slurmrestd's", parse_json_jobs, self._jobs())

@@ -10,7 +10,7 @@ import re
 
 from nhc.core import check, check_index
 from nhc.core.language import shell_words
-from nhc.core.language.shell_names import HELPERS, SETTINGS, Scripts
+from nhc.core.language.shell_words import HELPERS, SETTINGS, Scripts
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.plan import BUILT_IN, COMMAND, SHELL
 from nhc.core.system import process

@@ -16,7 +16,7 @@ from nhc.core.language.classifier import Classifier, LineKind
 from nhc.core.language.line_options import LineOptions, with_option
 from nhc.core.language.lines import RawLine, parse_line, parse_text
 from nhc.core.language.problems import ConfigError, Problem
-from nhc.core.language.shell_names import NO_SCRIPTS, SETTINGS, Scripts
+from nhc.core.language.shell_words import NO_SCRIPTS, SETTINGS, Scripts
 from nhc.core.language.targets import Targets, external_matcher
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.matching.nodeset import Undecided

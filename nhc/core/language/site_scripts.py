@@ -7,7 +7,7 @@ import re
 
 from nhc.core import check
 from nhc.core.language import shell_words
-from nhc.core.language.shell_names import HELPERS, Scripts
+from nhc.core.language.shell_words import HELPERS, Scripts
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.system.bounded_read import read_text
 

@@ -24,7 +24,7 @@ from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
 from nhc.jobs.why import RECORD, Clue, dated, decide
 from nhc.jobs.why_logs import HEAD, TAIL, JobLogs, JobLogSource, input_text, places, read_logs, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
-from nhc.marks.ports.job_ends import JobEndRecord, JobEnds
+from nhc.marks.ports.job_control import JobEndRecord, JobEnds
 
 PIECE = 1 << 20
 """Characters of one line that are read."""

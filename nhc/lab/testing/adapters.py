@@ -34,8 +34,8 @@ from nhc.marks.ports.adapter import (
     Power,
     read_mark,
 )
+from nhc.marks.ports.job_control import ListsWork
 from nhc.marks.ports.marks import NODE, USER, mark_text
-from nhc.marks.ports.node_work import ListsWork
 
 
 class AdapterWorld:

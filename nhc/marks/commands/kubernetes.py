@@ -82,7 +82,7 @@ def sync_command(**given: Any) -> None:
     Exit status: 0 done, 1 something failed, 2 wrong usage, 3 the cluster cannot be used or another nhc acts.
     """
     from nhc.marks.commands.sync import carry_out
-    from nhc.marks.policy.sync_text import NAMES
+    from nhc.marks.policy.reconcile import NAMES
 
     def work(show: Any) -> bool:
         made: Any = adapter("kubernetes")

@@ -20,8 +20,7 @@ from nhc.marks.plugins import ADAPTERS, open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
 from nhc.marks.policy.policy_file import PATH as POLICY
 from nhc.marks.policy.policy_file import policy_of
-from nhc.marks.policy.reconcile import ReportFiles, SyncResult, load_reports, sync
-from nhc.marks.policy.sync_text import NAMES, show_json, show_text
+from nhc.marks.policy.reconcile import NAMES, ReportFiles, SyncResult, load_reports, show_json, show_text, sync
 from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
 if TYPE_CHECKING:

@@ -1,5 +1,7 @@
 """What the restarting of jobs asks of those that run jobs: how a job is, stop it and keep it waiting, let it start.
 
+For operators: how a job ended (`JobEnds`), and what works on a node (`ListsWork`).
+
 A controller (Slurm, a kind of job in Kubernetes) never decides: `nhc.jobs` does. Every restart has the same two steps
 wherever it happens. HOLD stops what is left of the job and keeps it from starting, with the nodes that it must avoid;
 RELEASE lets it start again. Between them the loop waits until enough healthy nodes exist. Each call is sent once; what
@@ -218,3 +220,77 @@ class MakeJobController(Protocol):
 
         Raises AdapterError where the settings make no sense.
         """
+
+
+class JobLogText(NamedTuple):
+    """One log: the file at `path`, else the `text`. `rank` and `node` are its writer's, -1 and "" where not known."""
+
+    name: str
+    path: str = ""
+    text: str = ""
+    rank: int = -1
+    node: str = ""
+
+
+class JobEndRecord(NamedTuple):
+    """A job's end. `state` is the scheduler's own name for it; times are Unix seconds; `running`: it has not ended.
+
+    `tasks` is the number of its tasks, 0 where nobody says; they are on `nodes` in blocks, which is Slurm's default.
+    `gpus` is how many GPUs it had in all, 0 where nobody says. `missing` says what could not be read of it, one line
+    each. `mail` is where its user has the scheduler write to, an address or a user's name, "" where nobody says.
+    """
+
+    job: JobName
+    state: str
+    nodes: Tuple[str, ...] = ()
+    started: Optional[float] = None
+    ended: Optional[float] = None
+    losses: Tuple[JobLoss, ...] = ()
+    logs: Tuple[JobLogText, ...] = ()
+    user: str = ""
+    tasks: int = 0
+    running: bool = False
+    missing: Tuple[str, ...] = ()
+    gpus: int = 0
+    mail: str = ""
+
+
+@port
+class JobEnds(Protocol):
+    """A job controller that knows how jobs ended, also those that nobody asked it to restart."""
+
+    def end(self, job: str) -> Optional[JobEndRecord]:
+        """The record of the job that a person calls so, None where there is none. Raises AdapterError."""
+
+
+class WorkItem(NamedTuple):
+    """One piece of the work on a node: a job, or a pod.
+
+    `id` is what the other side's own commands take (`17_3`, `team/llama-0`). `name` and `user` are its users' texts;
+    for a pod they are its controller and its namespace. `state` is in the other side's words, `started` Unix time,
+    None where nobody knows. `jobs` are the names under which nhc may watch it (`JobName.text` of
+    `nhc.marks.ports.job_control`).
+    """
+
+    id: str
+    name: str
+    user: str
+    state: str
+    started: Optional[float]
+    jobs: Tuple[str, ...] = ()
+
+
+class WorkList(NamedTuple):
+    """The work on a node; `note` says what may be missing from it, and why."""
+
+    items: Tuple[WorkItem, ...]
+    note: str = ""
+
+
+@port
+class ListsWork(Protocol):
+    """Something that knows what works on a node now, whether or not nhc watches it."""
+
+    def work_on(self, node: str) -> WorkList:
+        """All that is on the node, as it is now; texts on one line each. For persons. Raises AdapterError."""
+        ...

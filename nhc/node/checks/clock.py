@@ -1,12 +1,200 @@
-"""The node's clock: whether something keeps it right, and how far it is off."""
+"""The node's clock: whether chronyd, ntpd or systemd-timesyncd keeps it right, and how far it is off.
+
+Where none of them answers, the kernel does: every time service tells it by adjtimex(2) how far the clock may be off.
+"""
 
 from __future__ import annotations
 
+import os
+import re
+
 from nhc.core.check import check, flag, opt
-from nhc.core.host import Host
+from nhc.core.host import Completed, Host
+from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Outcome, crit, known, ok, skip, unknown, warn
 from nhc.core.units import seconds
-from nhc.node.facts.timesync import KERNEL, ClockState, NoTimeServiceError, clock_state
+
+if TYPE_CHECKING:
+    from typing import Dict, Optional
+
+KERNEL = "the kernel"
+UNBOUNDED = 16.0
+"""Seconds. The kernel lets the bound grow by 0.5 ms a second after a time service last set it, up to this: then nobody
+keeps the clock; so it is at boot (NTP_PHASE_LIMIT, linux/timex.h; adjtimex(2))."""
+_TIME_ERROR, _PLL, _CLOCK_ERROR, _NANO = 5, 0x0001, 0x1000, 0x2000
+
+
+class ClockState(NamedTuple):
+    """What one time service says, or the kernel (KERNEL), which knows no more than the last service told it.
+
+    `offset` is how far the clock is off in seconds, None where the service does not say; `bound` is the
+    most it can be off by (half the root delay plus the root dispersion come on top of the offset).
+    """
+
+    service: str
+    synchronized: bool
+    offset: Optional[float] = None
+    bound: Optional[float] = None
+    source: str = ""
+    evidence: str = ""
+
+
+class NoTimeServiceError(Exception):
+    """Neither a time service nor the kernel answered. `tools` has what each said instead, by who was asked."""
+
+    def __init__(self, tools: Dict[str, str]) -> None:
+        super().__init__("no time service answers")
+        self.tools = tools
+
+
+def parse_chronyc_tracking(text: str) -> Optional[ClockState]:
+    """The one line of `chronyc -n -c tracking`; None for anything else, as `506 Cannot talk to daemon`.
+
+    Fields (chronyc(1), client.c): id, source, stratum, reference time, system time, last offset, RMS offset,
+    frequency, residual frequency, skew, root delay, root dispersion, update interval, leap status.
+    """
+    line = text.strip()
+    fields = line.split(",")
+    if len(fields) != 14 or "\n" in line:
+        return None
+    try:
+        offset, delay, dispersion = float(fields[4]), float(fields[10]), float(fields[11])
+    except ValueError:
+        return None
+    leap = fields[13].strip()
+    # 7F7F0101 is the local reference clock: a free-running clock that claims to be a source.
+    synchronized = leap.lower() != "not synchronised" and fields[0] not in ("00000000", "7F7F0101")
+    return ClockState(
+        "chronyd", synchronized, offset, abs(offset) + delay / 2 + dispersion, fields[1] or fields[0], line
+    )
+
+
+_VARIABLE = re.compile(r'(\w+)=("[^"]*"|[^,\n]*)')
+
+
+def parse_ntpq_rv(text: str) -> Optional[ClockState]:
+    """The system variables of `ntpq -c rv`; None for anything else. ntpd's times are milliseconds."""
+    variables = {match[1]: match[2].strip().strip('"') for match in _VARIABLE.finditer(text)}
+    try:
+        leap, stratum = int(variables["leap"], 2), int(variables["stratum"])
+        offset = float(variables["offset"]) / 1000
+        bound = abs(offset) + (float(variables["rootdelay"]) / 2 + float(variables["rootdisp"])) / 1000
+    except (KeyError, ValueError):
+        return None
+    evidence = " ".join(text.split())
+    return ClockState("ntpd", leap != 3 and stratum < 16, offset, bound, variables.get("refid", ""), evidence)
+
+
+_SPAN = re.compile(r"(\d+(?:\.\d+)?)(us|µs|μs|ms|s|min|h|d|day|days|w|month|y)(?=[\s\d]|$)")
+_SPAN_SECONDS = {
+    "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0,
+    "d": 86400.0, "day": 86400.0, "days": 86400.0, "w": 604800.0, "month": 2629800.0, "y": 31557600.0,
+}  # fmt: skip
+
+
+def parse_timespan(text: str) -> Optional[float]:
+    """A time span as systemd writes it, in seconds: `-1.020ms`, `+2min 3.5s`, `0`."""
+    text = text.strip()
+    sign = -1.0 if text.startswith("-") else 1.0
+    body = text.lstrip("+-").strip()
+    if body == "0":
+        return 0.0
+    parts = _SPAN.findall(body)
+    if not parts or _SPAN.sub("", body).strip():
+        return None
+    return sign * sum(float(number) * _SPAN_SECONDS[unit] for number, unit in parts)
+
+
+def parse_timesync_status(text: str) -> Dict[str, str]:
+    """The `Name: value` lines of `timedatectl timesync-status`, by name."""
+    pairs = (line.strip().partition(": ") for line in text.splitlines())
+    return {key: value.strip() for key, colon, value in pairs if colon}
+
+
+def parse_kernel_clock(answer: Dict[str, int]) -> ClockState:
+    """What adjtimex(2) says: `state` is its result, `offset` in µs, or ns with STA_NANO, `maxerror` in µs.
+
+    Synchronized is a bound below 16 s, as systemd-timedated and Prometheus' node-mixin have it: chronyd leaves
+    STA_UNSYNC set, and so TIME_ERROR, where its settings lack `rtcsync`. The offset is an estimate only while the
+    kernel's own loop (STA_PLL) steers the clock, for ntpd and systemd-timesyncd.
+    """
+    status, bound = answer["status"], answer["maxerror"] / 1e6
+    offset = answer["offset"] / (1e9 if status & _NANO else 1e6) if status & _PLL else None
+    state = "TIME_ERROR" if answer["state"] == _TIME_ERROR else str(answer["state"])
+    evidence = f"adjtimex: {state}, status 0x{status:04x}, offset {answer['offset']}, maxerror {answer['maxerror']} us"
+    return ClockState(KERNEL, bound < UNBOUNDED and not status & _CLOCK_ERROR, offset, bound, evidence=evidence)
+
+
+def _ask_kernel() -> Dict[str, int]:
+    """Read the kernel's clock, as anybody may. Raises OSError."""
+    import ctypes
+
+    class Timex(ctypes.Structure):
+        """struct timex of adjtimex(2), with room for what later kernels add."""
+
+        _fields_ = (
+            ("modes", ctypes.c_uint), ("offset", ctypes.c_long), ("freq", ctypes.c_long), ("maxerror", ctypes.c_long),
+            ("esterror", ctypes.c_long), ("status", ctypes.c_int), ("rest", ctypes.c_long * 64),
+        )  # fmt: skip
+
+    library = ctypes.CDLL(None, use_errno=True)
+    asked = Timex()  # modes 0: nothing is set
+    if not hasattr(library, "adjtimex"):
+        raise OSError(38, "this C library has no adjtimex")
+    state = library.adjtimex(ctypes.byref(asked))
+    if state < 0:
+        number = ctypes.get_errno()
+        raise OSError(number, os.strerror(number), "adjtimex")
+    return {"state": state, "status": asked.status, "offset": asked.offset, "maxerror": asked.maxerror}
+
+
+def clock_state(host: Host) -> ClockState:
+    """Ask chronyd, then ntpd, then systemd-timesyncd, then the kernel. Raises NoTimeServiceError when none answers."""
+    tools: Dict[str, str] = {}
+    for argv, parse in (
+        (("chronyc", "-n", "-c", "tracking"), parse_chronyc_tracking), (("ntpq", "-n", "-c", "rv"), parse_ntpq_rv),
+    ):  # fmt: skip
+        if host.which(argv[0]):
+            answer = host.run(argv, timeout=5)
+            state = parse(answer.stdout)
+            if state:
+                return state
+            tools[argv[0]] = _complaint(answer)
+    properties: Dict[str, str] = {}
+    if host.which("timedatectl"):
+        answer = host.run(["timedatectl", "show"], timeout=5)
+        from nhc.node.facts.systemd import parse_properties
+
+        properties = parse_properties(answer.stdout)
+        if "NTPSynchronized" not in properties:
+            tools["timedatectl"] = _complaint(answer)
+        elif properties.get("NTP") == "yes":
+            return _timesyncd_state(host, properties)
+        else:
+            tools["timedatectl"] = f"NTP={properties.get('NTP', '?')} NTPSynchronized={properties['NTPSynchronized']}"
+    asked = "; ".join(f"{tool}: {text}" for tool, text in tools.items())
+    try:
+        kernel = parse_kernel_clock(host.system.ask("adjtimex", _ask_kernel))
+    except OSError as error:
+        if "NTPSynchronized" in properties:  # systemd has asked the kernel
+            return ClockState(KERNEL, properties["NTPSynchronized"] == "yes", evidence=asked)
+        raise NoTimeServiceError({**tools, "adjtimex": error.strerror or str(error)}) from None
+    return kernel._replace(evidence="; ".join(filter(None, (kernel.evidence, asked))))
+
+
+def _timesyncd_state(host: Host, properties: Dict[str, str]) -> ClockState:
+    """NTPSynchronized is the kernel's own, whoever tells it; only systemd-timesyncd's offset can be asked for."""
+    synchronized = properties["NTPSynchronized"] == "yes"
+    evidence = f"NTP=yes NTPSynchronized={properties['NTPSynchronized']}"
+    status = parse_timesync_status(host.run(["timedatectl", "timesync-status"], timeout=5).stdout)
+    offset = parse_timespan(status.get("Offset", ""))
+    distance = parse_timespan(status.get("Root distance", "").partition(" (")[0])
+    bound = None if offset is None or distance is None else abs(offset) + distance
+    return ClockState("systemd-timesyncd", synchronized, offset, bound, status.get("Server", ""), evidence)
+
+
+def _complaint(answer: Completed) -> str:
+    return "timed out" if answer.timed_out else answer.complaint
 
 
 @check("check_clock_sync", flag("-c --critical", "critical", "a clock that is not synchronized is CRIT, not WARN"))

@@ -1,21 +1,76 @@
-"""Disks: fio, which reads back what it wrote."""
+"""Disks: fio, which reads back what it wrote.
+
+Source: fio HOWTO (JSON output) and runs of 3.33. Notes may stand before the object.
+"""
 
 from __future__ import annotations
 
 from nhc.core.check import Judged, check, flag, opt
 from nhc.core.host import Host
-from nhc.core.light import TYPE_CHECKING
+from nhc.core.json_values import object_in, object_of, objects_in, whole_in
+from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Outcome, crit, known, unknown, worst
 from nhc.core.units import show_kb, size_bytes, text
 from nhc.node.checks import deep
 from nhc.node.facts.mounts import mounts, under
-from nhc.node.facts.tools import fio
+from nhc.node.facts.tools.output import figure, json_object
 
 if TYPE_CHECKING:
-    from typing import Optional
+    from typing import Any, Dict, Optional, Tuple
 
     from nhc.core.host import Completed
-    from nhc.node.facts.tools.fio import Fio
+
+VERIFY, NO_SPACE, IO = 84, 28, 5
+"""What `error` of a job holds: EILSEQ is a block that does not verify, ENOSPC a full file system, EIO the device."""
+
+
+class Direction(NamedTuple):
+    """Reads or writes of a job: bytes moved, bytes a second, the 99th percentile of completion
+    latency in seconds (None where none was measured) and the time in seconds.
+    """
+
+    moved: int
+    rate: float
+    p99: Optional[float]
+    seconds: float
+
+
+class FioJob(NamedTuple):
+    """One job. `error` is an errno, 0 for none."""
+
+    name: str
+    error: int
+    read: Direction
+    write: Direction
+
+
+class Fio(NamedTuple):
+    version: str
+    jobs: Tuple[FioJob, ...]
+
+
+def parse_fio(text: str) -> Fio:
+    """What fio printed. Raises ValueError."""
+    root = json_object(text)
+    if "jobs" not in root or "fio version" not in root:
+        raise ValueError("no jobs of fio in it")
+    return Fio(str(root["fio version"]), tuple(map(_job, objects_in(root, "jobs"))))
+
+
+def _job(job: Dict[str, Any]) -> FioJob:
+    error = whole_in(job, "error")
+    return FioJob(str(job.get("jobname", "")), error, _direction(job, "read"), _direction(job, "write"))
+
+
+def _direction(job: Dict[str, Any], name: str) -> Direction:
+    values = object_in(job, name)
+    bandwidth = values.get("bw_bytes")
+    rate = figure(bandwidth) if bandwidth is not None else figure(values.get("bw")) * 1024  # before fio 3.0: KiB/s
+    moved = whole_in(values, "io_bytes")
+    p99 = object_of(object_of(values.get("clat_ns")).get("percentile")).get("99.000000")
+    runtime = figure(values.get("runtime", 0)) / 1000
+    return Direction(moved, rate, None if p99 is None else figure(p99) / 1e9, runtime)
+
 
 SLOWEST = 20e6
 """Bytes a second at which writing and reading back still end in time: a slow hard disk has five times it."""
@@ -64,7 +119,7 @@ def check_deep_disk(
             "--ioengine=psync", f"--direct={direct}", "--end_fsync=1", "--verify=crc32c", "--do_verify=1",
             "--verify_fatal=1", "--verify_state_save=0", "--unlink=1", "--output-format=json"]  # fmt: skip
     limit = min(3600.0, deep.START + 2 * size / SLOWEST)
-    ran = deep.measure(host, argv, limit, "fio", lambda done: fio.parse(done.stdout))
+    ran = deep.measure(host, argv, limit, "fio", lambda done: parse_fio(done.stdout))
     return ran if isinstance(ran, Outcome) else judge(host, where, size, *ran, write, read)
 
 
@@ -79,12 +134,12 @@ def judge(
 ) -> Judged:
     """What a run of fio says of a disk."""
     errors = [job.error for job in result.jobs if job.error]
-    if fio.NO_SPACE in errors:
+    if NO_SPACE in errors:
         return unknown("DeepNoRoom", f"{where}: it filled up during the test", evidence=deep.tail(done))
-    if fio.VERIFY in errors:
+    if VERIFY in errors:
         message = f"{where}: a block does not hold what was written to it"
         return crit("DeepWrongData", message, target=where, action=Action.REPLACE, evidence=deep.tail(done))
-    if fio.IO in errors:
+    if IO in errors:
         return crit("DeepDiskErrors", f"{where}: I/O error", target=where, evidence=deep.tail(done))
     if errors or done.status:
         why = f"error {errors[0]}" if errors else f"status {done.status}"

@@ -1,22 +1,299 @@
-"""GPUs under the load of matrix products: heat, speed and numbers that must be right."""
+"""Devices under the load of matrix products: right numbers, the same bits on all devices of a model, alike in speed.
+
+The GPUs by torch or a vendor's burn; processors and their memory's bandwidth by two programs of our own, compiled on
+the node.
+"""
 
 from __future__ import annotations
 
 from nhc.core.check import Judged, check, opt
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import Outcome
-from nhc.core.units import one_of, seconds, text, whole
-from nhc.node.checks import deep, deep_burns
-from nhc.node.checks.deep_host import burn_processors
+from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
+from nhc.core.units import one_of, seconds, show_kb, size_bytes, text, whole
+from nhc.node.checks import deep
 from nhc.node.checks.gpu import DEVICES, pick
+from nhc.node.facts.meminfo import memory
 from nhc.node.facts.tools import gemm
 from nhc.node.facts.tools.gemm import parse_gpu_burn, parse_gpu_fryer, parse_rvs
+from nhc.node.facts.tools.memory_tests import parse_triad
 
 if TYPE_CHECKING:
-    from typing import List, Optional, Sequence, Tuple
+    from typing import Dict, List, Optional, Sequence, Tuple, Union
 
-    from nhc.core.host import Completed
+    from nhc.core.host import Completed, Host
+    from nhc.node.facts.tools.gemm import Burn, Burned, Fryer, GpuBurn, Rvs
+
+
+def label(burn: Burn, device: Burned) -> str:
+    return f"{'cpu' if burn.engine == 'cpu' else 'gpu'}{device.device}"
+
+
+def judge_burn(
+    host: Host, done: Completed, burn: Burn, duration: float, expect: Optional[int], floor: Optional[float]
+) -> List[Outcome]:
+    """One outcome a device, those that compute wrongly first. `expect` is how many devices there must be."""
+    tool = f"the {burn.engine or 'gemm'} burn"
+    if not burn.devices:
+        return [
+            unknown("DeepToolFailed", f"{tool}: {burn.trouble or f'status {done.status}'}", evidence=deep.tail(done))
+        ]
+    bad = _wrong(burn)
+    outcomes = list(bad.values())
+    if burn.trouble:
+        outcomes.append(unknown("DeepToolFailed", f"{tool}: {burn.trouble}", evidence=deep.tail(done)))
+    if not burn.ended or done.status:
+        outcomes.append(deep.no_proof(tool, f"its last line is missing (status {done.status})", done))
+    elif expect is not None and len(burn.devices) != expect:
+        outcomes.append(deep.no_proof(tool, f"{len(burn.devices)} of {expect} devices", done))
+    outcomes += [_speed(host, burn, device, duration, floor) for device in burn.devices if device.device not in bad]
+    if burn.engine == "cpu":
+        return _folded(outcomes)
+    return deep.among_peers(outcomes, {label(burn, device): device.name for device in burn.devices}, floor)
+
+
+def _wrong(burn: Burn) -> Dict[int, Outcome]:
+    """The devices whose numbers are not right."""
+    outcomes: Dict[int, Outcome] = {}
+    for device in burn.devices:
+        if device.wrong or device.changed or device.nan:
+            faults = [f"{count} {what}" for count, what in (
+                (device.wrong, "rows that are wrong"), (device.changed, "products with other bits than the first"),
+                (device.nan, "values that are no number")) if count]  # fmt: skip
+            outcomes[device.device] = _crit(burn, device, f"in {device.rounds} rounds {', '.join(faults)}")
+    models: Dict[str, Dict[str, List[Burned]]] = {}
+    for device in burn.devices:
+        if device.device not in outcomes:
+            models.setdefault(device.name, {}).setdefault(device.hash, []).append(device)
+    for by_hash in models.values():
+        ranked = sorted(by_hash.values(), key=len, reverse=True)
+        if len(ranked) > 1:
+            tie = len(ranked[0]) == len(ranked[1])
+            odd = [device for group in (ranked if tie else ranked[1:]) for device in group]
+            fault = "half of the devices give other bits than the rest" if tie else "other bits than the other devices"
+            outcomes.update((device.device, _crit(burn, device, f"{fault}, of the same product")) for device in odd)
+    return outcomes
+
+
+def _crit(burn: Burn, device: Burned, fault: str) -> Outcome:
+    target = label(burn, device)
+    metrics = (Metric("gemm_wrong", float(device.wrong + device.changed + device.nan)),)
+    return crit("DeepWrongResult", f"{target}: {fault}", target=target, metrics=metrics, action=Action.REPLACE)
+
+
+def _speed(host: Host, burn: Burn, device: Burned, duration: float, floor: Optional[float]) -> Outcome:
+    target = label(burn, device)
+    if device.rounds < 2 or device.seconds < duration * deep.ENOUGH:
+        return deep.no_proof(target, f"{device.rounds} rounds in {device.seconds:g} of {duration:g} s", target=target)
+    metric = f"gemm_{burn.dtype}" if burn.engine != "cpu" else "cpu_gemm"
+    return deep.hold(host, deep.Measured(metric, device.tflops, "TFLOPS", target, burn.size, device.name), floor)
+
+
+def _folded(outcomes: List[Outcome]) -> List[Outcome]:
+    """Cores are many: those that pass share one outcome."""
+    passed = [outcome for outcome in outcomes if not outcome.verdict > 1]
+    rest = [outcome for outcome in outcomes if outcome.verdict > 1]
+    if not passed:
+        return rest
+    total = sum(metric.value for outcome in passed for metric in outcome.metrics if metric.name == "cpu_gemm")
+    metrics = (Metric("cpu_gemm", total, "TFLOPS"),)
+    return [*rest, ok(f"{len(passed)} cores compute rightly and alike", target="processors", metrics=metrics)]
+
+
+def judge_gpu_burn(
+    host: Host, burn: GpuBurn, done: Completed, models: Sequence[str], floor: Optional[float]
+) -> List[Outcome]:  # fmt: skip
+    """gpu-burn, whose status says nothing. `models` names the GPUs in their order. Its figures are those of one matrix
+    size of its own: they have a metric of their own.
+    """
+    expect = len(models)
+    if burn.failures or burn.tested is None or len(burn.verdicts) != burn.tested or burn.progress < 100:
+        bad = [f"gpu{gpu}" for gpu, fine in burn.verdicts.items() if not fine]
+        wrong = [crit("DeepWrongResult", f"{label}: gpu-burn calls it faulty", target=label, action=Action.REPLACE)
+                 for label in bad]  # fmt: skip
+        why = (burn.failures or (f"it came to {burn.progress:g}%, {len(burn.verdicts)} verdicts",))[0]
+        return [*wrong, deep.no_proof("gpu-burn", why, done)]
+    outcomes: List[Outcome] = []
+    if burn.tested != expect:
+        outcomes.append(deep.no_proof("gpu-burn", f"{burn.tested} of {expect} GPUs", done))
+    for at, (gpu, fine) in enumerate(sorted(burn.verdicts.items())):
+        target = f"gpu{gpu}"
+        errors = burn.errors[at] if at < len(burn.errors) else 0
+        speed = burn.gflops[at] / 1000 if at < len(burn.gflops) else 0.0
+        if not fine or errors:
+            message = f"{target}: gpu-burn calls it faulty ({errors} errors)"
+            outcomes.append(crit("DeepWrongResult", message, target=target, action=Action.REPLACE))
+        elif speed <= 0:
+            outcomes.append(deep.no_proof("gpu-burn", "it tells no speed", done, target))
+        else:
+            measured = deep.Measured("gpu_burn", speed, "TFLOPS", target, device=_model(models, gpu))
+            outcomes.append(deep.hold(host, measured, floor))
+    return _by_model(outcomes, models, floor)
+
+
+def _model(models: Sequence[str], gpu: int) -> str:
+    return models[gpu] if gpu < len(models) else ""
+
+
+def _by_model(outcomes: Sequence[Outcome], models: Sequence[str], floor: Optional[float]) -> List[Outcome]:
+    return deep.among_peers(outcomes, {f"gpu{gpu}": name for gpu, name in enumerate(models)}, floor)
+
+
+def judge_fryer(
+    host: Host, burn: Fryer, done: Completed, models: Sequence[str], floor: Optional[float]
+) -> List[Outcome]:  # fmt: skip
+    """gpu-fryer, which compares speeds and verifies no numbers. `models` names the GPUs in their order."""
+    expect = len(models)
+    if burn.healthy is None or done.status > 1 or (burn.healthy and done.status):
+        return [deep.no_proof("gpu-fryer", f"it came to no verdict (status {done.status})", done)]
+    # It holds each GPU to the best of the node: that names one to look at, and its figures are judged below.
+    outcomes = [warn(deep.SLOW, f"gpu-fryer: {reason}") for reason in burn.reasons]
+    if not burn.healthy and not burn.reasons:
+        outcomes.append(warn(deep.SLOW, "gpu-fryer: some GPUs are not healthy", evidence=deep.tail(done)))
+    if len(burn.gflops) != expect:
+        outcomes.append(deep.no_proof("gpu-fryer", f"{len(burn.gflops)} of {expect} GPUs", done))
+    for gpu, speed in sorted(burn.gflops.items()):
+        measured = deep.Measured("gpu_fryer", speed / 1000, "TFLOPS", f"gpu{gpu}", 8192, _model(models, gpu))
+        outcomes.append(deep.hold(host, measured, floor))
+    return _by_model(outcomes, models, floor)
+
+
+def judge_rvs(burn: Rvs, done: Completed, expect: int) -> List[Outcome]:
+    """AMD's rvs, which holds each GPU to the targets of its configuration."""
+    outcomes = [crit("DeepSlow", f"GPU id {gpu}: rvs: below its target", target=f"gpu-id {gpu}")
+                for gpu, met in burn.met.items() if not met]  # fmt: skip
+    outcomes += [crit("DeepGpuDiag", f"rvs: {line}") for line in burn.failures]
+    if len(burn.met) != expect or (done.status and not outcomes):
+        outcomes.append(deep.no_proof("rvs", f"{len(burn.met)} of {expect} GPUs (status {done.status})", done))
+    if not outcomes:
+        metrics = tuple(Metric("rvs_gst", speed / 1000, "TFLOPS") for speed in burn.gflops.values())
+        outcomes.append(ok(f"rvs: {len(burn.met)} GPUs met their targets", metrics=metrics))
+    return outcomes
+
+
+COMPILERS = ("cc", "gcc", "clang")
+LEAST = 64 << 20
+"""Bytes of an array at least: far above the caches of processors that do not tell their size."""
+CACHES = "/sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"
+BINARY = opt("-b --binary", "binary", text, "the program, compiled beforehand (default: compiled here with cc)", "")
+
+
+def built(host: Host, name: str, binary: str) -> Union[str, Outcome]:
+    """The path of one of our C programs, compiled for this node's processor; the UNKNOWN where it cannot be."""
+    if binary:
+        return binary
+    compiler = next((name for name in COMPILERS if host.which(name)), None)
+    if compiler is None:
+        return deep.missing(host, f"{name}: there is no C compiler here, and no --binary was given", *COMPILERS)
+    if not deep.scratch(host):
+        return deep.NOT_ALONE
+    from nhc.core.data.reader import read
+
+    path = f"{deep.scratch(host)}/{name}"
+    argv = [compiler, "-O3", "-march=native", "-pthread", "-x", "c", "-o", path, "-", "-lm"]
+    done = deep.attempt(host, argv, deep.START, stdin=read(f"{name}.c"))
+    if isinstance(done, Outcome):
+        return done
+    if done.status:
+        return unknown("DeepNoCompiler", f"{name} cannot be compiled here", evidence=deep.tail(done))
+    return path
+
+
+def last_level_cache(host: Host) -> int:
+    """Bytes of all last-level caches of the node, each once; 0 where the kernel does not tell."""
+    sizes: Dict[int, Dict[str, str]] = {}
+    for path in host.glob(f"{CACHES}/size"):
+        index = path.rpartition("/")[0]
+        level = host.read_or(f"{index}/level")
+        if level.isdigit():
+            shared = host.read_or(f"{index}/shared_cpu_list") or index
+            sizes.setdefault(int(level), {})[shared] = host.read_or(path)
+    if not sizes:
+        return 0
+    try:
+        return sum(size_bytes(size) for size in sizes[max(sizes)].values())
+    except ValueError:
+        return 0
+
+
+@check(
+    "check_deep_triad",
+    opt("-t --time", "duration", seconds, "how long to measure", 10.0),
+    opt("-s --size", "size", size_bytes, "bytes of one of the three arrays (default: four times the last-level cache)"),
+    BINARY,
+    deep.FLOOR,
+    timeout=deep.OVERHEAD + deep.START,
+    tags=("mem",),
+)
+def check_deep_triad(
+    host: Host, duration: float = 10.0, size: Optional[int] = None, binary: str = "", floor: Optional[float] = None
+) -> Judged:
+    """Memory is as fast as it should be.
+
+    Copy, scale, add and triad over three arrays on every processor, each bound and with its own part of the memory. A
+    program of our own (nhc/core/data/triad.c), compiled on the node, or given with --binary. Its triad is what STREAM
+    measures; STREAM's licence keeps that name for unmodified code, so that this is called triad. CRIT where the arrays
+    do not hold what they must, or triad is below what a machine of this type reaches.
+
+    Example: * |context deep| check_deep_triad -t 20s
+    """
+    sizes = memory(host)
+    room = sizes.usable * 1024 // 5
+    wanted = size or max(4 * last_level_cache(host), LEAST)
+    if wanted > room:
+        return unknown("DeepNoRoom", f"three arrays of {show_kb(wanted // 1024)} do not fit into the available memory")
+    program = built(host, "triad", binary)
+    if isinstance(program, Outcome):
+        return program
+    argv = [program, str(wanted), f"{duration:g}"]
+    ran = deep.measure(host, argv, duration + deep.START, "triad", lambda done: parse_triad(done.stdout))
+    if isinstance(ran, Outcome):
+        return ran
+    done, result = ran
+    if result.validated is False:
+        return crit("DeepWrongResult", "triad: the arrays do not hold what they must", evidence=deep.tail(done))
+    if (
+        done.status
+        or not result.ended
+        or result.validated is None
+        or set(result.rates) != {"copy", "scale", "add", "triad"}
+    ):
+        return deep.no_proof("triad", f"status {done.status}, {len(result.rates)} of 4 kernels", done)
+    if result.array < wanted - 8 or result.threads < 1:
+        return deep.no_proof("triad", f"it measured arrays of {result.array} bytes, not {wanted}", done)
+    judged = deep.hold(host, deep.Measured("host_triad", result.rates["triad"], "GB/s"), floor)
+    others = tuple(Metric(f"host_{name}", rate, "GB/s") for name, rate in result.rates.items() if name != "triad")
+    return judged._replace(metrics=(*judged.metrics, *others))
+
+
+@check(
+    "check_deep_cpu_gemm",
+    opt("-t --time", "duration", seconds, "how long to compute", 60.0),
+    BINARY,
+    timeout=deep.OVERHEAD + deep.START,
+    tags=("cpu",),
+)
+def check_deep_cpu_gemm(host: Host, duration: float = 60.0, binary: str = "") -> Judged:
+    """Every core gives the same bits, and the right ones.
+
+    Multiplies matrices on every core at once (nhc/core/data/gemm_cpu.c, compiled on the node or given with --binary):
+    whole numbers, whose row sums prove the product exactly, and floating point, whose bits must be the same each time
+    and on every core. A core that computes wrongly, always or now and then, is CRIT by name.
+
+    Example: * |context deep| check_deep_cpu_gemm -t 10m
+    """
+    return burn_processors(host, duration, binary)
+
+
+def burn_processors(host: Host, duration: float, binary: str = "") -> Judged:
+    """What check_deep_cpu_gemm does, for others that fall back on it."""
+    program = built(host, "gemm_cpu", binary)
+    if isinstance(program, Outcome):
+        return program
+    argv = [program, f"{duration:g}"]
+    ran = deep.measure(host, argv, duration + deep.START, "gemm_cpu", lambda done: gemm.parse(done.stdout))
+    return ran if isinstance(ran, Outcome) else judge_burn(host, *ran, duration, expect=None, floor=deep.NONE)
+
 
 ENGINES = ("auto", "torch", "gpu-burn", "gpu-fryer", "rvs", "cpu")
 BURNS = ("torch", "gpu_burn", "gpu-fryer", "rvs")
@@ -111,7 +388,7 @@ def _torch(
     argv = [python, "-c", read("gemm_burn.py"), f"{duration:g}", str(size), kind, *([",".join(named)] if named else [])]
     limit = duration + PREPARE + deep.START
     ran = deep.measure(host, argv, limit, "gemm_burn", lambda done: gemm.parse(done.stdout))
-    return ran if isinstance(ran, Outcome) else deep_burns.judge(host, *ran, duration, expect, floor)
+    return ran if isinstance(ran, Outcome) else judge_burn(host, *ran, duration, expect, floor)
 
 
 def _other(host: Host, burn: str, duration: float, models: Sequence[str], floor: Optional[float]) -> Judged:
@@ -138,7 +415,7 @@ def _judge_other(
     host: Host, burn: str, done: Completed, models: Sequence[str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
     if burn == "gpu-burn":
-        return deep_burns.judge_gpu_burn(host, parse_gpu_burn(done.output), done, models, floor)
+        return judge_gpu_burn(host, parse_gpu_burn(done.output), done, models, floor)
     if burn == "gpu-fryer":
-        return deep_burns.judge_fryer(host, parse_gpu_fryer(done.output), done, models, floor)
-    return deep_burns.judge_rvs(parse_rvs(done.output), done, len(models))
+        return judge_fryer(host, parse_gpu_fryer(done.output), done, models, floor)
+    return judge_rvs(parse_rvs(done.output), done, len(models))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from nhc.core.check import check, flag, opt, rest
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
@@ -10,7 +12,6 @@ from nhc.core.model import Metric, Outcome, crit, known, ok, unknown, warn
 from nhc.core.system.process_identity import parse_stat
 from nhc.core.units import number, percent, seconds, show_seconds, text, whole
 from nhc.node.checks.ps import any_matches
-from nhc.node.facts.ping import Summary, parse_summary
 from nhc.node.facts.processes import command_lines, first_word, owner, pids
 from nhc.node.facts.sockets import INTERNET, Socket, inodes_of, sockets
 from nhc.node.facts.users import user_name
@@ -19,6 +20,28 @@ if TYPE_CHECKING:
     from typing import Callable, FrozenSet, List, Optional, Sequence, Tuple
 
     from typing_extensions import TypeAlias
+
+_LOSS = re.compile(r"(\d+(?:\.\d+)?)% packet loss")
+_TIMES = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(?:/\S+)?\s*=\s*([\d.]+)/([\d.]+)/([\d.]+)")
+
+
+class PingSummary(NamedTuple):
+    """Round-trip times in seconds, None where nothing came back; `loss` in percent, None where it is not known."""
+
+    loss: Optional[float]
+    average: Optional[float] = None
+    longest: Optional[float] = None
+
+
+def parse_ping_summary(text: str) -> PingSummary:
+    """The last lines of `ping -q`, of iputils, inetutils, busybox and the BSDs."""
+    loss, times = _LOSS.search(text), _TIMES.search(text)
+    return PingSummary(
+        float(loss[1]) if loss else None,
+        float(times[2]) / 1000 if times else None,
+        float(times[3]) / 1000 if times else None,
+    )
+
 
 Test: TypeAlias = "Callable[[Socket], bool]"
 
@@ -276,7 +299,7 @@ def check_net_ping(
         lines = ended.tail(10)
         if ended.status and any(sign in line for line in lines for sign in _PRIVILEGE):
             return unknown("PingFailed", f"ping cannot be used: {lines[-1]}", evidence=lines)
-        summary = parse_summary(ended.stdout)
+        summary = parse_ping_summary(ended.stdout)
         # With -c and -w ping's status is 1 as soon as one packet of them is missing.
         some = loss is not None and summary.loss is not None and summary.loss < 100
         if ended.timed_out or (ended.status and not some):
@@ -295,7 +318,7 @@ def check_net_ping(
 
 def _judge(
     target: str,
-    summary: Summary,
+    summary: PingSummary,
     limits: Tuple[Optional[float], Optional[float], Optional[float]],
     metrics: Tuple[Metric, ...],
     say: Callable[..., Outcome],

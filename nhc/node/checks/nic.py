@@ -1,17 +1,97 @@
-"""Network adapters by what they are for, each like its peers."""
+"""Network adapters by what they are for, each like its peers.
+
+What each RDMA port is for follows without a word of configuration. The port that a default route leads through is for
+management. One whose adapter hangs on the same PCI root as an accelerator is for compute: what NCCL calls PIX, PXB and
+PHB. The others are for storage. In a virtual machine, which shows every device below one root, the most of one model
+are for compute, as there is one for each accelerator or two.
+Sources: /proc/net/route, /proc/net/ipv6_route, /sys/class/net/*/lower_*, /sys/devices.
+"""
 
 from __future__ import annotations
 
 from nhc.core.check import Judged, check, flag
 from nhc.core.host import Host
-from nhc.core.light import TYPE_CHECKING
+from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Metric, Outcome, crit, ok, skip, warn
-from nhc.node.facts.nic_roles import ROLES, roles
+from nhc.node.facts.infiniband import CLASS, EFA_LAYER, adapter, ports
+from nhc.node.facts.pci import DEVICES, accelerator_functions, other_accelerators
 
 if TYPE_CHECKING:
-    from typing import Dict, List, Tuple
+    from typing import Dict, FrozenSet, List, Set, Tuple
 
-    from nhc.node.facts.nic_roles import PortRole
+    from nhc.node.facts.infiniband import Port
+
+COMPUTE, STORAGE, MANAGEMENT = "compute", "storage", "management"
+ROLES = (COMPUTE, STORAGE, MANAGEMENT)
+
+
+class PortRole(NamedTuple):
+    """A port, its role, and whom it is compared with: ports of one role, model, layer and place on the adapter.
+
+    The second port of an adapter is compared with second ports: many sites use the first alone.
+    """
+
+    port: Port
+    role: str
+    model: str
+    place: str
+
+
+def default_interfaces(host: Host) -> FrozenSet[str]:
+    """The interfaces that a default route leads through, with what they consist of: members, a VLAN's base."""
+    found: Set[str] = set()
+    for line in host.read_or("/proc/net/route").splitlines()[1:]:
+        fields = line.split()
+        if len(fields) > 7 and fields[1] == fields[7] == "00000000":
+            found.add(fields[0])
+    for line in host.read_or("/proc/net/ipv6_route").splitlines():
+        fields = line.split()
+        if len(fields) == 10 and fields[1] == "00" and not fields[0].strip("0") and fields[9] != "lo":
+            found.add(fields[9])
+    waiting = list(found)
+    while waiting:
+        base = f"/sys/class/net/{waiting.pop()}"
+        below = {name[len("lower_") :] for name in host.names(base) if name.startswith("lower_")} - found
+        found |= below
+        waiting += below
+    return frozenset(found)
+
+
+def roles(host: Host) -> Tuple[PortRole, ...]:
+    """Every InfiniBand and RoCE port with its role, by device and number."""
+    managed = default_interfaces(host)
+    accelerators = (*host.fact(accelerator_functions), *host.fact(other_accelerators))
+    near = {_root(host, f"{DEVICES}/{function.address}") for function in accelerators} - {""}
+    listed = [port for port in host.fact(ports) if port.link_layer != EFA_LAYER]
+    models: Dict[str, str] = {}
+    roots: Dict[str, str] = {}
+    for name in dict.fromkeys(port.device for port in listed):
+        one = adapter(host, name)
+        models[name] = one.board or one.model
+        roots[name] = _root(host, f"{CLASS}/{name}/device")
+    told_apart = any(root and root not in near for root in roots.values()) or len(near) > 1
+    free = [models[port.device] for port in listed if port.netdev not in managed]
+    most = max(free, key=lambda model: (free.count(model), model), default="")
+
+    def role(port: Port) -> str:
+        if port.netdev in managed:
+            return MANAGEMENT
+        by_place = roots[port.device] in near if told_apart else models[port.device] == most
+        return COMPUTE if near and by_place else STORAGE
+
+    return tuple(PortRole(port, role(port), models[port.device], _place(host, port)) for port in listed)
+
+
+def _root(host: Host, path: str) -> str:
+    """The PCI root that a device hangs on: `pci0000:40` of /sys/devices/pci0000:40/...; "" for none."""
+    return next((part for part in host.realpath(path).split("/") if part[:3] == "pci" and ":" in part), "")
+
+
+def _place(host: Host, port: Port) -> str:
+    """Which port of its adapter it is: a number of the device's own, or a PCI function of its own."""
+    function = host.realpath(f"{CLASS}/{port.device}/device").rpartition(".")[2]
+    return f"{function if function.isdigit() else ''}:{port.port}"
+
 
 PEERS = 3
 """Ports of one kind that are up from which one that is down stands out."""

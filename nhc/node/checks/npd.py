@@ -14,8 +14,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, Verdict, crit, ok, printable, unknown, warn
 from nhc.core.units import integer, one_of, seconds, show_seconds, text, whole
-from nhc.node.checks.kubelet import HEALTHZ, PROXY, ask
-from nhc.node.checks.runtime import component_socket, probe
+from nhc.node.checks.runtime import HEALTHZ, PROXY, ask, component_socket, probe
 from nhc.node.facts import systemd
 from nhc.node.facts.journal import messages
 from nhc.node.facts.kernel import uptime

@@ -26,8 +26,7 @@ from nhc.core.state.store import State
 from nhc.core.system.bounded_read import read_text
 from nhc.node.commands.check_local import plan_of
 from nhc.node.facts.packages import compare_versions
-from nhc.node.hosts.recording import RecordingHost, finish
-from nhc.node.hosts.replay import Replay
+from nhc.node.hosts.recording import RecordingHost, Replay, finish
 from nhc.node.planning.local import CONFIG, Question, select
 from nhc.node.run.engine import run
 

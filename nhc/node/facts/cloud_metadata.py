@@ -1,7 +1,7 @@
 """The instance type that a cloud's metadata service tells, asked once and soon given up.
 
 The services listen on a link-local address that only the node's own hypervisor answers. Only the machine type is
-read here (announced maintenance: nhc.node.facts.cloud), never credentials or user data.
+read here (announced maintenance: nhc.node.checks.cloud), never credentials or user data.
 """
 
 from __future__ import annotations

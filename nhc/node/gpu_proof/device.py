@@ -1,5 +1,7 @@
 """The proof of one GPU: tensor products, ordinary units, shared memory, the L2, memory, and the way to the host.
 
+Then of copies between GPUs.
+
 A result that is wrong is tried again: once with the same seed, once with another. The answer says what each try gave;
 `nhc.node.checks.gpu_proof` judges it.
 """
@@ -9,10 +11,48 @@ from __future__ import annotations
 import struct
 import time
 from ctypes import c_double, c_uint, c_ulonglong
+from itertools import permutations
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
-from nhc.node.gpu_proof import operands, patterns
+from nhc.node.gpu_proof import operands
 from nhc.node.gpu_proof.driver import OUT_OF_MEMORY, THREADS, DriverError
+
+if TYPE_CHECKING:
+    from typing import Any, Callable, Dict, List, Mapping, Tuple
+
+    from nhc.node.gpu_proof.driver import Driver, Gpu
+
+PATTERN_KERNELS = ("fill", "verify")
+NUMBERS, COMPLEMENT, WALKING_BIT = range(3)
+"""What is written: numbers that place and seed decide; their complement, so that each bit has been 0 and 1; one bit."""
+BLOCKS = 4096
+"""Enough to keep the largest GPU's memory busy: 32 for each SM of an H100."""
+
+
+def write_pattern(gpu: Gpu, place: c_ulonglong, size: int, seed: int, mode: int = NUMBERS) -> float:
+    """Fill `size` bytes with what the seed decides; bytes a second."""
+    begun = time.monotonic()
+    gpu.run("fill", BLOCKS, place, c_ulonglong(size // 16), c_ulonglong(seed), c_uint(mode))
+    return size / max(time.monotonic() - begun, 1e-9)
+
+
+def compare_pattern(
+    gpu: Gpu, place: c_ulonglong, size: int, seed: int, mode: int = NUMBERS
+) -> Tuple[float, Mapping[str, int]]:
+    """Bytes read a second, and what differs from what was written: how many of the 16-byte words (`count`), the first
+    one's offset in bytes (`first`), and all bits that differed anywhere (`bits`). Nothing where all is right.
+    """
+    counts = gpu.allocate(24)
+    try:
+        gpu.put(counts, struct.pack("<3Q", 0, (1 << 64) - 1, 0))
+        begun = time.monotonic()
+        gpu.run("verify", BLOCKS, place, c_ulonglong(size // 16), c_ulonglong(seed), c_uint(mode), counts)
+        speed = size / max(time.monotonic() - begun, 1e-9)
+        count, first, bits = struct.unpack("<3Q", gpu.get(counts, 24))
+    finally:
+        gpu.free(counts)
+    return speed, {"count": count, "first": first, "bits": bits} if count else {}
+
 
 if TYPE_CHECKING:
     from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
@@ -27,7 +67,7 @@ if TYPE_CHECKING:
 NO_SM = 0xFFFFFFFF
 SMS = 1024
 """Room for the counts of so many SMs; the largest GPU has 192 (B300)."""
-PLAIN_KERNELS = ("units", "shared_memory", "cache", *patterns.KERNELS)
+PLAIN_KERNELS = ("units", "shared_memory", "cache", *PATTERN_KERNELS)
 PER_SM = 8
 """Blocks for each SM: enough that each gets some, whatever order the GPU deals them out in."""
 TENSOR_SHARE, MEMORY_UNTIL = 0.3, 0.85
@@ -214,12 +254,12 @@ class _GpuProof:
                 size -= max(size // 8, 2 << 20)  # in pieces, or another process was quicker
         try:
             size = self._affordable(place, size)
-            for mode in (patterns.NUMBERS, patterns.COMPLEMENT):
+            for mode in (NUMBERS, COMPLEMENT):
                 self.step("memory")
                 self._tried("memory", lambda seed, mode=mode: self._pass(place, size, seed, mode))  # type: ignore[misc]
             for bit in range(WALKS if self.limits.thorough else 0):
                 self.step(f"memory, walking bit {bit}")
-                self._tried("memory", lambda _, bit=bit: self._pass(place, size, bit, patterns.WALKING_BIT))  # type: ignore[misc]
+                self._tried("memory", lambda _, bit=bit: self._pass(place, size, bit, WALKING_BIT))  # type: ignore[misc]
             if any(fault["test"] == "memory" for fault in self.faults):
                 return size  # a copy would find the same again
             self.step("copies to the host and back")
@@ -233,12 +273,12 @@ class _GpuProof:
         if self.limits.thorough:
             return size
         sample = min(size, 1 << 30)
-        speed = patterns.write(self.gpu, place, sample, self.seed)
+        speed = write_pattern(self.gpu, place, sample, self.seed)
         return max(sample, min(size, int(speed * max(self._left(MEMORY_UNTIL), 0.0) / 5) >> 21 << 21))
 
     def _pass(self, place: c_ulonglong, size: int, seed: int, mode: int) -> Mapping[str, Any]:
-        written = patterns.write(self.gpu, place, size, seed, mode)
-        read_back, wrong = patterns.compare(self.gpu, place, size, seed, mode)
+        written = write_pattern(self.gpu, place, size, seed, mode)
+        read_back, wrong = compare_pattern(self.gpu, place, size, seed, mode)
         self._rate("memory written", written)
         self._rate("memory read", read_back)
         return wrong
@@ -248,7 +288,7 @@ class _GpuProof:
         host = self.gpu.pinned(size)
         back = c_ulonglong(place.value + size)
         try:
-            patterns.write(self.gpu, place, size, seed)
+            write_pattern(self.gpu, place, size, seed)
             for _ in range(5):
                 begun = time.monotonic()
                 self.gpu.copy_out(host, place, size)
@@ -256,6 +296,53 @@ class _GpuProof:
                 self.gpu.copy_in(back, host, size)
                 self._rate("from the GPU", size, half - begun)
                 self._rate("to the GPU", size, time.monotonic() - half)
-            return patterns.compare(self.gpu, back, size, seed)[1]
+            return compare_pattern(self.gpu, back, size, seed)[1]
         finally:
             self.gpu.free_pinned(host)
+
+
+COPY_SIZE = 64 << 20
+"""Bytes of a copy."""
+
+
+def prove_copies(driver: Driver, seed: int, step: Callable[[str], None]) -> List[Dict[str, Any]]:
+    """What each copy between two GPUs gave: `from` and `to` by PCI address, bytes a second, how often it was wrong.
+
+    Pairs that do not reach each other are left out. Raises DriverError, NoDriver.
+    """
+    step("making contexts")
+    gpus = driver.gpus()
+    copies: List[Dict[str, Any]] = []
+    places: List[c_ulonglong] = []
+    for gpu in gpus:
+        gpu.use()
+        gpu.load(next(iter(gpu.texts()[0])), PATTERN_KERNELS)
+        places.append(gpu.allocate(2 * COPY_SIZE))
+    for first, second in permutations(range(len(gpus)), 2):
+        if gpus[first].reaches(gpus[second]):
+            step(f"copying from {gpus[first].pci} to {gpus[second].pci}")
+            copies.append(_copy_between(gpus[first], places[first], gpus[second], places[second], seed))
+    step("giving back")  # where a copy fails, the end of this process does it
+    for gpu in gpus:
+        gpu.close()
+    return copies
+
+
+def _copy_between(source: Gpu, place: c_ulonglong, other: Gpu, target: c_ulonglong, seed: int) -> Dict[str, Any]:
+    """From the first half of `place` to the second half of `target`."""
+    there = c_ulonglong(target.value + COPY_SIZE)
+    source.reach(other)
+    wrong, speed = 0, 0.0
+    first: Mapping[str, int] = {}
+    for number in range(3):
+        value = seed + number
+        source.use()
+        write_pattern(source, place, COPY_SIZE, value)
+        begun = time.monotonic()
+        source.copy_to(other, there, place, COPY_SIZE)
+        speed = max(speed, COPY_SIZE / max(time.monotonic() - begun, 1e-9))
+        other.use()
+        differing = compare_pattern(other, there, COPY_SIZE, value)[1]
+        if differing:
+            wrong, first = wrong + 1, first or differing
+    return {"from": source.pci, "to": other.pci, "rate": speed, "wrong": wrong, "of": 3, **first}

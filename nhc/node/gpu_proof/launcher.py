@@ -16,7 +16,7 @@ import time
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.system import children
 from nhc.node.gpu_proof import operands
-from nhc.node.gpu_proof.device import NO_SM, ProofLimits, prove
+from nhc.node.gpu_proof.device import NO_SM, ProofLimits, prove, prove_copies
 from nhc.node.gpu_proof.driver import Driver, DriverError, NoDriver
 from nhc.node.gpu_proof.running import NAME
 
@@ -167,10 +167,8 @@ def carry_out(request: Answer) -> Answer:
     able = [name for name, answer in zip(names, answers) if "error" not in answer and "unsupported" not in answer]
     copies: Any = []
     if request["pairs"] and len(able) > 1:
-        from nhc.node.gpu_proof import pairs
-
         together = _opener(",".join(able), architecture)
-        [copies] = _all([_Process(together, lambda driver, step: pairs.prove(driver, seed, step))], timeout)
+        [copies] = _all([_Process(together, lambda driver, step: prove_copies(driver, seed, step))], timeout)
     return {"gpus": answers, "pairs": copies}
 
 

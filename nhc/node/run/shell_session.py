@@ -21,7 +21,7 @@ from nhc.core import check
 from nhc.core.data import reader
 from nhc.core.host import Host
 from nhc.core.language import shell_words
-from nhc.core.language.shell_names import SETTINGS
+from nhc.core.language.shell_words import SETTINGS
 from nhc.core.language.site_scripts import functions_in, replaced_in
 from nhc.core.language.site_settings import shows_output
 from nhc.core.light import TYPE_CHECKING, NamedTuple

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 from nhc.core.command_line.clean_output import CleanStream, clean
 from nhc.core.model import Action
 from nhc.marks.commands.sync import SLURM_NAMES
-from nhc.marks.policy.reconcile import SyncResult
-from nhc.marks.policy.sync_text import show_json, show_text
+from nhc.marks.policy.reconcile import SyncResult, show_json, show_text
 from nhc.marks.ports.adapter import Mark, Operation, PlannedOperation
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -10,7 +10,7 @@ import pytest
 from nhc.core.host import Host
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.cloud import moment
+from nhc.node.checks.cloud import moment
 from nhc.node.facts.machine_identity import AZURE_TAG
 from tests.support.http_server import Handler, serving
 from tests.support.judge import judge, judge_all

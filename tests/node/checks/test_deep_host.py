@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nhc.core.host import Host
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.tools import fio as fio_output
+from nhc.node.checks import deep_disk as fio_output
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 from tests.support.waiting import until
@@ -311,7 +311,7 @@ def test_a_block_that_changed_on_the_disk(host, tmp_path):
     from nhc.core.host import Completed
 
     outcome = judge_disk(host, "/x", 1 << 20, Completed(done.returncode, done.stdout, done.stderr),
-                         fio_output.parse(done.stdout), None, None)  # fmt: skip
+                         fio_output.parse_fio(done.stdout), None, None)  # fmt: skip
     assert (outcome.verdict, outcome.reason) == (CRIT, "DeepWrongData")
 
 

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.node.checks.hw_topology import check_hw_topology
-from nhc.node.facts.topology import Description, parse_description
+from nhc.node.checks.hw_topology import Description, check_hw_topology, parse_description
 from tests.support.run import nhc
 
 ROOT_A, ROOT_B = "pci0000:00/0000:00:01.0", "pci0000:80/0000:80:01.0"

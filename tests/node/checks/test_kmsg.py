@@ -15,7 +15,7 @@ from nhc.core.model import Action, Verdict
 from nhc.core.state.store import State
 from nhc.core.system import kernel_ring
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.commands.kernel import ack_command
+from nhc.node.commands.log import ack_command
 from nhc.node.facts.accelerator import asked
 from nhc.node.facts.accelerator_values import Device, Inventory, Modes, RowRemap, Source
 from nhc.node.kernlog.source import STORE
@@ -535,7 +535,7 @@ def test_what_was_acknowledged_does_not_count_again_when_the_state_is_lost(tmp_p
 
 
 def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
-    from nhc.node.hosts.replay import Replay
+    from nhc.node.hosts.recording import Replay
 
     (tmp_path / "root" / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "root" / BOOT_ID.lstrip("/")).write_text("boot-1\n")
@@ -553,7 +553,7 @@ def test_a_recorded_machine_replays_its_kernel_log(tmp_path):
 
 
 def test_a_recording_with_a_damaged_record_is_judged_by_the_others(tmp_path):
-    from nhc.node.hosts.replay import Replay
+    from nhc.node.hosts.recording import Replay
 
     (tmp_path / "root" / "proc/sys/kernel/random").mkdir(parents=True)
     (tmp_path / "root" / BOOT_ID.lstrip("/")).write_text("boot-1\n")

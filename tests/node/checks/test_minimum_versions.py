@@ -9,9 +9,8 @@ from nhc.core.host import Completed
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks import minimum_versions
-from nhc.node.checks.minimum_versions import SITE
-from nhc.node.facts.components import _PROGRAMS as PROGRAMS
-from nhc.node.facts.components import NVIDIA_NIC
+from nhc.node.checks.minimum_versions import _PROGRAMS as PROGRAMS
+from nhc.node.checks.minimum_versions import NVIDIA_NIC, SITE
 from tests.support.judge import judge, judge_all
 
 OSRELEASE = "/proc/sys/kernel/osrelease"

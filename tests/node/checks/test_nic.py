@@ -4,7 +4,7 @@ import pytest
 
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost, Symlink
-from nhc.node.facts.nic_roles import default_interfaces, roles
+from nhc.node.checks.nic import default_interfaces, roles
 from tests.support.judge import judge, judge_all
 from tests.support.nvml.fake import ADDRESSES, pci_tree
 from tests.support.rdma import device

@@ -16,8 +16,7 @@ from nhc.core.host import BOOT_ID
 from nhc.core.state.store import State
 from nhc.lab.commands.inject import FAULTS, filled, inject_command, line_of
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.commands.kernel import ack_command
-from nhc.node.commands.log import LineFolder, classify_command
+from nhc.node.commands.log import LineFolder, ack_command, classify_command
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.read import read_log
 from nhc.node.kernlog.source import ACKS, STORE, LogSource

@@ -11,7 +11,7 @@ from nhc.node.facts import fault_scope
 from nhc.node.facts.accelerator import asked
 from nhc.node.facts.accelerator_values import Device, Inventory, Source
 from nhc.node.facts.pci import accelerator_functions
-from nhc.node.run.call_check import call
+from nhc.node.run.engine import call
 
 ADDRESS = "0000:3b:00.0"
 H100 = "NVIDIA H100 80GB HBM3"

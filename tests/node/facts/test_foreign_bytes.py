@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.system import protobuf
-from nhc.node.facts import bmc, certificates, cloud, crashes, cri, fstab, limits, ping, scheduler
+from nhc.node.checks import cloud, limits, net
+from nhc.node.facts import bmc, certificates, crashes, cri, fstab, scheduler
 from nhc.node.facts.fstab import parse_swaps
 from nhc.node.facts.memory_pages import parse_buddyinfo, parse_unmovable
 from nhc.node.facts.pcie import ShortConfig, parse_acs_port
@@ -47,7 +48,7 @@ def test_configuration_space(data):
 @given(st.text(max_size=200) | NEAR_SEL.map("".join))
 def test_texts(text):
     for parse in (bmc.parse_sensors, bmc.parse_events, parse_buddyinfo, parse_unmovable,
-                  crashes.parse_record, limits.parse_neighbours, ping.parse_summary, scheduler.parse_slurm_ping,
+                  crashes.parse_record, limits.parse_neighbours, net.parse_ping_summary, scheduler.parse_slurm_ping,
                   fstab.parse_fstab, parse_swaps, cloud.moment, bmc.event_time):  # fmt: skip
         parse(text)
     for parse, wrong in ((certificates.parse_ssh, ValueError), (bmc.parse_log, bmc.BmcError)):

@@ -10,8 +10,7 @@ from nhc.core.plan import Plan
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks.gpu_memory import check_gpu_row_remap
 from nhc.node.facts.nvidia import nvidia
-from nhc.node.hosts.recording import AnswerRecorder, RecordingSystem, finish
-from nhc.node.hosts.replay import Replay
+from nhc.node.hosts.recording import AnswerRecorder, RecordingSystem, Replay, finish
 from tests.support.nvml.fake import pci_tree
 
 DEVICE = {"index": 0, "uuid": "GPU-1", "pci": {"busId": "00000000:0F:00.0"}, "row_remap": [0, 1, 1, 0], "links": []}

@@ -15,8 +15,7 @@ from nhc.core.plan import Plan
 from nhc.core.system.process_identity import parse_stat
 from nhc.node.facts import processes
 from nhc.node.facts.processes import Clock, first_word, is_ssh_session, parse_cmdline, show_permille
-from nhc.node.hosts.recording import RecordingHost, finish
-from nhc.node.hosts.replay import Replay
+from nhc.node.hosts.recording import RecordingHost, Replay, finish
 from tests.support.processes import KSWAPD0, SSHD, Process, node
 from tests.support.require import need
 

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from nhc.node.facts.timesync import parse_chronyc_tracking, parse_ntpq_rv, parse_timespan, parse_timesync_status
+from nhc.node.checks.clock import parse_chronyc_tracking, parse_ntpq_rv, parse_timespan, parse_timesync_status
 
 CHRONY = (
     "A9FEA97B,169.254.169.123,4,1700000000.123456789,-0.000012345,0.000003210,0.000010000,-12.345,0.001,0.050,"

@@ -7,22 +7,12 @@ import math
 
 import pytest
 
-from nhc.node.facts.tools import (
-    collective,
-    dcgm,
-    fio,
-    gemm,
-    iperf3,
-    memory_tests,
-    nvbandwidth,
-    output,
-    perftest,
-    stress_ng,
-)
+from nhc.node.checks import deep_disk, deep_network, deep_nvbandwidth, deep_rdma
+from nhc.node.checks.deep_rdma import parse_pingpong
+from nhc.node.facts.tools import collective, dcgm, gemm, memory_tests, output, stress_ng
 from nhc.node.facts.tools.collective import parse_nccom
 from nhc.node.facts.tools.gemm import parse_gpu_burn, parse_gpu_fryer, parse_rvs
 from nhc.node.facts.tools.memory_tests import parse_triad
-from nhc.node.facts.tools.perftest import parse_pingpong
 from tests.support import deep_samples as samples
 
 
@@ -125,11 +115,11 @@ def test_transports():
 
 
 def test_nvbandwidth():
-    found = nvbandwidth.parse(samples.nvbandwidth(2))
+    found = deep_nvbandwidth.parse_json(samples.nvbandwidth(2))
     assert [case.status for case in found.cases] == ["passed"] * 4
     assert found.cases[2].matrix == ((None, 390.0), (390.0, None))
 
-    text = nvbandwidth.parse_text(samples.NVBANDWIDTH_TEXT)
+    text = deep_nvbandwidth.parse_text(samples.NVBANDWIDTH_TEXT)
     assert [(case.name, case.status) for case in text.cases] == [
         ("host_to_device_memcpy_ce", "passed"), ("device_to_device_memcpy_write_ce", "passed")]  # fmt: skip
     assert text.cases[1].matrix == ((None, 276.07), (276.19, None))
@@ -137,11 +127,11 @@ def test_nvbandwidth():
 
 
 def test_an_nvbandwidth_test_that_broke_is_listed_twice():
-    found = nvbandwidth.parse('{"nvbandwidth": {"testcases": [{"name": "a", "status": "Running"}, {"name": "a", "status": '
+    found = deep_nvbandwidth.parse_json('{"nvbandwidth": {"testcases": [{"name": "a", "status": "Running"}, {"name": "a", "status": '
                               '"Error"}, {"name": "b", "status": "Waived"}]}}')  # fmt: skip
     assert [(case.name, case.status) for case in found.cases] == [("a", "failed"), ("b", "waived")]
     cut = samples.NVBANDWIDTH_TEXT.rpartition("SUM")[0]
-    assert nvbandwidth.parse_text(cut).cases[1].status == "failed"
+    assert deep_nvbandwidth.parse_text(cut).cases[1].status == "failed"
 
 
 def test_dcgm_4():
@@ -201,15 +191,15 @@ def test_nccom_is_in_gib():
 
 
 def test_perftest_takes_the_unit_from_the_header():
-    assert perftest.parse(samples.PERFTEST.format(device="mlx5_0", rate=390.4)).rows[0].average == 390.4
-    found = perftest.parse(samples.PERFTEST_MIB)
+    assert deep_rdma.parse_perftest(samples.PERFTEST.format(device="mlx5_0", rate=390.4)).rows[0].average == 390.4
+    found = deep_rdma.parse_perftest(samples.PERFTEST_MIB)
     assert found.rows[0].average == pytest.approx(201.8, abs=0.05)
-    assert perftest.parse(samples.PERFTEST_LAT).rows[0].latency_typical == 2.01
-    assert perftest.parse(samples.PERFTEST_NONE).failures
+    assert deep_rdma.parse_perftest(samples.PERFTEST_LAT).rows[0].latency_typical == 2.01
+    assert deep_rdma.parse_perftest(samples.PERFTEST_NONE).failures
     with pytest.raises(ValueError, match="two tests"):
-        perftest.parse(samples.PERFTEST_MIB * 2)
+        deep_rdma.parse_perftest(samples.PERFTEST_MIB * 2)
     with pytest.raises(ValueError, match="units"):
-        perftest.parse(samples.PERFTEST_MIB.replace("[MB/sec]", "[XB/sec]"))
+        deep_rdma.parse_perftest(samples.PERFTEST_MIB.replace("[MB/sec]", "[XB/sec]"))
 
 
 def test_fi_pingpong():
@@ -245,19 +235,21 @@ def test_fio_of_before_3_0_tells_kib():
            "write": {"io_bytes": 1, "bw_bytes": 7, "iops": 1, "runtime": 5}}  # fmt: skip
     import json
 
-    found = fio.parse("note: {}\n" + json.dumps({"fio version": "fio-2.9", "jobs": [job]}))
+    found = deep_disk.parse_fio("note: {}\n" + json.dumps({"fio version": "fio-2.9", "jobs": [job]}))
     assert (found.jobs[0].error, found.jobs[0].read.rate, found.jobs[0].write.rate) == (84, 10240, 7)
     with pytest.raises(ValueError, match="error is"):
-        fio.parse(json.dumps({"fio version": "x", "jobs": [{"jobname": "a"}]}))
+        deep_disk.parse_fio(json.dumps({"fio version": "x", "jobs": [{"jobname": "a"}]}))
 
 
 def test_iperf3_says_errors_in_its_answer():
     assert (
-        iperf3.parse('{"start": {"version": "iperf 3.12"}, "end": {}, "error": "the server is busy"}').trouble
+        deep_network.parse_iperf3(
+            '{"start": {"version": "iperf 3.12"}, "end": {}, "error": "the server is busy"}'
+        ).trouble
         == "the server is busy"
     )
     with pytest.raises(ValueError, match="sum_sent"):
-        iperf3.parse('{"start": {}, "end": {}}')
+        deep_network.parse_iperf3('{"start": {}, "end": {}}')
 
 
 def test_our_own_programs():

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from nhc.node.gpu_proof import operands, patterns
+from nhc.node.gpu_proof import device, operands
 from nhc_ptx.compile import DATA, TEXTS, assemble, installed
 from tests.support.require import need
 
@@ -62,7 +62,7 @@ def test_amds_own_compiler_makes_machine_code_of_the_source():
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, cwd=ROOT, check=False)
     need("hiprtc", done.returncode == 0, done.stderr.decode().strip()[-300:])
-    names = {kind.kernel for kind in operands.MFMA["gfx90a"]} | {"units", "shared_memory", "cache", *patterns.KERNELS}
+    names = {kind.kernel for kind in operands.MFMA["gfx90a"]} | {*device.PLAIN_KERNELS}
 
     assert done.stdout.startswith(b"\x7fELF")
     assert [name for name in names if f"{name}.kd\0".encode() not in done.stdout] == []
@@ -79,7 +79,7 @@ def test_the_texts_are_old_enough_for_the_drivers_they_name(name, version):
 )
 def test_every_kernel_that_is_started_is_in_its_text(name, kinds):
     entries = set(re.findall(r"\.entry (\w+)\(", (DATA / f"gpu_proof_{name}.ptx").read_text()))
-    plain = set() if name == "89" else {"units", "shared_memory", "cache", *patterns.KERNELS}
+    plain = set() if name == "89" else {"units", "shared_memory", "cache", *device.PATTERN_KERNELS}
 
     assert entries == {kind.kernel for kind in kinds} | plain
 

@@ -16,7 +16,7 @@ from typing import Any, Iterator, Mapping
 import pytest
 
 from nhc.core.host import BadRoot
-from nhc.node.hosts import container_paths
+from nhc.node.hosts import container
 from nhc.node.hosts.container import NodeHost, NodeSystem
 from tests.support import pod
 from tests.support.pod import Node, possible
@@ -212,14 +212,14 @@ def test_a_path_leads_where_it_would_with_that_root(tmp_path: Path) -> None:
     said = subprocess.run([sys.executable, "-c", script, str(tmp_path)], input="\n".join(paths), check=True,
                           capture_output=True, text=True).stdout  # fmt: skip
 
-    assert [container_paths.resolve(str(tmp_path), path) for path in paths] == said.split()
+    assert [container.resolve(str(tmp_path), path) for path in paths] == said.split()
 
 
 def test_links_that_go_round_end_and_lead_nowhere_else(tmp_path: Path) -> None:
     (tmp_path / "one").symlink_to("/two")
     (tmp_path / "two").symlink_to("/one")
-    assert container_paths.resolve(str(tmp_path), "/one/etc/passwd") == "/one/etc/passwd"
-    assert container_paths.resolve(str(tmp_path), "/one", follow=False) == "/one"
+    assert container.resolve(str(tmp_path), "/one/etc/passwd") == "/one/etc/passwd"
+    assert container.resolve(str(tmp_path), "/one", follow=False) == "/one"
 
 
 @pytest.mark.thorough

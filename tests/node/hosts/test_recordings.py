@@ -20,9 +20,8 @@ from nhc.core.render import json as wire
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.commands.record import differences, judge
 from nhc.node.facts.packages import compare_versions as compare_versions
-from nhc.node.hosts.recording import AnswerRecorder, RecordingHost, finish
+from nhc.node.hosts.recording import AnswerRecorder, RecordingHost, Replay, finish
 from nhc.node.hosts.redaction import secrets
-from nhc.node.hosts.replay import Replay
 from nhc.node.planning import runbooks
 from tests.support.judge import judge_all as judged_line
 from tests.support.run import nhc

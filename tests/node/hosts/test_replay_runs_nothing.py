@@ -13,7 +13,7 @@ import pytest
 from nhc.core.host import System
 from nhc.core.render import json as wire
 from nhc.node.commands.record import judge
-from nhc.node.hosts.replay import ReplaySystem
+from nhc.node.hosts.recording import ReplaySystem
 from tests.support.run import nhc
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,7 +127,7 @@ def test_what_asks_the_machine_is_answered_by_the_recording():
 
 @pytest.mark.parametrize("path", ["/../../../../etc/hostname", "//etc/hostname", "/a/../../b"])
 def test_no_path_leads_out_of_the_recorded_tree(path):
-    from nhc.node.hosts.replay import Replay
+    from nhc.node.hosts.recording import Replay
 
     host = Replay(str(KEPT)).host()
     assert os.path.realpath(host.path(path)).startswith(str(KEPT / "root"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from nhc.core.model import Action, CheckResult, Metric, Outcome, Report, Verdict, crit, ok, reason_key
 from nhc.core.render import json as as_json
 from nhc.core.render.plain import EVIDENCE_WIDTH, decode
-from nhc.node.run.call_check import encode_all
+from nhc.node.run.engine import encode_all
 from tests.support.run import ROOT
 
 EVIL = 'gpu\x1b[31m0\n\x00"\\\u202e\udcff\u2028' + "x" * 5000

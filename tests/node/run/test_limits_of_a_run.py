@@ -12,7 +12,7 @@ from nhc.core.model import Verdict
 from nhc.core.plan import COMMAND, Item
 from nhc.core.system.process import Completed
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.run.call_check import run_command
+from nhc.node.run.engine import run_command
 from tests.support.judge import judge
 from tests.support.other_user import become
 from tests.support.require import need

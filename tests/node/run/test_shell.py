@@ -13,7 +13,7 @@ import pytest
 from nhc.core.data import reader
 from nhc.core.host import Host
 from nhc.core.language.loader import load_text, validate
-from nhc.core.language.shell_names import HELPERS
+from nhc.core.language.shell_words import HELPERS
 from nhc.core.model import Outcome, Verdict, crit, ok, skip, unknown, warn
 from nhc.core.plan import BUILT_IN, SHELL, Item
 from nhc.core.state.store import State

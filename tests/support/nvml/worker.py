@@ -9,7 +9,7 @@ from nhc.core.check import find
 from nhc.core.host import Completed, Stat
 from nhc.core.render.plain import encode
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.run.call_check import call
+from nhc.node.run.engine import call
 
 
 def outcomes(question, host):

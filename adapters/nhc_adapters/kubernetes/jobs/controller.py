@@ -25,8 +25,7 @@ from typing import Any, Callable, Dict, FrozenSet, List, Mapping, NamedTuple, Op
 from nhc.core.model import printable
 from nhc.core.settings import declared
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.job_control import JobName, JobOrder, JobView, Submission, Submitted, Wish
-from nhc.marks.ports.job_ends import JobEndRecord
+from nhc.marks.ports.job_control import JobEndRecord, JobName, JobOrder, JobView, Submission, Submitted, Wish
 from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Sent
 from nhc_adapters.kubernetes.api.access import ClusterSettings

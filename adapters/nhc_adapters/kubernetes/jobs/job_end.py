@@ -13,8 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, Optional, Sequence, Tuple
 from nhc.core.model import printable
 from nhc.core.units import whole_of_digits
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.job_control import JobLoss, JobName, LossCause
-from nhc.marks.ports.job_ends import JobEndRecord, JobLogText
+from nhc.marks.ports.job_control import JobEndRecord, JobLogText, JobLoss, JobName, LossCause
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.api.objects import get, moment

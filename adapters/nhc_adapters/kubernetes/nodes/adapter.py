@@ -7,8 +7,8 @@ from functools import partial
 from typing import Any, Callable, Dict, FrozenSet, Iterable, List, Mapping, Optional, Sequence, Tuple, TypeVar
 
 from nhc.marks.ports.adapter import OWNER, REMEDY_OWNER, AdapterError, Applied, Effect, Mark, NodeState, Operation
+from nhc.marks.ports.job_control import WorkList
 from nhc.marks.ports.marks import in_place_of, left_alone, may_clear, may_mark
-from nhc.marks.ports.node_work import WorkList
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError, Unreachable
 from nhc_adapters.kubernetes.nodes.conditions import (
@@ -126,7 +126,7 @@ class Kubernetes:
         return frozenset(str(pod.get("spec", {}).get("nodeName") or "") for pod in others)
 
     def work_on(self, node: str) -> WorkList:
-        """The pods on a node; as `nhc.marks.ports.node_work.ListsWork`. Needs the right to list pods."""
+        """The pods on a node; as `nhc.marks.ports.job_control.ListsWork`. Needs the right to list pods."""
         return list_work(pods_on(self.client, node))
 
     # Acting.

@@ -7,7 +7,7 @@ from typing import Any, Dict, FrozenSet, List, Mapping, Sequence
 
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc
-from nhc.marks.ports.node_work import WorkItem, WorkList
+from nhc.marks.ports.job_control import WorkItem, WorkList
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.objects import controller_of, get
 from nhc_adapters.kubernetes.nodes.own_marks import COLLECTS

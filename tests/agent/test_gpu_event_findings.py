@@ -5,10 +5,10 @@ import sys
 
 import pytest
 
+from nhc.agent.gpu_events import FATAL_EVENT, RECOVERABLE, GpuEvent, parse, take_in
 from nhc.core.state.store import State
 from nhc.node.facts.nvml_codes import error_code
 from nhc.node.kernlog.collect import take_in as take_in_log
-from nhc.node.kernlog.gpu_events import FATAL_EVENT, RECOVERABLE, GpuEvent, parse, take_in
 from nhc.node.kernlog.source import STORE
 from tests.support.nvml.fake import Nvml
 
