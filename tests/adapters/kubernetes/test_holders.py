@@ -10,9 +10,8 @@ import pytest
 from nhc.core.model import DeviceId
 from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark
 from nhc_adapters.kubernetes.api.client import STRATEGIC, namespaced
-from nhc_adapters.kubernetes.nodes.drain import DrainRules
+from nhc_adapters.kubernetes.nodes.drain import DrainRules, devices_at_fault, may_hold
 from nhc_adapters.kubernetes.nodes.drains import DONE, read_drain
-from nhc_adapters.kubernetes.nodes.holders import devices_at_fault, may_hold
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.adapters.kubernetes.test_controller import cordoned, running, settings
 from tests.support.dra import Cluster, device, gpu

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.marks.ports.adapter import AdapterError
+from nhc_adapters.kubernetes.api.client import WatchEvent, read_events
 from nhc_adapters.kubernetes.api.errors import ApiError, Gone, Unreachable
-from nhc_adapters.kubernetes.api.watch_events import WatchEvent, read_events
 
 ADDED = {"type": "ADDED", "object": {"metadata": {"name": "n1"}}}
 

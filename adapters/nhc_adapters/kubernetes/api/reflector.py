@@ -11,9 +11,8 @@ import time
 from typing import Any, Callable, Dict, Mapping, Optional
 
 from nhc.marks.ports.adapter import AdapterError
-from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client
+from nhc_adapters.kubernetes.api.client import WATCH_IDLE, Client, JsonObject
 from nhc_adapters.kubernetes.api.errors import Gone, Unreachable
-from nhc_adapters.kubernetes.api.watch_events import JsonObject
 
 FRESH = 90.0
 """Seconds without an answer of the server after which a copy may be old: its bookmarks come each minute."""

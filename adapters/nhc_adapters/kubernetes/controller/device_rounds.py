@@ -23,9 +23,9 @@ from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.controller.context import RoundContext
 from nhc_adapters.kubernetes.controller.device_view import DeviceView, NodeDevices
 from nhc_adapters.kubernetes.devices.eviction import Evictions, ours
-from nhc_adapters.kubernetes.devices.names import follow_names
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter, rule_body, rule_name
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
+from nhc_adapters.kubernetes.devices.watch import follow_names
 
 AFTER_FAILURE = 5.0
 LATER = 0.5

@@ -13,7 +13,6 @@ from nhc.marks.ports.adapter import Applied, DeviceState, Effect, Mark, NodeStat
 from nhc.marks.ports.marks import in_place_of, left_alone, mark_text, may_clear, may_mark
 from nhc_adapters.kubernetes.api.client import Client, node_path
 from nhc_adapters.kubernetes.api.errors import ApiError
-from nhc_adapters.kubernetes.devices.names import follow_names
 from nhc_adapters.kubernetes.devices.rules import (
     NO_EXECUTE,
     NO_SCHEDULE,
@@ -25,7 +24,7 @@ from nhc_adapters.kubernetes.devices.rules import (
     rule_name,
 )
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, agree
-from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+from nhc_adapters.kubernetes.devices.watch import DeviceWatch, follow_names
 from nhc_adapters.kubernetes.devices.witness import disputed, taint_texts, taints_of
 from nhc_adapters.kubernetes.nodes.accelerators import device_plugin
 from nhc_adapters.kubernetes.nodes.evidence import REPORT

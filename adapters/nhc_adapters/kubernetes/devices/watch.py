@@ -10,8 +10,17 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.errors import ApiError
 from nhc_adapters.kubernetes.api.reflector import Reflector
-from nhc_adapters.kubernetes.devices.rules import SELECTOR, DeviceApi, DeviceRule, find_api, read_rule, trim_rule
-from nhc_adapters.kubernetes.devices.slices import Slices, trim_slice, whole
+from nhc_adapters.kubernetes.devices.rules import (
+    SELECTOR,
+    DeviceApi,
+    DeviceRule,
+    RuleWriter,
+    find_api,
+    read_rule,
+    rule_body,
+    trim_rule,
+)
+from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, Slices, trim_slice, whole
 
 LOOK_AGAIN = 300.0
 """Seconds after which a cluster without DeviceTaintRules, or without those that were followed, is asked anew: it may
@@ -244,3 +253,30 @@ def trim_claim(item: Mapping[str, Any]) -> Dict[str, Any]:
     ]  # fmt: skip
     metadata = {key: item["metadata"].get(key) for key in ("namespace", "name", "resourceVersion")}
     return {"metadata": metadata, "held": held}
+
+
+# Rules follow their devices: a driver may publish its devices anew, under other names.
+
+
+def follow_names(
+    writer: RuleWriter, watch: DeviceWatch, physical: Optional[PhysicalDevice], rules: Sequence[DeviceRule],
+    log: Callable[[str], None],
+) -> None:  # fmt: skip
+    """A rule for each name that a device has now, where rules keep it out; none for a name that is another's now.
+
+    `rules` are those about one device of a node. Raises AdapterError.
+    """
+    standing = [rule for rule in rules if rule.out]
+    ours = {name.selects: name for name in physical.names} if physical is not None else {}
+    if physical is not None and standing:
+        first = standing[0]
+        for selects in ours.keys() - {rule.selects for rule in standing}:
+            body = rule_body(
+                writer.api, ours[selects], physical.device, first.node_uid, first.mark, first.reason, first.sources
+            )
+            writer.create(body)
+    for rule in rules:
+        names = {name.selects for name in watch.slices.names(rule.node)}
+        if rule.selects in names and rule.selects not in ours:
+            log(f"{rule.node}: {rule.slice_name} is not {rule.device} any more: its rule goes")
+            writer.delete(rule)

@@ -18,8 +18,7 @@ from nhc.core.timestamps import from_utc, utc
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import may_change
 from nhc_adapters.kubernetes.api.client import Client
-from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules
-from nhc_adapters.kubernetes.nodes.holders import devices_at_fault
+from nhc_adapters.kubernetes.nodes.drain import Drain, DrainProgress, DrainRules, devices_at_fault
 from nhc_adapters.kubernetes.nodes.manual import read_manual
 from nhc_adapters.kubernetes.nodes.marks import Op, apply, plan_annotations
 from nhc_adapters.kubernetes.nodes.own_marks import DRAIN, annotations_of, read_own_mark, released
