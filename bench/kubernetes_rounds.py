@@ -49,7 +49,7 @@ def main() -> int:
         print(f"a round: {requests / ROUNDS:.1f} requests, {sent / 1000:.1f} kB, {spent * 1000:.0f} ms of CPU "
               f"({spent / listed:.2f} of listing them once)")  # fmt: skip
         print(verdict("kB a round beside the watch", sent / 1000, 100.0))
-        cluster.adapter._followed.close()
+        cluster.adapter.readings._followed.close()
         cluster.events.put(None)
         cluster.adapter.close()
     return int(sent > 100_000)

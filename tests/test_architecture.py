@@ -45,7 +45,7 @@ INSIDE = {
         {"devices", "preflight"},
         {"controller", "deep", "gates", "sink", "spares"},
         {"doctor", "jobs", "repair"},
-        {"commands"},
+        {"commands", "readings"},
         {"plugin"},
     ),
 }
@@ -742,3 +742,56 @@ def test_a_class_has_a_name_of_its_own(ours):
                 places.setdefault(node.name, []).append(name)
     twice = {kind: found for kind, found in places.items() if len(found) > 1}
     assert twice == {}, "say in the name what each of them is, as LedgerEntry and FstabEntry do"
+
+
+MOST_FIELDS = 12
+"""Fields of a record that can be held in the head."""
+LARGE_RECORDS = {
+    "a row of a table of the store": {
+        "Attempt", "DeepResult", "Episode", "JobRestart", "KnownNode", "StoredNode", "StoredProblem", "SweepTest",
+        "WatchedJob",
+    },
+    "a row of a table of this package": {"Check", "JobKind", "Manager", "Repeat"},
+    "a file, an answer or an object that has a published form": {
+        "AgentStatus", "EventDetails", "GateRecord", "JobEndRecord", "LogEvent", "LogMonitor", "LogState", "Notice",
+    },
+    "what one contract says of one thing: a node, a job, a device, a line of the configuration": {
+        "Device", "DeviceRule", "Item", "JobView", "Node", "NodeState", "Option", "RawLine", "Route", "Setting",
+    },
+    "the flat keys of a settings file": {
+        "AgentSettings",
+        "ConsoleSettings", "ControllerSettings", "DeepSettings", "FleetSettings", "RemedySettings", "TrainPlan",
+    },
+    "what is asked for at once, by the options of one command": {"RunRequest", "SweepPlan"},
+    "what one flow of the loop decides by": {
+        "Detail", "EpisodeView", "FleetProblem", "GateWorld", "Incident", "Job", "SpareView",
+    },
+}  # fmt: skip
+"""The records that have more, by the reason why."""
+
+
+def large_records(house):
+    """The records with more fields, but for those that are the options of a command."""
+    found = {}
+    for name, module in house.modules.items():
+        for node in ast.walk(module.tree):
+            if not isinstance(node, ast.ClassDef):
+                continue
+            marks = [ast.unparse(each) for each in (*node.bases, *node.decorator_list)]
+            record = any(re.search(r"NamedTuple|TypedDict|dataclass|declared\.settings", mark) for mark in marks)
+            fields = sum(isinstance(each, ast.AnnAssign) for each in node.body)
+            if record and fields > MOST_FIELDS and not {"declared", "options.declared"} & set(marks):
+                found[node.name] = f"{name}: {node.name} has {fields} fields"
+    return found
+
+
+def test_a_record_can_be_held_in_the_head_or_has_a_reason(ours):
+    found, known = large_records(ours), set().union(*LARGE_RECORDS.values())
+    assert {said for kind, said in found.items() if kind not in known} == set(), "make it the few things it is"
+    assert known - set(found) == set(), "these need no reason any more"
+
+
+def test_a_large_record_is_seen(ours):
+    fields = "".join(f"    f{number}: int\n" for number in range(MOST_FIELDS + 1))
+    house = ours.changed("nhc.core.units", f"from typing import NamedTuple\nclass Large(NamedTuple):\n{fields}")
+    assert large_records(house)["Large"] == "nhc.core.units: Large has 13 fields"

@@ -35,6 +35,159 @@ CLOSING_TIMEOUT = 5.0
 """Seconds that a sink has to end in."""
 
 
+class Outgoing:
+    """What is still to be sent to one sink: events, and the state where it `wants_state` and that is another.
+
+    Until the sink has reported the faults that stood before, nothing is. `state` gives the newest state, as JSON.
+    """
+
+    def __init__(self, state: Callable[[], bytes], wants_state: bool) -> None:
+        self._state, self._wants_state = state, wants_state
+        self._events: Deque[Event] = deque()
+        self._stale = wants_state
+        self._held = True
+        self.lost = 0
+
+    def __len__(self) -> int:
+        return len(self._events)
+
+    def hold(self) -> None:
+        """A new process: it gets the state as well, once it is ready."""
+        self._stale, self._held = self._wants_state, True
+
+    def release(self) -> None:
+        """The sink is ready."""
+        self._held = False
+
+    def add(self, events: List[Event]) -> None:
+        for event in events:
+            if len(self._events) >= MOST_EVENTS:
+                self._events.popleft()
+                self.lost += 1
+            self._events.append(event)
+
+    def changed(self) -> bool:
+        """The state is another. Whether that is to be sent."""
+        self._stale = self._wants_state
+        return self._wants_state
+
+    def message(self) -> bytes:
+        """The next message, b"" where there is none."""
+        if self._held or not (self._stale or self._events):
+            return b""
+        batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
+        head = json.dumps({"events": batch, "lost": self.lost}, ensure_ascii=False).encode()
+        body = self._state() if self._stale else b""
+        self._stale = False
+        return LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
+
+
+class SinkPipe:
+    """The pipes to and from a sink's process. `heard` is called when something can be read."""
+
+    def __init__(self, loop: Loop, writing: int, reading: int, heard: Callable[[], None]) -> None:
+        self._loop = loop
+        self._out, self._in = writing, reading
+        self._buffer = b""
+        self._received = bytearray()
+        for fd in (writing, reading):
+            os.set_blocking(fd, False)
+        loop.watch(reading, lambda _events: heard(), READ)
+
+    def send(self, outgoing: Outgoing) -> None:
+        """Send as much as goes; the rest when the pipe has room."""
+        while self._out >= 0:
+            self._buffer = self._buffer or outgoing.message()
+            if not self._buffer:
+                break
+            try:
+                self._buffer = self._buffer[os.write(self._out, self._buffer) :]
+            except BlockingIOError:
+                self._loop.watch(self._out, lambda _events: self.send(outgoing), WRITE)
+                return
+            except OSError:
+                break  # who reaps the process sees its end
+        if self._out >= 0:
+            self._loop.forget(self._out)
+
+    def lines(self) -> List[bytes]:
+        """The messages that came."""
+        try:
+            data = os.read(self._in, 1 << 16)
+        except BlockingIOError:
+            return []
+        if not data:
+            self._loop.forget(self._in)
+            return []
+        self._received += data
+        *lines, self._received = self._received.split(b"\n")
+        return [bytes(line) for line in lines]
+
+    def finish(self, outgoing: Outgoing) -> None:
+        """Send what goes, and the rest of a message now or not at all; then nothing more."""
+        self.send(outgoing)
+        if self._buffer:
+            ready = select.poll()
+            ready.register(self._out, WRITE)
+            until = time.monotonic() + 1.0
+            while self._buffer and time.monotonic() < until:
+                ready.poll(100)
+                try:
+                    self._buffer = self._buffer[os.write(self._out, self._buffer) :]
+                except BlockingIOError:
+                    continue
+                except OSError:
+                    break
+        self._close(self._out)
+        self._out = -1
+
+    def close(self) -> None:
+        """The process has ended."""
+        self._close(self._in)
+        self._close(self._out)
+        self._in = self._out = -1
+
+    def _close(self, fd: int) -> None:
+        if fd >= 0:
+            self._loop.forget(fd)
+            os.close(fd)
+
+
+class Restarts:
+    """The failed starts of a process: how many, and how long to wait before the next."""
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._backoff = Backoff(*BACKOFF)
+        self._in_a_row = 0
+        """Without a message from it in between."""
+        self._began = 0.0
+
+    @property
+    def several(self) -> bool:
+        """Whether it could not be started several times in a row."""
+        return self._in_a_row >= SEVERAL
+
+    def started(self, now: float) -> None:
+        self._began = now
+
+    def heard(self) -> None:
+        """The process has spoken."""
+        self._in_a_row = 0
+
+    def delivered(self) -> None:
+        """The next wait is the shortest again."""
+        self._backoff.reset()
+
+    def failed(self, now: float) -> float:
+        """Count a failure. Returns the seconds to wait."""
+        self.count += 1
+        self._in_a_row += 1
+        if self._began and now - self._began > BACKOFF[1]:
+            self._backoff.reset()
+        return self._backoff.next()
+
+
 class SinkHandle:
     """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked.
 
@@ -54,33 +207,35 @@ class SinkHandle:
     ) -> None:
         self._together = [] if together is None else together
         self._together.append(self)
-        self.name, self.make, self.loop, self.state, self.log = name, make, loop, state, log
+        self.name, self.make, self.loop, self.log = name, make, loop, log
         self.standing = standing
-        self.wants_state = wants_state
         self.problem = "not started"
         """What keeps it from delivering, "" while all is delivered."""
-        self.restarts = 0
-        self.lost = 0
         self.pid = 0
-        self._events: Deque[Event] = deque()
-        self._stale = wants_state
-        self._out = self._in = -1
-        self._buffer = b""
-        self._received = bytearray()
-        self._backoff = Backoff(*BACKOFF)
-        self._failures = 0  # in a row, without a message from it in between
-        self._began = 0.0
+        self._restarts = Restarts()
+        self._outgoing = Outgoing(state, wants_state)
+        self._pipe: Optional[SinkPipe] = None
         self._closing = False
-        self._asked = False  # whether it has reported the faults that stood before: until then it is sent nothing
 
     @property
     def dead(self) -> str:
         """Why it has no process and has got none for several tries, "" while it has one or only just lost it."""
-        return self.problem if not self.pid and self._failures >= SEVERAL and not self._closing else ""
+        return self.problem if not self.pid and self._restarts.several and not self._closing else ""
+
+    @property
+    def restarts(self) -> int:
+        """How often its process ended or could not be started."""
+        return self._restarts.count
 
     @property
     def waiting(self) -> int:
-        return len(self._events)
+        """How many events wait for it."""
+        return len(self._outgoing)
+
+    @property
+    def lost(self) -> int:
+        """How many events it did not take in time."""
+        return self._outgoing.lost
 
     def start(self) -> None:
         """Start the sink's process. Called while this process has one thread, as it always has."""
@@ -112,62 +267,27 @@ class SinkHandle:
         self.loop.child(pid, ended)
 
     def _started(self, pid: int, writing: int, reading: int) -> None:
-        os.set_blocking(writing, False)
-        os.set_blocking(reading, False)
-        self.pid, self._out, self._in = pid, writing, reading
-        self._began = self.loop.clock()
-        self._buffer, self._received = b"", bytearray()
-        self._stale, self._asked = self.wants_state, False
+        self.pid = pid
         self.problem = "starting"
-        self.loop.watch(reading, lambda _events: self._listen(), READ)
+        self._restarts.started(self.loop.clock())
+        self._outgoing.hold()
+        self._pipe = SinkPipe(self.loop, writing, reading, self._listen)
 
     def changed(self) -> None:
         """The state is another: send it when there is room."""
-        if self.wants_state:
-            self._stale = True
-            self._write()
+        if self._outgoing.changed():
+            self._send()
 
     def publish(self, events: List[Event]) -> None:
-        for event in events:
-            if len(self._events) >= MOST_EVENTS:
-                self._events.popleft()
-                self.lost += 1
-            self._events.append(event)
-        self._write()
+        self._outgoing.add(events)
+        self._send()
 
-    def _write(self) -> None:
-        """Send as much as goes; the rest when the pipe has room."""
-        while self._out >= 0 and self._asked:
-            if not self._buffer:
-                if not self._stale and not self._events:
-                    break
-                batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
-                head = json.dumps({"events": batch, "lost": self.lost}, ensure_ascii=False).encode()
-                body = self.state() if self._stale else b""
-                self._stale = False
-                self._buffer = LENGTH.pack(len(head)) + head + LENGTH.pack(len(body)) + body
-            try:
-                written = os.write(self._out, self._buffer)
-            except BlockingIOError:
-                self.loop.watch(self._out, lambda _events: self._write(), WRITE)
-                return
-            except OSError:
-                break  # `_ended` sees its end
-            self._buffer = self._buffer[written:]
-        if self._out >= 0:
-            self.loop.forget(self._out)
+    def _send(self) -> None:
+        if self._pipe is not None:
+            self._pipe.send(self._outgoing)
 
     def _listen(self) -> None:
-        try:
-            data = os.read(self._in, 1 << 16)
-        except BlockingIOError:
-            return
-        if not data:
-            self.loop.forget(self._in)
-            return
-        self._received += data
-        *lines, self._received = self._received.split(b"\n")
-        for line in lines:
+        for line in self._pipe.lines() if self._pipe is not None else ():
             self._take_message(json.loads(line))
 
     def _take_message(self, message: Dict[str, Any]) -> None:
@@ -176,13 +296,13 @@ class SinkHandle:
         if "problem" in message:
             self.problem = str(message["problem"])
             if not self.problem:
-                self._backoff.reset()
+                self._restarts.delivered()
         if "standing" in message:
-            self._failures = 0
+            self._restarts.heard()
             if self.standing:
                 self.standing(self.name, [Standing(*fault) for fault in message["standing"]])
-            self._asked = True
-            self._write()
+            self._outgoing.release()
+            self._send()
         if "ended" in message and not self._closing:
             self._ended(self.pid, FAILED << 8)
 
@@ -191,45 +311,25 @@ class SinkHandle:
             self._listen()  # what it wrote last; it may have said there that it ends
         if pid != self.pid:
             return
-        for fd in (self._in, self._out):
-            self.loop.forget(fd)
-            os.close(fd)
-        self.pid, self._in, self._out = 0, -1, -1
+        if self._pipe is not None:
+            self._pipe.close()
+        self.pid, self._pipe = 0, None
         if not self._closing:
             how = f"signal {os.WTERMSIG(status)}" if os.WIFSIGNALED(status) else f"status {os.WEXITSTATUS(status)}"
             self._gone(f"its process ended with {how}")
 
     def _gone(self, problem: str) -> None:
-        self.restarts += 1
-        self._failures += 1
-        if self._began and self.loop.clock() - self._began > BACKOFF[1]:
-            self._backoff.reset()
+        wait = self._restarts.failed(self.loop.clock())
         before = self.problem.partition(" (")[0]  # its last message, without those of the tries before
         self.problem = f"{problem}{f' ({before})' if before and before != problem else ''}"
-        wait = self._backoff.next()
         self.log(f"{self.name}: {self.problem}; tried again in {wait:.0f} s")
         self.loop.after(wait, self.start)
 
     def close(self) -> None:
         """Let it deliver what was sent and end. `wait` reaps it."""
         self._closing = True
-        if self._out >= 0:
-            self._write()
-            if self._buffer:  # the rest of a message goes now, or not at all
-                ready = select.poll()
-                ready.register(self._out, WRITE)
-                until = time.monotonic() + 1.0
-                while self._buffer and time.monotonic() < until:
-                    ready.poll(100)
-                    try:
-                        self._buffer = self._buffer[os.write(self._out, self._buffer) :]
-                    except BlockingIOError:
-                        continue
-                    except OSError:
-                        break
-            self.loop.forget(self._out)
-            os.close(self._out)
-            self._out = -1
+        if self._pipe is not None:
+            self._pipe.finish(self._outgoing)
 
     def wait(self, until: float) -> None:
         """Until the monotonic time `until`, then it is killed."""

@@ -268,7 +268,7 @@ while not one.dead and time.monotonic() < until:
     loop.once(0.02)
 print("dead" if "cannot be started" in one.dead else one.problem)
 resource.setrlimit(resource.RLIMIT_NPROC, (soft, hard))
-while (not one.pid or not one._asked) and time.monotonic() < until:
+while (not one.pid or one._outgoing._held) and time.monotonic() < until:
     loop.once(0.02)
 print("alive" if one.pid and not one.dead else one.problem)
 one.close()

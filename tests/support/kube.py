@@ -91,13 +91,13 @@ class Kube:
         return made
 
     def _client(self, token: str, url: str = "", *, strict: bool = False, **options: Any) -> Client:
-        from nhc_adapters.kubernetes.api.access import Access, Credentials
+        from nhc_adapters.kubernetes.api.access import Access, ClusterTls, Credentials
         from nhc_adapters.kubernetes.api.client import Client
 
         access = Access(
             url or self.plane.url,
             self.namespace,
-            ca_file=str(self.plane.ca),
+            ClusterTls(str(self.plane.ca)),
             source="test",
             credentials=Credentials(token),
         )

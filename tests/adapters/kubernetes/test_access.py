@@ -46,14 +46,15 @@ def test_relative_paths_lie_beside_the_kubeconfig(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-file\n")
     path = kubeconfig(tmp_path, {"tokenFile": "token"}, **{"certificate-authority": "ca.crt"})
     access = from_kubeconfig(str(path))
-    assert access.ca_file == str(tmp_path / "ca.crt")
+    assert access.known_by.ca_file == str(tmp_path / "ca.crt")
     assert access.authorization() == "Bearer from-file"
 
 
 def test_data_in_the_file_is_decoded(tmp_path: Path) -> None:
     encoded = base64.b64encode(b"CERTIFICATE").decode()
     assert (
-        from_kubeconfig(str(kubeconfig(tmp_path, **{"certificate-authority-data": encoded}))).ca_data == b"CERTIFICATE"
+        from_kubeconfig(str(kubeconfig(tmp_path, **{"certificate-authority-data": encoded}))).known_by.ca_data
+        == b"CERTIFICATE"
     )
 
 
@@ -103,7 +104,7 @@ def test_a_pod_finds_its_own_account(tmp_path: Path) -> None:
     (tmp_path / "namespace").write_text("here")
     access = in_cluster(str(tmp_path), {"KUBERNETES_SERVICE_HOST": "fd00::1", "KUBERNETES_SERVICE_PORT": "6443"})
     assert (access.server, access.namespace) == ("https://[fd00::1]:6443", "here")
-    assert access.ca_file == str(tmp_path / "ca.crt")
+    assert access.known_by.ca_file == str(tmp_path / "ca.crt")
 
 
 def test_without_any_cluster_it_is_said_what_was_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

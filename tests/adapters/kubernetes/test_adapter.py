@@ -10,7 +10,7 @@ import pytest
 from nhc.core.model import Action
 from nhc.lab.testing.adapters import AdapterContract, AdapterWorld
 from nhc.marks.ports.adapter import OWNER_SETTING, REMEDY_OWNER, Effect, Mark, Marker, Operation
-from nhc_adapters.kubernetes.api.access import Access
+from nhc_adapters.kubernetes.api.access import Access, ClusterTls
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, Client, node_path
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import UNKNOWN, Condition
@@ -45,11 +45,11 @@ class World(AdapterWorld):
         self.kube.admin.patch(node_path(node), change, MERGE_PATCH, fieldManager="kubectl")
 
     def broken(self) -> Marker:
-        return Kubernetes(Client(Access("https://127.0.0.1:9", verify=False), retry_for=0.2))
+        return Kubernetes(Client(Access("https://127.0.0.1:9", known_by=ClusterTls(verify=False)), retry_for=0.2))
 
     def acting_for(self, owner: str) -> Marker:
         made = Adapter({"NHC_KUBECONFIG": self.kubeconfig, OWNER_SETTING: owner}, {})
-        made.selector = f"test={self.kube.prefix}"
+        made.cluster.selector = f"test={self.kube.prefix}"
         return made
 
 

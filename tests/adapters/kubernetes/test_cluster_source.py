@@ -23,7 +23,7 @@ def test_conditions_are_verdicts(kube: Kube, tmp_path: Path) -> None:
     kube.set_condition(sick, "NhcHealthy", "False", "Xid79", "check_gpu_xid: GPU 3 fell off the bus [action: reboot]")
     kube.set_condition(well, "NhcHealthy", "True", "NodeIsHealthy")
     adapter = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path))})
-    adapter.selector = f"test={kube.prefix}"
+    adapter.cluster.selector = f"test={kube.prefix}"
     try:
         source = ClusterSource("kubernetes", adapter, stale=600, keep=0)
         snapshot = source.snapshot()

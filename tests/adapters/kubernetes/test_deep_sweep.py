@@ -23,7 +23,7 @@ from nhc.marks.ports.group_launch import GroupOrder
 from nhc.store import deep
 from nhc.store import job_restarts as store_jobs
 from nhc.store.connect import open_store
-from nhc_adapters.kubernetes.api.access import Access, Credentials
+from nhc_adapters.kubernetes.api.access import Access, ClusterTls, Credentials
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.launcher import KubernetesLauncher
@@ -77,7 +77,7 @@ class Site:
                          "kubeconfig": str(self.kubeconfig)}  # fmt: skip
 
     def _client(self, token: str) -> Client:
-        access = Access(self.plane.url, "default", ca_file=str(self.plane.ca), source="test",
+        access = Access(self.plane.url, "default", ClusterTls(str(self.plane.ca)), source="test",
                         credentials=Credentials(token))  # fmt: skip
         return Client(access, connections=8)
 

@@ -14,8 +14,8 @@ import pytest
 from nhc.core.timestamps import utc
 from nhc_adapters.kubernetes.api.access import Access
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client, namespaced, node_path
-from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
 from nhc_adapters.kubernetes.controller.loki import LogLine, Loki, LokiError, LokiSettings, read_answer
+from nhc_adapters.kubernetes.controller.loki_watch import KernelLogs
 from nhc_adapters.kubernetes.controller.podlogs import Ending, Met, PodLogs, Reader, blame, endings
 from nhc_adapters.kubernetes.nodes.conditions import JOB_ERROR, KERNEL_LOG, TRUE
 from tests.adapters.kubernetes.test_commands import nhc

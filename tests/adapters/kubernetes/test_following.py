@@ -10,12 +10,14 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nhc.core.model import DeviceId
+from nhc.core.model import DeviceId, Verdict
+from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Effect, Mark
 from nhc.marks.ports.marks import mark_text
 from nhc_adapters.kubernetes.devices.rules import DeviceApi, rule_body
 from nhc_adapters.kubernetes.devices.slices import SliceDevice
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
+from nhc_adapters.kubernetes.nodes.evidence import SILENT_AFTER
 from nhc_adapters.kubernetes.nodes.following import SYNC
 from nhc_adapters.kubernetes.nodes.marks import OUT_OF_SERVICE
 from nhc_adapters.kubernetes.plugin import Adapter
@@ -139,7 +141,7 @@ def cluster(tmp_path, monkeypatch):
         (tmp_path / "config").write_text(json.dumps(config))
         found.adapter = Adapter({"NHC_KUBECONFIG": str(tmp_path / "config")})
         yield found
-        found.adapter._followed.close()
+        found.adapter.readings._followed.close()
         for events in found.queues.values():
             events.put(None)
         found.adapter.close()
@@ -175,14 +177,14 @@ def test_what_changes_is_seen_and_only_pods_of_nodes_that_matter_are_asked_for(c
 
 def test_our_own_write_is_seen_before_the_watch_brings_it(cluster):
     rounds(cluster, 2)
-    cluster.adapter.changed["n003"] = cluster.nodes["n003"] = node(3, 9, unschedulable=True)
+    cluster.adapter.cluster.changed["n003"] = cluster.nodes["n003"] = node(3, 9, unschedulable=True)
     assert not {one.name: one for one in cluster.adapter.nodes()}["n003"].available
 
 
 def test_without_the_right_to_watch_nodes_are_listed(cluster):
     cluster.may_watch = False
     rounds(cluster, 2)
-    until(lambda: not cluster.adapter._followed._watch.goes_on)
+    until(lambda: not cluster.adapter.readings._followed._watch.goes_on)
     watched = cluster.asked["watch"]
     cluster.nodes["n001"] = node(1, 5, unschedulable=True)
     assert not {one.name: one for one in cluster.adapter.nodes()}["n001"].available
@@ -201,7 +203,7 @@ def test_without_the_right_to_list_nodes_it_is_said_at_once(cluster):
 
 def test_a_silent_watch_is_not_believed(cluster):
     rounds(cluster, 2)
-    followed = cluster.adapter._followed
+    followed = cluster.adapter.readings._followed
     followed._reflector.last_answer = time.monotonic() - 100.0
     cluster.nodes["n002"] = node(2, 5, unschedulable=True)
     assert not {one.name: one for one in cluster.adapter.nodes()}["n002"].available
@@ -380,7 +382,7 @@ def test_what_a_standing_rule_costs_does_not_grow_with_the_cluster(cluster):
     rule = rule_body(DeviceApi("v1", "v1"), one, one.device, "u7", mark, "GpuEcc", ("report",))
     rule["metadata"].update(resourceVersion="1", uid="r1")
     cluster.devices["devicetaintrules"] = [rule]
-    cluster.adapter.owner = REMEDY_OWNER
+    cluster.adapter.cluster.owner = REMEDY_OWNER
     device_rounds(cluster, 2)
     until(lambda: cluster.asked["watch"] == 4)
     before = cluster.asked.copy()
@@ -394,7 +396,7 @@ def test_before_a_rule_a_nodes_slices_are_read_by_name_and_listed_where_one_is_g
     slices = cluster.devices["resourceslices"]
     for one in slices:
         one["spec"]["pool"].update(generation=1, resourceSliceCount=1)
-    watch = DeviceWatch(cluster.adapter.client, api=DeviceApi("v1", "v1"))
+    watch = DeviceWatch(cluster.adapter.cluster.client, api=DeviceApi("v1", "v1"))
     watch.load_slices()
 
     def renewed():
@@ -425,3 +427,33 @@ def test_without_the_right_to_watch_devices_are_listed(cluster):
     cluster.devices["resourceclaims"].append(claim(0))
     assert all(one.busy for one in device_rounds(cluster, 3))
     assert cluster.asked["watch"] <= 8  # each collection was tried twice
+
+
+def healthy(number, version, seen):
+    """A node whose agent said at `seen` that all is well."""
+    made = node(number, version)
+    word = {"type": "NhcHealthy", "status": "True", "reason": "NhcHealthy", "message": "every check passes",
+            "lastHeartbeatTime": utc(seen), "lastTransitionTime": utc(seen)}  # fmt: skip
+    made["status"]["conditions"].append(word)
+    return made
+
+
+def test_only_nodes_that_changed_are_judged_anew(cluster):
+    rounds(cluster, 2)
+    before = {one.state.name: one for one in cluster.adapter.readings.read()}
+    cluster.change(7, 2, unschedulable=True)
+    until(lambda: not cluster.adapter.readings.read()[7].state.available)
+    after = {one.state.name: one for one in cluster.adapter.readings.read()}
+    assert {name for name in after if after[name] is not before[name]} == {"n007"}
+
+
+def test_a_node_that_falls_silent_is_unknown_though_its_object_is_the_same(cluster):
+    cluster.nodes["n003"] = healthy(3, 1, time.time() - SILENT_AFTER + 3.0)
+    cluster.nodes["n004"] = healthy(4, 1, time.time())
+    rounds(cluster, 2)
+
+    def verdicts():
+        return {one.report.host: one.report.verdict for one in cluster.adapter.condition_reports()}
+
+    assert verdicts() == {"n003": Verdict.OK, "n004": Verdict.OK}
+    until(lambda: verdicts() == {"n003": Verdict.UNKNOWN, "n004": Verdict.OK})

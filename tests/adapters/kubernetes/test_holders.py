@@ -103,7 +103,7 @@ def test_a_proved_device_whose_driver_still_taints_it_is_said_with_the_way_to_cl
     kube.pod("nvidia-dra-driver-gpu-kubelet-plugin-x", node)
     adapter = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path)), OWNER_SETTING: REMEDY_OWNER})
     try:
-        adapter.objects([node])
+        adapter.nodes([node])
         for taints, offered in (
             ((), False),
             (({"key": "gpu.nvidia.com/xid", "value": "79", "effect": "NoSchedule"},), True),

@@ -245,7 +245,7 @@ def test_the_loop_says_its_repair_in_the_lifecycle_and_takes_it_back(kube: Kube,
     for more, written in (({}, ""), ({"NHC_KUBE_LIFECYCLE": "1"}, "True")):
         adapter = Adapter({**settings_of, **more})
         try:
-            adapter.objects([name])
+            adapter.nodes([name])
             adapter.mark({name: Mark("gone")})
             step = NodeStep(name, 7, "acting", "reboots", time.time())
             assert adapter.show_steps([step]) == []

@@ -447,7 +447,7 @@ def test_the_loops_proof_ends_what_a_preflight_found_and_no_report_alone_does(ku
                 for owner in (OWNER, REMEDY_OWNER)]  # fmt: skip
     try:
         for adapter in adapters:
-            adapter.objects([node])
+            adapter.nodes([node])
         by_report, loop = adapters
         assert [one.effect for one in by_report.clear([node])] == [Effect.REFUSED]
         loop.mark({node: Mark("repaired")})

@@ -70,7 +70,7 @@ def boot(kube: Kube, node: str) -> str:
 @pytest.fixture
 def adapter(kube: Kube, tmp_path: Path) -> Any:
     made = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(tmp_path))})
-    made.selector = f"test={kube.prefix}"
+    made.cluster.selector = f"test={kube.prefix}"
     yield made
     made.close()
 

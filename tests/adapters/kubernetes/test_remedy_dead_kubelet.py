@@ -69,7 +69,7 @@ class Site:
         for other in ("a", "b", "c"):
             kube.node(other, fake=False)
         self.adapter = Adapter({"NHC_KUBECONFIG": str(kube.kubeconfig(base))})
-        self.adapter.selector = f"test={kube.prefix}"
+        self.adapter.cluster.selector = f"test={kube.prefix}"
         self.bmc, self.store = Bmc(kube), new_store(str(base))
         actuators = Actuators(
             self.adapter, Repairers([RepairerEntry(RepairerSettings("bmc", "bmc"), self.bmc)], (), (self.adapter,)), 0

@@ -97,7 +97,7 @@ def cluster(kube: Kube) -> Iterator[Cluster]:
 @contextlib.contextmanager
 def adapter_of(cluster: Cluster, tmp_path: Path, owner: str = REMEDY_OWNER) -> Iterator[Adapter]:
     made = Adapter({"NHC_KUBECONFIG": str(cluster.kube.kubeconfig(tmp_path)), OWNER_SETTING: owner})
-    made.selector = f"test={cluster.kube.prefix}"
+    made.cluster.selector = f"test={cluster.kube.prefix}"
     try:
         yield made
     finally:
@@ -427,7 +427,7 @@ def test_a_device_without_slices_is_its_nodes_fault_after_a_while_unless_the_loo
         begun = time.time()
         for now in (begun, begun + GRACE):
             item = cluster.kube.get(node)
-            view.judged(node, item, judge(item, adapter.treatment.vocabularies[0].faults, now), now)
+            view.judged(node, item, judge(item, adapter.cluster.treatment.vocabularies[0].faults, now), now)
         found[node] = view.nodes[node].why_node
     assert found[mine] == ""
     assert found[theirs].startswith("no ResourceSlice has had")

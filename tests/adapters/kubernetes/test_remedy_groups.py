@@ -30,7 +30,7 @@ class Site:
         self.nodes.append(kube.node("zb", fake=False, labels={"topology.kubernetes.io/zone": "zb"}))
         given = {"NHC_KUBECONFIG": str(kube.kubeconfig(base)), "NHC_KUBE_GROUPS": "team=example.com/team"}
         self.adapter = Adapter(given)
-        self.adapter.selector = f"test={kube.prefix}"
+        self.adapter.cluster.selector = f"test={kube.prefix}"
         self.store = new_store(str(base))
 
     def loop(self, more: str) -> RemedyController:

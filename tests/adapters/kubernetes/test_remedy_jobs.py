@@ -47,7 +47,7 @@ class Loop:
         config = str(kube.kubeconfig(base))
         given = {"NHC_KUBECONFIG": config, "NHC_KUBE_REQUESTS": requests, "NHC_KUBE_EVICT": "force"}
         self.adapter = Adapter(given, {}, 10.0)
-        self.adapter.selector = f"test={kube.prefix}"
+        self.adapter.cluster.selector = f"test={kube.prefix}"
         repairer = KubernetesJobs(
             {"image": "nhc@sha256:" + "0" * 64, "namespace": kube.namespace, "kubeconfig": config, "wait": "5"},
             {},

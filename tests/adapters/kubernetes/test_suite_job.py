@@ -161,7 +161,7 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
     repairs = Repairs(kube)
     repairs.cures = lambda rung: (site.place / "slow").unlink() if rung is Rung.POWER_CYCLE else None
     adapter = Adapter({"NHC_KUBECONFIG": site.config})
-    adapter.selector = f"test={kube.prefix}"
+    adapter.cluster.selector = f"test={kube.prefix}"
     store, runner = new_store(str(site.place)), site.runner()
     prover = SuiteProver(store, runner, 60.0)
     actuators = Actuators(

@@ -17,7 +17,7 @@ import tempfile
 import time
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Tuple
 
 from nhc.core.json_values import object_in, parse_object
 from nhc.core.settings import declared
@@ -162,11 +162,9 @@ IN_CLUSTER = "in-cluster"
 
 
 @dataclass
-class Access:
-    """One cluster seen by one user."""
+class ClusterTls:
+    """How a server is known, and the client certificate that we show it. Files are read anew for each connection."""
 
-    server: str
-    namespace: str = "default"
     ca_file: str = ""
     ca_data: bytes = b""
     verify: bool = True
@@ -175,6 +173,38 @@ class Access:
     key: str = ""
     cert_data: bytes = b""
     key_data: bytes = b""
+
+    def context(self, given: Optional[Tuple[bytes, bytes]] = None) -> ssl.SSLContext:
+        """A fresh context; `given` is a certificate and its key that a program gave. Raises OSError, ValueError."""
+        context = ssl.create_default_context(
+            cafile=self.ca_file or None, cadata=self.ca_data.decode() if self.ca_data else None
+        )
+        if not self.verify:
+            context.check_hostname = False
+            context.verify_mode = ssl.CERT_NONE
+        if given is not None:
+            self.cert_data, self.key_data = given
+        if self.cert_data:  # ssl reads certificates from files only; these live as long as the call
+            with tempfile.TemporaryDirectory(prefix="nhc-") as directory:
+                paths = []
+                for name, data in (("cert", self.cert_data), ("key", self.key_data)):
+                    path = Path(directory, name)
+                    path.touch(mode=0o600)
+                    path.write_bytes(data)
+                    paths.append(str(path))
+                context.load_cert_chain(*paths)
+        elif self.cert:
+            context.load_cert_chain(self.cert, self.key or None)
+        return context
+
+
+@dataclass
+class Access:
+    """One cluster seen by one user."""
+
+    server: str
+    namespace: str = "default"
+    known_by: ClusterTls = field(default_factory=ClusterTls)
     proxy: str = ""
     source: str = ""
     headers: Dict[str, str] = field(default_factory=dict)
@@ -194,32 +224,9 @@ class Access:
         if not self.server.startswith("https:"):
             return None
         try:
-            context = ssl.create_default_context(
-                cafile=self.ca_file or None, cadata=self.ca_data.decode() if self.ca_data else None
-            )
-            if not self.verify:
-                context.check_hostname = False
-                context.verify_mode = ssl.CERT_NONE
-            self._load_certificate(context)
+            return self.known_by.context(self.credentials.certificate() if self.credentials is not None else None)
         except (OSError, ValueError) as error:
             raise AdapterError(f"{self.source}: TLS to {self.server}: {error}") from None
-        return context
-
-    def _load_certificate(self, context: ssl.SSLContext) -> None:
-        pair = self.credentials.certificate() if self.credentials is not None else None
-        if pair is not None:
-            self.cert_data, self.key_data = pair
-        if self.cert_data:  # ssl reads certificates from files only; these live as long as the call
-            with tempfile.TemporaryDirectory(prefix="nhc-") as directory:
-                paths = []
-                for name, data in (("cert", self.cert_data), ("key", self.key_data)):
-                    path = Path(directory, name)
-                    path.touch(mode=0o600)
-                    path.write_bytes(data)
-                    paths.append(str(path))
-                context.load_cert_chain(*paths)
-        elif self.cert:
-            context.load_cert_chain(self.cert, self.key or None)
 
 
 def find(kubeconfig: str = "", context: str = "") -> Access:
@@ -273,7 +280,7 @@ def in_cluster(directory: str = SERVICE_ACCOUNT, environ: Optional[Mapping[str, 
     return Access(
         f"https://{host}:{port}",
         namespace,
-        ca_file=f"{directory}/ca.crt",
+        ClusterTls(f"{directory}/ca.crt"),
         source=IN_CLUSTER,
         credentials=TokenFile(f"{directory}/token"),
     )
@@ -307,14 +314,16 @@ def from_kubeconfig(path: str, context: str = "") -> Access:
     return Access(
         server.rstrip("/"),
         str(chosen.get("namespace") or "default"),
-        ca_file=_below(base, cluster.get("certificate-authority")),
-        ca_data=_decoded(path, cluster, "certificate-authority-data"),
-        verify=not cluster.get("insecure-skip-tls-verify"),
-        server_name=str(cluster.get("tls-server-name") or ""),
-        cert=_below(base, user.get("client-certificate")),
-        key=_below(base, user.get("client-key")),
-        cert_data=_decoded(path, user, "client-certificate-data"),
-        key_data=_decoded(path, user, "client-key-data"),
+        ClusterTls(
+            _below(base, cluster.get("certificate-authority")),
+            _decoded(path, cluster, "certificate-authority-data"),
+            not cluster.get("insecure-skip-tls-verify"),
+            str(cluster.get("tls-server-name") or ""),
+            _below(base, user.get("client-certificate")),
+            _below(base, user.get("client-key")),
+            _decoded(path, user, "client-certificate-data"),
+            _decoded(path, user, "client-key-data"),
+        ),
         proxy=str(cluster.get("proxy-url") or ""),
         source=f"{path} ({name})",
         headers={"Impersonate-User": str(user["as"])} if user.get("as") else {},

@@ -246,8 +246,10 @@ class Client:
         context = self.access.tls()
         if context is not None:
             options["ssl_context"] = context
-        if self.access.server_name:
-            options.update(assert_hostname=self.access.server_name, server_hostname=self.access.server_name)
+        if self.access.known_by.server_name:
+            options.update(
+                assert_hostname=self.access.known_by.server_name, server_hostname=self.access.known_by.server_name
+            )
         made = (
             urllib3.ProxyManager(self.access.proxy, **options) if self.access.proxy else urllib3.PoolManager(**options)
         )

@@ -15,8 +15,7 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.controller.acknowledged import FINDINGS, acknowledge, acknowledged, read_findings, record
 from nhc_adapters.kubernetes.controller.context import RoundContext
-from nhc_adapters.kubernetes.controller.kernlogs import KernelLogs
-from nhc_adapters.kubernetes.controller.loki_watch import LokiWatch
+from nhc_adapters.kubernetes.controller.loki_watch import KernelLogs, LokiWatch
 from nhc_adapters.kubernetes.controller.podlogs import Reader
 from nhc_adapters.kubernetes.controller.preflights import PreflightReader
 from nhc_adapters.kubernetes.nodes.boots import boot_id

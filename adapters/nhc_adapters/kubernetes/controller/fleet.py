@@ -22,7 +22,6 @@ from nhc_adapters.kubernetes.nodes.condition_times import ConditionsSeen, HeardN
 from nhc_adapters.kubernetes.nodes.maintenance import Maintenance, read_maintenance
 from nhc_adapters.kubernetes.nodes.own_marks import read_own_mark, released
 from nhc_adapters.kubernetes.nodes.slurm_nodes import SLURMD, SlurmDrain, drained_in_slurm, drains_of
-from nhc_adapters.kubernetes.nodes.view import node_state
 
 MAX_WAIT = 60.0
 
@@ -195,7 +194,7 @@ class Fleet:
             self._short.setdefault(name, now)
         else:
             self._short.pop(name, None)
-        state = node_state(node, self.context.adapter.foreign, settings.topologies)
+        state = self.context.adapter.state(node)
         self.nodes[name] = JudgedNode(node, heard, state, judgement)
         if judgement.again is not None:
             self.agenda.retry(name, judgement.again)

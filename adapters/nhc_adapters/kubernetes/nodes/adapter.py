@@ -73,19 +73,21 @@ class Kubernetes:
         treatment: Optional[Treatment] = None,
         *,
         topologies: Sequence[str] = TOPOLOGIES,
+        places: Mapping[str, str] = PLACES,
         selector: str = "",
+        owner: str = OWNER,
+        own_pod: str = "",
+        is_foreign: Callable[[Mapping[str, Any], Foreign], bool] = lambda node, mark: True,
     ) -> None:
+        """`places`: labels that say where a node is, and the kind of blast radius of each. `owner`: for which part of
+        nhc it marks (nhc.marks.ports.adapter). `own_pod`: the uid of the pod that we are, which is no work of others.
+        `is_foreign`: whether a mark of the spoken vocabularies is somebody else's on this node.
+        """
         self.client = client
         self.treatment = treatment if treatment is not None else Treatment((load("nhc"),))
-        self.topologies = tuple(topologies)
-        self.places: Mapping[str, str] = PLACES
-        """Labels that say where a node is, and the kind of blast radius of each."""
-        self.foreign = foreign_marks(self.treatment.vocabularies)
-        self.selector = selector
-        self.owner = OWNER
-        """For which part of nhc it marks (nhc.marks.ports.adapter)."""
-        self.own_pod = ""
-        """The uid of the pod that we are, which is no work of others."""
+        self.topologies, self.places, self.selector = tuple(topologies), places, selector
+        self.owner, self.own_pod = owner, own_pod
+        self._foreign, self._is_foreign = foreign_marks(self.treatment.vocabularies), is_foreign
         self.changed: Dict[str, Dict[str, Any]] = {}
         """Node objects as the last operation left them, by name: newer than any watch for a moment."""
         self._pool: Optional[ThreadPoolExecutor] = None
@@ -100,14 +102,18 @@ class Kubernetes:
         those out of service; the others, which nobody acts on before they are marked, count as busy.
         """
         objects = self.objects(names)
-        free = [self.state(node) for node in objects]
-        asked = {state.name for state in free if names is not None or not state.available or state.mark is not None}
-        working = self._busy(sorted(asked), unheard(objects))
-        return [state._replace(busy=state.name in working or state.name not in asked) for state in free]
+        return self.with_work([self.state(node) for node in objects], unheard(objects), all_of_them=names is None)
+
+    def with_work(self, states: Sequence[NodeState], dead: FrozenSet[str], *, all_of_them: bool) -> List[NodeState]:
+        """These states with whether work runs there, as `nodes` gives them. The kubelets of `dead` are not heard."""
+        asked = {state.name for state in states if not all_of_them or not state.available or state.mark is not None}
+        working = self._busy(sorted(asked), dead)
+        return [state._replace(busy=state.name in working or state.name not in asked) for state in states]
 
     def state(self, node: Mapping[str, object], busy: bool = False) -> NodeState:
         """A node object as a NodeState."""
-        return node_state(node, self.foreign, self.topologies, busy, self.places)
+        foreign = [mark for mark in self._foreign if self._is_foreign(node, mark)]
+        return node_state(node, foreign, self.topologies, busy, self.places)
 
     def objects(self, names: Optional[Sequence[str]] = None) -> List[Dict[str, Any]]:
         """The node objects themselves, by name."""
@@ -273,7 +279,7 @@ class Kubernetes:
         """Set or remove (None) annotations of ours; by node."""
         return self._apply_all({name: partial(plan_annotations, texts=own) for name, own in texts.items()})
 
-    def _apply(self, name: str, plan: Plan, seen: Optional[Mapping[str, Any]] = None) -> Applied:
+    def apply(self, name: str, plan: Plan, seen: Optional[Mapping[str, Any]] = None) -> Applied:
         try:
             after = apply(self.client, name, plan, seen)
         except _Declined as declined:
@@ -295,7 +301,7 @@ class Kubernetes:
     ) -> List[Applied]:
         """The plans of nodes, several at a time. Raises Unreachable when the server answered for none of them."""
         self._unreachable.clear()
-        applied = self.each(list(plans), lambda name: self._apply(name, plans[name], (seen or {}).get(name)))
+        applied = self.each(list(plans), lambda name: self.apply(name, plans[name], (seen or {}).get(name)))
         if self._unreachable and all(result.effect is Effect.FAILED for result in applied):
             raise self._unreachable[0]
         return applied

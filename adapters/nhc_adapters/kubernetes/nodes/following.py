@@ -9,7 +9,7 @@ import json
 import threading
 import time
 import zlib
-from typing import Any, Callable, Dict, List, Mapping
+from typing import Any, Callable, Dict, List, Mapping, Optional
 
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.reflector import Reflector
@@ -60,7 +60,7 @@ class Following:
 
 
 class FollowedNodes:
-    """`all` lists the nodes the first time, for a command that asks once. After that a watch follows them."""
+    """The nodes are listed the first time, for a command that asks once. After that a watch follows them."""
 
     def __init__(self, client: Client, selector: str = "") -> None:
         self._client, self._selector = client, selector
@@ -74,13 +74,18 @@ class FollowedNodes:
             report=self._watch.failed,
         )  # fmt: skip
 
-    def all(self) -> List[Dict[str, Any]]:
-        """The node objects. Where the watch is not sure to be up to date, they are listed. Raises AdapterError."""
+    def packed(self) -> Optional[Dict[str, Mapping[str, Any]]]:
+        """The nodes as the watch has kept them, by name: another object where a node has changed.
+
+        None where the watch is not sure to be up to date: then they are to be listed.
+        """
         if self._watch.due():
             self._reflector = self._new()
             self._watch.begin(self._reflector.run, self._reflector.synced)
-        if self.following:
-            return [_unpacked(node) for node in list(self._reflector.objects.values())]
+        return dict(self._reflector.objects) if self._reflector.current and self._watch.goes_on else None
+
+    def listed(self) -> List[Dict[str, Any]]:
+        """The node objects, asked for anew. Raises AdapterError."""
         return list(self._client.items(NODES, **self._query))
 
     def put(self, node: Mapping[str, object]) -> None:
@@ -90,11 +95,6 @@ class FollowedNodes:
     def close(self) -> None:
         """Follow no longer."""
         self._watch.close()
-
-    @property
-    def following(self) -> bool:
-        """Whether `all` gives what the watch has kept, and not a new list."""
-        return self._reflector.current and self._watch.goes_on
 
 
 def _packed(node: Mapping[str, Any]) -> Dict[str, Any]:
@@ -108,6 +108,7 @@ def _packed(node: Mapping[str, Any]) -> Dict[str, Any]:
     return {"metadata": named, "packed": zlib.compress(json.dumps(kept, separators=(",", ":")).encode(), 1)}
 
 
-def _unpacked(kept: Mapping[str, Any]) -> Dict[str, Any]:
+def unpacked(kept: Mapping[str, Any]) -> Dict[str, Any]:
+    """The node object, without its images and managed fields."""
     node: Dict[str, Any] = json.loads(zlib.decompress(kept["packed"]))
     return node
