@@ -9,12 +9,13 @@ from nhc.core.matching.nodeset import mcheck
 from nhc.core.model import Action, Metric, Outcome, crit, known, ok, skip, unknown
 from nhc.core.units import number, text, whole
 from nhc.node.facts.cpuinfo import cpu_list, node_memory, numa_nodes, offline, topology
-from nhc.node.facts.hardware_errors import McelogErrors, parse_mcelog
-from nhc.node.facts.infiniband import Port, ports, without_verbs
 from nhc.node.facts.netdev import interfaces
 
 if TYPE_CHECKING:
     from typing import List, Optional
+
+    from nhc.node.facts.hardware_errors import McelogErrors
+    from nhc.node.facts.infiniband import Port
 
 
 @check(
@@ -115,6 +116,8 @@ def check_hw_ib(host: Host, rate: Optional[float] = None, device: str = "") -> O
 
     Example: gpu* || check_hw_ib 400 mlx5_0:1
     """
+    from nhc.node.facts.infiniband import ports, without_verbs  # here: most nodes ask for processors alone
+
     all_ports = host.fact(ports)
     wanted = [port for port in all_ports if not device or device in (port.name, port.device)]
     good = [port for port in wanted if port.up and (rate is None or port.rate_gbps == rate)]
@@ -197,6 +200,8 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
     # connect(2)'s words for a socket that nobody listens on, and for none at all.
     if "Connection refused" in output or "client connect" in output:
         return [unknown("McelogDaemonDown", "No mcelog daemon running", evidence=evidence)]
+    from nhc.node.facts.hardware_errors import parse_mcelog
+
     counts = parse_mcelog(ended.stdout)
     if not counts and ended.status:
         last = evidence[-1] if evidence else "it said nothing"
