@@ -156,11 +156,12 @@ class Past:
         number = 0
         for row in self.repairs():
             number = max(number, row[0])
-            yield (*row, None, 0)
+            yield (*row, None, 0, "repair")
         for one in self.trains():
             for place, name in enumerate(self.names, 1):
                 cause, at = f"train|{one[1]}|", one[6]
-                yield number + place, name, cause, "maintenance", "returned", "reboot", at, at, at, "{}", one[0], 1
+                yield (number + place, name, cause, "maintenance", "returned", "reboot", at, at, at, "{}", one[0], 1,
+                       "maintenance")  # fmt: skip
             number += len(self.names)
 
     def tables(self) -> Dict[sa.Table, Tuple[str, Rows]]:
@@ -169,7 +170,7 @@ class Past:
             schema.nodes: ("node kind groups labels verdict since reported_at received_at covered_since source",
                            self.nodes),
             schema.problems: ("node check reason target verdict action message source began seen ended", self.problems),
-            schema.episodes: ("id node cause action state rung opened updated ended detail train wave",
+            schema.episodes: ("id node cause action state rung opened updated ended detail train wave kind",
                               self.all_episodes),
             schema.attempts: ("episode number node rung repairer key state outcome written", self.attempts),
             schema.evidence: ("episode node name kind sha256 size cut collected expires", self.evidence),

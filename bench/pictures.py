@@ -52,7 +52,7 @@ def main(target: str, each: str = "", listen: str = "127.0.0.1:9811") -> int:
                      for name, path in SCREENS.items()}  # fmt: skip
         finally:
             browser.quit()
-            demo.controller.actuators.close()
+            demo.actuators.close()
     large = [name for name, size in sizes.items() if size > LARGEST]
     for name, size in sizes.items():
         print(f"{target}/{name}.png: {size} bytes")

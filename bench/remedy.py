@@ -32,9 +32,10 @@ from nhc.marks.ports.adapter import Applied, Effect, NodeState  # noqa: E402
 from nhc.marks.ports.marks import may_clear, may_mark  # noqa: E402
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage  # noqa: E402
 from nhc.remedy.actuators import Actuators  # noqa: E402
-from nhc.remedy.controller import RemedyController  # noqa: E402
+from nhc.remedy.episode_flow import EpisodeLoop  # noqa: E402
 from nhc.remedy.remedy_file import parse  # noqa: E402
 from nhc.remedy.repairers import RepairerEntry, Repairers  # noqa: E402
+from nhc.remedy.repairs import repair_loop  # noqa: E402
 from nhc.remedy.settings import RepairerSettings  # noqa: E402
 from nhc.store import nodes as store_nodes  # noqa: E402
 from nhc.store import reports as store_reports  # noqa: E402
@@ -172,9 +173,9 @@ def fill(store: Any, names: Sequence[str], sick: Sequence[str], now: float) -> f
     return time.monotonic() - began
 
 
-def controller(store: Any, cluster: Cluster, settings: str = SETTINGS) -> RemedyController:
+def controller(store: Any, cluster: Cluster, settings: str = SETTINGS) -> EpisodeLoop:
     entry = RepairerEntry(RepairerSettings("bench", "bench"), cluster)
-    return RemedyController(store, parse(settings), Actuators(cluster, Repairers([entry]), workers=0))
+    return repair_loop(store, parse(settings), Actuators(cluster, Repairers([entry]), workers=0))
 
 
 def storm(nodes: int, faults: int) -> None:

@@ -77,6 +77,16 @@ class Written(NamedTuple):
     move: Move
     before: EpisodeState
 
+    @property
+    def is_step(self) -> bool:
+        """See nhc.store.rounds.loop.Stored."""
+        return self.move.event is not None
+
+    @property
+    def is_news(self) -> bool:
+        """See nhc.store.rounds.loop.Stored."""
+        return self.is_step or self.case.detail.alarmed == self.case.episode.updated
+
 
 def seen_before(attempt: Attempt) -> Sighting:
     """What was seen of the machine before an attempt."""

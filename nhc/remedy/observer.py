@@ -72,6 +72,10 @@ class Base(NamedTuple):
     """The accelerators that can be marked alone, where they matter; None where they cannot be read."""
 
 
+Proof = Callable[[EpisodeCase, SteadyTime], Optional[bool]]
+"""What says whether a node that is being proved is healthy, None while it says nothing."""
+
+
 class Observer:
     """Reads the store, the adapter and the repairers; changes nothing but its own memory of one round."""
 
@@ -79,10 +83,11 @@ class Observer:
         self, store: Store, settings: RemedySettings, actuators: Actuators, records: Records,
         reports: Callable[[], Iterable[ConditionReport]],
         evidence: Optional[Gatherer], suite: Optional[SuiteProver], asks: Optional[Asks] = None,
-        unread: Callable[[], Iterable[str]] = tuple,
+        unread: Callable[[], Iterable[str]] = tuple, proved: Optional[Proof] = None,
     ) -> None:  # fmt: skip
         self.store, self.settings, self.actuators, self.records = store, settings, actuators, records
         self.reports, self.evidence, self.suite, self.asks = reports, evidence, suite, asks
+        self.proof: Proof = proved or self._by_suite
         self.unread = unread  # what of `reports` could not be read, once it has been called
         self.problems: List[str] = []
         """What could not be read in this round, for a person."""
@@ -92,12 +97,13 @@ class Observer:
         self._ended = counting.EndedBeginnings()
         self._unseen: Set[int] = set()
 
-    def _forget(self) -> None:
+    def forget(self) -> None:
+        """A new round: what could not be read may be asked for again."""
         self.problems, self._watched, self._unseen = [], {}, set()
 
     def begin(self, now: float) -> Base:
         """Read what a round needs. Raises StoreError."""
-        self._forget()
+        self.forget()
         states = self.states(None)
         with one_item("the machines behind the nodes cannot be read", self.problems):
             self.actuators.repairers.learn_machines()
@@ -136,7 +142,7 @@ class Observer:
             asked, answered = answers(asked, rows, {row.id: causes_of(row) for row in rows if row.node in asked})
             faults += [fault_of(node, request, now) for node, request in asked.items()]
             devices = self.devices(cases, admitting=bool(faults))
-            counted = self._count(connection, [*cases, *others], states, devices, now)
+            counted = self.count(connection, [*cases, *others], states, devices, now)
             scopes = holds.in_force(connection, now)
         if states is not None:
             self.problems += counting.unmatched(self.settings.bounds, scopes, self.fleet)
@@ -159,7 +165,7 @@ class Observer:
         except Exception as error:
             return {}, [f"requests for repairs cannot be read: {failure(error)}"]
 
-    def _count(
+    def count(
         self, connection: Connection, cases: Sequence[EpisodeCase], states: Optional[Sequence[NodeState]],
         devices: Optional[Sequence[DeviceState]], now: float,
     ) -> Counted:  # fmt: skip
@@ -338,7 +344,7 @@ class Observer:
             if apply:
                 with one_item(f"episode {case.episode.id}", self.problems):
                     collected = not by and states is not None and self._collected(case)
-                    proved = self.proved(case, time)
+                    proved = self.proof(case, time)
             views[case.episode.id] = case.view()._replace(
                 detail=detail, node=state, successor=by_name.get(detail.successor), nodes_known=known, health=judged,
                 held=by, breaker=why, progress=seen.progress, unseen=seen.unseen,
@@ -397,9 +403,8 @@ class Observer:
             case, self.actuators.repairers.machine(case.episode.node)
         )
 
-    def proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
+    def _by_suite(self, case: EpisodeCase, _time: SteadyTime) -> Optional[bool]:
         """Whether the deep suite says that the node is healthy, None while it says nothing."""
-        del time  # a train's rounds compare with it
         name = PROOF if case.detail.about.known else self.settings.verify.suite
         if case.state is not EpisodeState.VERIFYING or not name or not case.detail.healthy:
             return None

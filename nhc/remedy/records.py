@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import json
 import uuid
-from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple, TypeVar, Union
+from typing import Dict, FrozenSet, Iterable, List, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple, Union
 
 from sqlalchemy.engine import Connection
 
@@ -27,27 +27,70 @@ from nhc.store.attempts import ENDED, Approval, Attempt, AttemptStatus
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeChange, EpisodeStep, OpeningEpisode
 from nhc.store.errors import Conflict
+from nhc.store.rounds.loop import chunks
 
-T = TypeVar("T")
 ACTOR = "nhc remedy"
-CHUNK = 200
-"""Moves in one transaction: others write too, and SQLite has one writer at a time. A storm is marked in such chunks."""
+
+
+class Share(Protocol):
+    """Whose episodes these are: the repairs of the site, or the nodes of one train."""
+
+    def train(self, connection: Connection) -> Optional[int]:
+        """The train's number, None for repairs. Raises Conflict where it is gone."""
+        ...
+
+    def rows(self, connection: Connection) -> List[Episode]:
+        """The open ones."""
+        ...
+
+    def completed(self, case: EpisodeCase) -> EpisodeCase:
+        """A case with what is not in its row."""
+        ...
+
+    def beside(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
+        """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict, and has then
+        written nothing.
+        """
+        ...
+
+
+class OfRepairs:
+    """All repairs."""
+
+    @staticmethod
+    def train(_connection: Connection) -> Optional[int]:
+        """See Share."""
+        return None
+
+    @staticmethod
+    def rows(connection: Connection) -> List[Episode]:
+        """See Share."""
+        return episodes.list_episodes(connection, is_open=True)
+
+    @staticmethod
+    def completed(case: EpisodeCase) -> EpisodeCase:
+        """See Share."""
+        return case
+
+    @staticmethod
+    def beside(_connection: Connection, _case: EpisodeCase, move: Move, _now: float) -> Detail:
+        """See Share."""
+        return move.detail
 
 
 class Records:
-    """The store as the loop uses it."""
+    """The store as one flow of episodes uses it."""
 
-    def __init__(self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR) -> None:
+    def __init__(
+        self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR, share: Optional[Share] = None
+    ) -> None:
         self.store, self.fence, self.actor = store, fence, actor
+        self.share: Share = share or OfRepairs()
         self._others: FrozenSet[Tuple[int, bool]] = frozenset()
         self.broken: Dict[int, str] = {}
         """Episodes whose detail cannot be read, and why: nothing is done with them."""
 
     # Reading.
-
-    def train(self, _connection: Connection) -> Optional[int]:
-        """The train whose episodes these are, None for repairs."""
-        return None
 
     def note_others(self, connection: Connection) -> List[EpisodeCase]:
         """The nodes that other processes have out: for the loop all trains', for a train the loop's and other trains'.
@@ -62,7 +105,7 @@ class Records:
 
     def _beside(self, connection: Connection) -> Tuple[List[EpisodeCase], Dict[int, str]]:
         before = [state.value for state in NOT_BEGUN]
-        return read_cases(connection, episodes.out_beside(connection, self.train(connection), before))
+        return read_cases(connection, episodes.out_beside(connection, self.share.train(connection), before))
 
     def _has_grown(self, connection: Connection) -> bool:
         """Whether others have begun anything since they were noted; nobody does until this transaction ends."""
@@ -72,8 +115,8 @@ class Records:
 
     def cases(self, connection: Connection) -> List[EpisodeCase]:
         """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
-        cases, self.broken = read_cases(connection, episodes.list_episodes(connection, is_open=True))
-        return cases
+        cases, self.broken = read_cases(connection, self.share.rows(connection))
+        return [self.share.completed(case) for case in cases]
 
     @staticmethod
     def consents(connection: Connection, cases: Sequence[EpisodeCase]) -> Dict[int, Consent]:
@@ -196,7 +239,7 @@ class Records:
                 if case.episode.id in as_read and _attempts_as_read(case, move, standing.get(case.episode.id, [])):
                     with contextlib.suppress(Conflict):
                         steps.append(
-                            _step(case, move, self._beside_it(connection, case, move, now), now, self.actor)
+                            _step(case, move, self.share.beside(connection, case, move, now), now, self.actor)
                         )  # fmt: skip
             rows = episodes.change_all(connection, [step.change for step in steps], now)
             attempts.update_all(connection, [step.ended for step in steps if step.ended is not None])
@@ -216,12 +259,6 @@ class Records:
                 after_it = step.case._replace(episode=row, detail=step.detail, attempts=tuple(tries))
                 written.append(Written(after_it, step.move, step.case.state))
         return written
-
-    def _beside_it(self, _connection: Connection, _case: EpisodeCase, move: Move, _now: float) -> Detail:
-        """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict, and has then
-        written nothing.
-        """
-        return move.detail
 
     def accepted(self, case: EpisodeCase, move: Move, message: str, request: str, now: float) -> Optional[EpisodeCase]:
         """Write down that the other side took the attempt, with the move that follows; None if a person was first."""
@@ -340,8 +377,3 @@ def _taken(cases: Iterable[EpisodeCase]) -> FrozenSet[Tuple[int, bool]]:
 
 def _takes_room(move: Move) -> bool:
     return move.begins or move.event is EpisodeEvent.MARK_ALLOWED
-
-
-def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
-    """So many at a time as one transaction writes."""
-    return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))

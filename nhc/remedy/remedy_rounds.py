@@ -10,7 +10,7 @@ from typing import Counter as CounterOf
 from nhc.core.prometheus_family import Family, counter, gauge
 from nhc.marks.policy.breaker import NAME
 from nhc.remedy.cases import Written
-from nhc.remedy.controller import RemedyRound
+from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.traces import TraceSender
@@ -33,14 +33,14 @@ class Totals:
         self.moves: CounterOf[str] = Counter()
         self.decisions = 0
 
-    def add(self, done: RemedyRound) -> None:
+    def add(self, done: EpisodeRound) -> None:
         """One round more."""
         self.decisions += done.decisions
         for written in done.moved:
             self.moves[written.case.state.value] += 1
 
 
-def render_metrics(store: Store, last: RemedyRound, totals: Totals) -> str:
+def render_metrics(store: Store, last: EpisodeRound, totals: Totals) -> str:
     """What the loop shows besides its rounds. Raises StoreError."""
     with store.read() as connection:
         rows = episodes.list_episodes(connection, is_open=True)
@@ -106,7 +106,7 @@ class RemedyRounds:
     ) -> None:  # fmt: skip
         self.site, self.publish, self.apply, self.once = site, publish, apply, once
         self.totals = Totals()
-        self.last: Optional[RemedyRound] = None
+        self.last: Optional[EpisodeRound] = None
         keep = store_settings.load(url=site.settings.store).prune
         self.pruner = Pruner(site.store, keep, "nhc remedy", log=log, forget=site.gatherer.delete)
         traces = site.settings.traces
@@ -147,7 +147,7 @@ class RemedyRounds:
                 self.traces.send_now()
             self.traces.stop()
 
-    def _waited(self, last: RemedyRound) -> bool:
+    def _waited(self, last: EpisodeRound) -> bool:
         """Wait for what runs in the background; whether there was anything."""
         whys = [wait.why.partition(":")[0] for wait in last.waiting]
         if "evidence" in whys:

@@ -30,11 +30,12 @@ from nhc.marks.ports.adapter import (
 from nhc.marks.ports.repair import EvidenceBudget, EvidenceSource, Exhibit, Machine
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
-from nhc.remedy.controller import RemedyController
 from nhc.remedy.counting import FleetGroups
+from nhc.remedy.episode_flow import EpisodeLoop
 from nhc.remedy.gather import Gatherer
 from nhc.remedy.proving import SuiteProver
 from nhc.remedy.repairers import Repairers, open_repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RemedySettings
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
@@ -87,11 +88,9 @@ class RemedySite:
         self.notes: List[str] = []
         """What the last `reports` could not read or take in, for a person."""
 
-    def controller(
-        self, fence: Optional[Fence], publish: Callable[[Written], None], apply: bool = True
-    ) -> RemedyController:
+    def controller(self, fence: Optional[Fence], publish: Callable[[Written], None], apply: bool = True) -> EpisodeLoop:
         """The loop over this site."""
-        return RemedyController(
+        return repair_loop(
             self.store, self.settings, self.actuators, fence=fence, publish=publish, evidence=self.gatherer,
             reports=lambda: self.reports(apply), unread=lambda: self.unread, suite=self.prover, asks=self.answering,
         )  # fmt: skip

@@ -1,7 +1,7 @@
 """The next step of one episode. Pure: takes what was seen (`EpisodeView`, `Scene`) and returns one `Move`.
 
 The order in each state is the same: is the node ours to touch? is it still faulty? must the step wait? An episode
-moves on only when all three allow it. `nhc.remedy.controller` stores a move before anything that follows from it is
+moves on only when all three allow it. `nhc.store.rounds.loop` stores a move before anything that follows from it is
 done.
 """
 

@@ -105,6 +105,11 @@ class EpisodeView(NamedTuple):
     replaced: bool = False
 
     @property
+    def stage(self) -> str:
+        """See nhc.store.rounds.loop.ItemView."""
+        return self.state.value
+
+    @property
     def new_boot(self) -> bool:
         """Whether the newest attempt brings another boot id: its rung does, and a command by itself does not."""
         return self.last is not None and self.last.rung in NEW_BOOT and not (self.work and self.work.argv)
@@ -151,3 +156,13 @@ class Move(NamedTuple):
     bound: str = ""
     begins: bool = False
     recorded: Mapping[str, object] = {}
+
+    @property
+    def leads(self) -> str:
+        """See nhc.store.rounds.loop.Decision."""
+        return self.event.value if self.event is not None else ""
+
+    @property
+    def waits_for(self) -> str:
+        """See nhc.store.rounds.loop.Decision."""
+        return self.because or self.detail.waiting

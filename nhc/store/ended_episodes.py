@@ -7,7 +7,7 @@ from typing import Dict, List, NamedTuple, Optional, Sequence, Tuple
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
-from nhc.store.episodes import REPAIR, Episode
+from nhc.store.episodes import ON_NODES, REPAIR, REPAIR_KIND, Episode
 from nhc.store.machines import of_this_machine
 from nhc.store.schema import LEFT, batches, count, episodes
 
@@ -27,7 +27,7 @@ class EndedEpisode(NamedTuple):
 def since(connection: Connection, at: float) -> List[EndedEpisode]:
     """The episodes that have ended since then, maintenance among them, the oldest first."""
     columns = (episodes.c[name] for name in EndedEpisode._fields)
-    rows = connection.execute(sa.select(*columns).where(episodes.c.ended >= at))
+    rows = connection.execute(sa.select(*columns).where(ON_NODES, episodes.c.ended >= at))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
     return sorted((EndedEpisode._make(row) for row in rows), key=lambda episode: episode.id)
 
@@ -57,7 +57,7 @@ def left_to_persons(connection: Connection) -> List[Episode]:
     newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT, REPAIR).group_by(episodes.c.node)
     later = episodes.alias("later")
     none_later = ~sa.exists().where(
-        later.c.node == episodes.c.node, later.c.id > episodes.c.id, later.c.train.is_(None)
+        later.c.node == episodes.c.node, later.c.id > episodes.c.id, later.c.kind == REPAIR_KIND
     )
     asked = sa.select(episodes).where(episodes.c.id.in_(newest), none_later)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id.desc()))]

@@ -18,8 +18,12 @@ from nhc.store.errors import Conflict
 from nhc.store.schema import batches, episodes, insert_into, with_end
 
 MESSAGE_LIMIT = 4000
-REPAIR = episodes.c.train.is_(None)
+REPAIR_KIND, MAINTENANCE = "repair", "maintenance"
+REPAIR = episodes.c.kind == REPAIR_KIND
 """What an episode is that is no maintenance."""
+KINDS_ON_NODES = (REPAIR_KIND, MAINTENANCE)
+ON_NODES = episodes.c.kind.in_(KINDS_ON_NODES)
+"""Repairs and maintenance: they take their nodes out of service, and spend from the same bounds."""
 
 PLANNED = "planned"
 """The state of maintenance whose turn has not come."""
@@ -47,6 +51,7 @@ class Episode(NamedTuple):
     version: int
     train: Optional[int] = None
     wave: int = 0
+    kind: str = REPAIR_KIND
 
 
 class EpisodeStep(NamedTuple):
@@ -67,6 +72,17 @@ class OpeningEpisode(NamedTuple):
     detail: str = "{}"
     because: Mapping[str, object] = {}
     rung: str = ""
+    kind: str = REPAIR_KIND
+
+    @property
+    def noun(self) -> str:
+        """What it is called in the audit log."""
+        return noun_of(self.kind)
+
+
+def noun_of(kind: str) -> str:
+    """What work of this kind is called in the audit log."""
+    return "episode" if kind in KINDS_ON_NODES else kind
 
 
 class EpisodeChange(NamedTuple):
@@ -81,23 +97,23 @@ def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, 
     """Open episodes with one statement; those that were opened now. One that is open stays as it is."""
     values = [
         {"node": new.node, "cause": printable(new.cause, MESSAGE_LIMIT), "action": new.action, "state": new.state,
-         "rung": new.rung, "opened": now, "updated": now, "detail": new.detail}
+         "rung": new.rung, "opened": now, "updated": now, "detail": new.detail, "kind": new.kind}
         for new in opening
     ]  # fmt: skip
     if not values:
         return []
     unless_open = insert_into(connection, episodes).on_conflict_do_nothing(
-        index_elements=["node", "cause"], index_where=episodes.c.ended.is_(None)
+        index_elements=["kind", "node", "cause"], index_where=episodes.c.ended.is_(None)
     )
     rows = connection.execute(unless_open.returning(episodes), values)
-    inserted = {(row.node, row.cause): Episode._make(row) for row in rows}
+    inserted = {(row.kind, row.node, row.cause): Episode._make(row) for row in rows}
     opened = []
     with audit.together(connection):
         for new, value in zip(opening, values):
-            row = inserted.pop((new.node, str(value["cause"])), None)
+            row = inserted.pop((new.kind, new.node, str(value["cause"])), None)
             if row is not None:
                 recorded = {"cause": row.cause, "action": row.action, "state": row.state, **new.because}
-                audit.append(connection, now, by, "episode.opened", node=row.node, episode=row.id, detail=recorded)
+                audit.append(connection, now, by, f"{new.noun}.opened", node=row.node, episode=row.id, detail=recorded)
                 opened.append(row)
     return opened
 
@@ -120,7 +136,7 @@ def open_episode(
     opened = open_episodes(connection, [opening], now=now, by=by)
     if opened:
         return opened[0], True
-    same = sa.and_(episodes.c.node == node, episodes.c.cause == printable(cause, MESSAGE_LIMIT))
+    same = sa.and_(REPAIR, episodes.c.node == node, episodes.c.cause == printable(cause, MESSAGE_LIMIT))
     row = connection.execute(sa.select(episodes).where(same, episodes.c.ended.is_(None))).first()
     if row is None:  # it ended in between
         raise Conflict(f"the episode of {node} ended at this moment")
@@ -198,10 +214,16 @@ def get(connection: Connection, number: int) -> Optional[Episode]:
 
 def out_beside(connection: Connection, train: Optional[int], before: Sequence[str]) -> List[Episode]:
     """The open episodes that are not a train's (None: not repairs), but for those in one of the states `before`."""
-    other: sa.ColumnElement[bool] = episodes.c.train.is_not(None)
+    other: sa.ColumnElement[bool] = episodes.c.kind == MAINTENANCE
     if train is not None:
-        other = sa.or_(episodes.c.train.is_(None), episodes.c.train != train)
+        other = sa.and_(ON_NODES, sa.or_(episodes.c.train.is_(None), episodes.c.train != train))
     asked = sa.select(episodes).where(episodes.c.ended.is_(None), other, episodes.c.state.not_in(before))
+    return [Episode._make(row) for row in connection.execute(asked)]
+
+
+def open_work(connection: Connection, kind: str) -> List[Episode]:
+    """The work of a kind that is not done with, the oldest first."""
+    asked = sa.select(episodes).where(episodes.c.kind == kind, episodes.c.ended.is_(None)).order_by(episodes.c.id)
     return [Episode._make(row) for row in connection.execute(asked)]
 
 

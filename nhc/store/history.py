@@ -14,7 +14,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.store.coverage import ReportSpan, joined, part_of
-from nhc.store.episodes import REPAIR
+from nhc.store.episodes import KINDS_ON_NODES, ON_NODES, REPAIR
 from nhc.store.schema import LEFT, batches, episodes, problems
 
 _MARKED = re.compile(r'"marked":([0-9.e+]+)')
@@ -39,7 +39,10 @@ def out_spans(
     later = episodes.alias("later")
     left_before = sa.and_(
         LEFT, episodes.c.ended < began,
-        ~sa.exists().where(later.c.node == episodes.c.node, later.c.id > episodes.c.id, later.c.opened < began),
+        ~sa.exists().where(
+            later.c.node == episodes.c.node, later.c.id > episodes.c.id, later.c.opened < began,
+            later.c.kind.in_(KINDS_ON_NODES),
+        ),
     )  # fmt: skip
     columns = [episodes.c[name] for name in ("id", "node", "state", "opened", "ended", "detail")]
     spans: Dict[str, List[ReportSpan]] = {}
@@ -48,7 +51,7 @@ def out_spans(
         rows = {
             row.id: row
             for which in (episodes.c.ended.is_(None), episodes.c.ended >= began, left_before)  # an index each
-            for row in connection.execute(sa.select(*columns).where(which, of, episodes.c.opened <= ended))
+            for row in connection.execute(sa.select(*columns).where(ON_NODES, which, of, episodes.c.opened <= ended))
         }
         by_node: Dict[str, List[sa.Row]] = {}  # type: ignore[type-arg]
         for _number, row in sorted(rows.items()):

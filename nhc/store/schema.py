@@ -204,11 +204,14 @@ episodes = sa.Table(
     sa.Column("version", sa.Integer, nullable=False, server_default="1"),
     sa.Column("train", Id),
     sa.Column("wave", sa.Integer, nullable=False, server_default="0"),
+    sa.Column("kind", sa.Text, nullable=False, server_default="repair"),
 )
-"""The loop over one node. `train` and `wave` are those of maintenance, and empty for the repair of a fault."""
+"""The work of all flows, a row an item. `kind` is the flow: `repair`, `maintenance`, or another; `train` and `wave` are
+those of maintenance. `detail` is JSON that its flow alone reads.
+"""
 sa.Index(
     "episodes_open",
-    *(episodes.c.node, episodes.c.cause),
+    *(episodes.c.kind, episodes.c.node, episodes.c.cause),
     unique=True,
     sqlite_where=episodes.c.ended.is_(None),
     postgresql_where=episodes.c.ended.is_(None),

@@ -14,7 +14,7 @@ from sqlalchemy.engine import Connection
 from nhc.core.model import printable
 from nhc.store import audit
 from nhc.store.attempts import Attempt, by_episode
-from nhc.store.episodes import MESSAGE_LIMIT, Episode
+from nhc.store.episodes import MAINTENANCE, MESSAGE_LIMIT, Episode
 from nhc.store.errors import Conflict
 from nhc.store.schema import attempts, episodes, train_approvals, trains
 
@@ -55,8 +55,8 @@ def create(
               "plan": plan, "made": now, "updated": now}  # fmt: skip
     made = Train._make(connection.execute(sa.insert(trains).values(values).returning(trains)).one())
     rows = [
-        {"train": made.id, "node": node, "wave": number, "state": node_state, "cause": f"train|{name}|",
-         "action": "maintenance", "opened": now, "updated": now}
+        {"kind": MAINTENANCE, "train": made.id, "node": node, "wave": number, "state": node_state,
+         "cause": f"train|{name}|", "action": "maintenance", "opened": now, "updated": now}
         for number, wave in enumerate(waves, 1)
         for node in wave
     ]  # fmt: skip

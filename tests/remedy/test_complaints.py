@@ -160,7 +160,7 @@ def test_11_a_repair_says_who_why_and_which_episode(world):
     world.fall_sick("n1")
     controller = world.controller()
     orders = []
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     send = repairer.send
     repairer.send = lambda order: (orders.append(order), send(order))[1]
     world.run(controller, 4)

@@ -174,7 +174,7 @@ def test_a_device_that_stays_in_use_is_reached_by_a_reboot(world):
 
     world.fall_sick("n1", Sickness(Action.RESET_DEVICE, Rung.RESET_DEVICE, target="gpu1"))
     controller = world.controller()
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     send = repairer.send
 
     def held(order):

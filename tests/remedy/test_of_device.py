@@ -101,7 +101,7 @@ def test_work_on_the_device_is_waited_for_and_other_work_is_not_asked_to_leave(g
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
     evicted = []
     controller = loop(gpus, "[drain]\nevict = true\n")
-    controller.actuators.marker.evict = lambda names: evicted.extend(names) or {}
+    controller.flow.actuators.marker.evict = lambda names: evicted.extend(names) or {}
     gpus.fall_sick("n1", broken())
     gpus.run(controller, 6)
     assert (rows(gpus)[0].state, gpus.sent, evicted) == ("draining", [], [])
@@ -215,7 +215,7 @@ def test_a_device_that_goes_before_it_is_marked_has_its_node_marked(gpus):
 def test_an_adapter_that_marks_nodes_alone_marks_the_node(gpus):
     gpus.fall_sick("n1", broken())
     controller = loop(gpus)
-    controller.actuators.marker = FakeMarker(gpus)
+    controller.flow.actuators.marker = FakeMarker(gpus)
     gpus.run(controller, 12)
     assert (gpus.marked, gpus.cleared) == (["n1"], ["n1"])
 

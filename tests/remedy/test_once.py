@@ -260,7 +260,7 @@ class Sized(FakeRepairer):
 def sized(world):
     controller = world.controller()
     repairer = Sized(world)
-    controller.actuators.repairers.entries[0] = RepairerEntry(RepairerSettings("fake", "fake"), repairer)
+    controller.flow.actuators.repairers.entries[0] = RepairerEntry(RepairerSettings("fake", "fake"), repairer)
     return controller, repairer
 
 
@@ -377,12 +377,12 @@ class Moving(FakeMarker):
 def test_that_work_may_move_is_written_down_where_the_mark_is_set_anew_in_the_same_round(world):
     world.nodes["n1"] = Unmarked("n1")
     controller = world.controller("[reasons.NodeSilent]\nsettle = '5m'")
-    controller.actuators.marker = Moving(world)
+    controller.flow.actuators.marker = Moving(world)
     world.report()
     world.die("n1")
     world.run(controller, 18)
     assert world.sendings("n1") == [Rung.POWER_CYCLE]
-    assert controller.actuators.marker.moved == ["n1"]
+    assert controller.flow.actuators.marker.moved == ["n1"]
     with world.plain.read() as connection:
         rows = [one for page in audit.walk(connection) for one in page if "its work may move" in one.detail]
     assert [one.node for one in rows] == ["n1"]

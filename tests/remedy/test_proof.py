@@ -232,8 +232,8 @@ def test_a_return_asks_the_one_door(world):
     """Whose the node is, and whether the policy lets anybody touch it, is asked as it is before a mark."""
     controller = world.controller(PROOF)
     node = returning(world, controller)
-    settings = controller.settings
-    controller.observer.settings = settings._replace(bounds=settings.bounds._replace(protected=("n1",)))
+    settings = controller.flow.observer.settings
+    controller.flow.observer.settings = settings._replace(bounds=settings.bounds._replace(protected=("n1",)))
     node.rebooting_until = 0.0
     world.run(controller, 3)
     assert (last(world).state, node.available) == ("returning", False)

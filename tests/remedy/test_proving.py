@@ -178,7 +178,7 @@ def test_a_node_that_is_not_reached_proves_nothing_and_is_said(world, node):
     found = []
 
     def complained():
-        found.extend(controller.observer.problems)
+        found.extend(controller.flow.observer.problems)
         return found
 
     rounds_until(world, controller, complained)
@@ -198,13 +198,13 @@ def test_what_kept_the_suite_of_an_ended_episode_from_telling_is_said_no_more(wo
     text = "[verify]\nhealthy-for = '0s'\nsuite = 'quick'\nsuite-limit = '10s'"
     controller = world.controller(text, suite=proved_by(world, Unreached()))
     world.fall_sick("n0")
-    rounds_until(world, controller, lambda: "n0 is away" in controller.observer.problems)
+    rounds_until(world, controller, lambda: "n0 is away" in controller.flow.observer.problems)
     with world.read() as connection:
         (row,) = episodes.list_episodes(connection)
     abort(world.plain, row.id, by="alice", why="mine", now=world.now)
     world.fall_sick("n2")
-    rounds_until(world, controller, lambda: "n2 is away" in controller.observer.problems)
-    assert controller.observer.problems == ["n2 is away"]
+    rounds_until(world, controller, lambda: "n2 is away" in controller.flow.observer.problems)
+    assert controller.flow.observer.problems == ["n2 is away"]
 
 
 def test_a_process_that_ends_after_its_round_can_wait_for_the_suite(world, node):

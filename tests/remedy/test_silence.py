@@ -158,7 +158,7 @@ def test_a_machine_that_is_powered_off_is_for_a_person_who_may_have_switched_it_
     world = World(store, 8)
     world.report()
     controller = world.controller()
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     look = repairer.look
     repairer.look = lambda machine: look(machine)._replace(power="off")
     dead(world, "n1")
@@ -172,7 +172,7 @@ def test_a_machine_without_power_is_switched_on_where_the_settings_say_so(store)
     world = World(store, 8)
     world.report()
     controller = world.controller("[silence]\npower-on = true")
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     look = repairer.look
     repairer.look = lambda machine: look(machine)._replace(power="off")
     dead(world, "n1")

@@ -103,7 +103,7 @@ def test_an_abort_between_the_writing_and_the_sending_stops_the_sending(world):
 def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     assert world.sendings("n1") == [Rung.REPLACE]
     repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", "n1b")
@@ -120,7 +120,7 @@ def test_a_replacement_is_watched_until_the_new_node_is_healthy(world):
 def test_a_replacement_that_never_comes_is_an_escalation(world):
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller('[verify]\nhealthy-for = "1m"\ndeadline = "10m"')
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", "n1b")
     world.nodes["n1"].gone = True
@@ -133,7 +133,7 @@ def test_a_replacement_that_never_comes_is_an_escalation(world):
 def test_a_repair_of_two_calls_sends_the_second_after_the_first_is_proved(world):
     world.fall_sick("n1", Sickness(cure=Rung.POWER_CYCLE))
     controller = world.controller('[actions]\nmark = "on"\nreboot = "off"\npower-cycle = "on"')
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     calls = []
 
     def progress(order, sent, before):
@@ -483,7 +483,7 @@ def test_a_replacement_that_is_named_as_a_machine_is_followed_to_its_node(world,
 
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     new = "i-0123456789abcdef0" if known_by == "store" else "n1b"
     repairer.progress = lambda *_: Progress(Stage.DONE, "replaced", new)
@@ -508,7 +508,7 @@ def test_a_machine_that_is_stopped_and_started_stays_its_node(world):
         nodes.describe(connection, [nodes.NodeDescription("n1", provider_id="aws:///us-east-1a/i-0123456789abcdef0")])
     world.fall_sick("n1", Sickness(Action.REPLACE, Rung.REPLACE))
     controller = world.controller()
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     world.run(controller, 1)
     repairer.progress = lambda *_: Progress(Stage.DONE, "runs again", "i-0123456789abcdef0")
     world.run(controller, 12)
@@ -544,7 +544,7 @@ def test_what_was_said_of_a_repair_that_came_after_all_is_not_said_of_the_next(w
     """Slurm gives a reboot up, and the machine boots all the same: the fault is there still."""
     world.fall_sick("n1", Sickness(cure=Rung.POWER_CYCLE))
     controller = world.controller()
-    repairer = controller.actuators.repairers.entries[0].repairer
+    repairer = controller.flow.actuators.repairers.entries[0].repairer
     plain = repairer.progress
 
     def progress(order, sent, before):

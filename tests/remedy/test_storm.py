@@ -15,11 +15,11 @@ from nhc.marks.ports.adapter import Mark
 from nhc.remedy.counting import FleetGroups
 from nhc.remedy.machine import EpisodeEvent
 from nhc.remedy.node_holds import ENDED, held_now
-from nhc.remedy.records import CHUNK
 from nhc.remedy.view import Move
 from nhc.store import audit, episodes, holds
 from nhc.store.audit import verify
 from nhc.store.errors import Conflict
+from nhc.store.rounds.loop import CHUNK
 from tests.support.new_store import new_store
 from tests.support.remedy_world import Sickness, World
 
@@ -178,16 +178,16 @@ def test_killed_in_a_storm_each_mark_was_written_before_and_the_next_loop_goes_o
 def test_a_move_of_an_episode_that_a_person_changed_is_dropped_and_the_others_are_written(store):
     world = storm(store, 3)
     controller = world.controller(SETTINGS)
-    controller.records.admit(controller.observer.begin(world.now).admissions, world.now)
+    controller.flow.records.admit(controller.flow.observer.begin(world.now).admissions, world.now)
     with store.read() as connection:
-        cases = controller.records.cases(connection)
+        cases = controller.flow.records.cases(connection)
     with store.write() as connection:
         row = cases[1].episode
         episodes.save_step(connection, row, episodes.EpisodeStep("ada", "episode.noted"), now=world.now)
         with pytest.raises(Conflict):
             episodes.save_step(connection, row, episodes.EpisodeStep("eve", "episode.noted"), now=world.now)
     moves = [(case, Move(EpisodeEvent.MARK_ALLOWED, case.detail, "test")) for case in cases]
-    written = controller.records.save(moves, world.now, {})
+    written = controller.flow.records.save(moves, world.now, {})
     assert [one.case.episode.id for one in written] == [cases[0].episode.id, cases[2].episode.id]
     with store.read() as connection:
         assert [one.case.episode for one in written] == [

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Callable
 
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.episode_flow import EpisodeLoop
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.settings import RemedySettings
 from nhc.store import episodes
@@ -32,7 +32,7 @@ grace = "0s"
 """)
 
 
-def ends(loop: RemedyController, store: Store, agent: Callable[[], object] = lambda: None) -> Callable[[], bool]:
+def ends(loop: EpisodeLoop, store: Store, agent: Callable[[], object] = lambda: None) -> Callable[[], bool]:
     """One more round, and whether an episode has ended. `agent` is what the nodes' agents say before it."""
 
     def over() -> bool:

@@ -15,9 +15,10 @@ from nhc.lab.testing.made_up import NEW_BOOT, MadeUpNode, MadeUpScheduler
 from nhc.marks.ports.adapter import REMEDY_OWNER, AdapterError, Applied, DeviceState, Effect, Mark, NodeState, Silence
 from nhc.marks.ports.repair import LADDER, Answer, Claim, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController, RemedyRound
+from nhc.remedy.episode_flow import EpisodeLoop, EpisodeRound
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
@@ -191,14 +192,14 @@ class World:
             self.boundary("before a commit")
         self.boundary("after a commit")
 
-    def controller(self, settings: str = "", workers: int = 0, **more: Any) -> RemedyController:
+    def controller(self, settings: str = "", workers: int = 0, **more: Any) -> EpisodeLoop:
         """A controller that has just been started."""
         found: RemedySettings = settings_of(settings)
         entry = RepairerEntry(RepairerSettings("fake", "fake"), FakeRepairer(self))
         marks_devices = any(node.devices for node in self.nodes.values())
         marker = FakeCluster(self) if marks_devices else FakeMarker(self)
         actuators = Actuators(marker, Repairers([entry]), workers=workers)
-        return RemedyController(
+        return repair_loop(
             self, found, actuators, clock=lambda: self.now, monotonic=lambda: self.ticks, **more  # type: ignore[arg-type]
         )  # fmt: skip
 
@@ -257,7 +258,7 @@ class World:
         begun = self.now if at is None else at
         return Report(node.name, f"boot{node.boot}", begun, 0.1, tuple(results), labels=labels)
 
-    def run(self, controller: RemedyController, rounds: int, seconds: float = 30.0) -> List[RemedyRound]:
+    def run(self, controller: EpisodeLoop, rounds: int, seconds: float = 30.0) -> List[EpisodeRound]:
         """So many rounds, with time between them."""
         found = []
         for _ in range(rounds):

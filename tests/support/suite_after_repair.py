@@ -31,7 +31,7 @@ def play(other: Any, passes: bool, store: Any, node: SuiteNode, runner: Any = No
     if not passes:
         (node.place / "slow").touch()
     controller = world.controller(settings(node), suite=proved_by(world, runner or node.runner()))
-    repairers = controller.actuators.repairers
+    repairers = controller.flow.actuators.repairers
     repairers.machines = (MachineSettings((name,), machine.settings),)
     repairers.entries[0] = repairers.entries[0]._replace(
         settings=RepairerSettings("other", "other", rungs=frozenset({other.rung})), repairer=other.repairer

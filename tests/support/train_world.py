@@ -6,10 +6,11 @@ from typing import Any, Dict, List, Optional
 
 from nhc.remedy import counting
 from nhc.remedy.actuators import Actuators
+from nhc.remedy.episode_flow import EpisodeLoop, EpisodeRound
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.remedy.trains import train_operators
-from nhc.remedy.trains.engine import Engine, TrainRound
+from nhc.remedy.trains.maintenance import Maintenance
 from nhc.remedy.trains.settings import TrainPlan, parse
 from nhc.remedy.trains.waves import take
 from nhc.store import trains
@@ -48,12 +49,10 @@ class Line:
         entry = RepairerEntry(RepairerSettings("fake", "fake"), FakeRepairer(self.world))
         return Actuators(FakeMarker(self.world), Repairers([entry]), workers=0)
 
-    def engine(self, fence: Optional[Fence] = None) -> Engine:
+    def engine(self, fence: Optional[Fence] = None) -> EpisodeLoop:
         """A process that has just been started."""
-        return Engine(
-            self.world, self.settings, self.plan, self.actuators(), fence=fence, clock=lambda: self.world.now,  # type: ignore[arg-type]
-            monotonic=lambda: self.world.ticks,
-        )  # fmt: skip
+        made = Maintenance(self.world, self.settings, self.plan, self.actuators(), fence=fence)  # type: ignore[arg-type]
+        return made.loop(clock=lambda: self.world.now, monotonic=lambda: self.world.ticks)
 
     def begin(self, by: str = "alice") -> List[List[str]]:
         """Write the train down; its waves."""
@@ -66,7 +65,7 @@ class Line:
     def agree(self, by: str) -> None:
         train_operators.agree(self.world.plain, self.plan.name, by=by, why="", now=self.world.now)
 
-    def run(self, rounds: int = 80, seconds: float = 20.0, engine: Optional[Engine] = None) -> List[TrainRound]:
+    def run(self, rounds: int = 80, seconds: float = 20.0, engine: Optional[EpisodeLoop] = None) -> List[EpisodeRound]:
         """Rounds until the train ends."""
         found, engine = [], engine or self.engine()
         for _ in range(rounds):

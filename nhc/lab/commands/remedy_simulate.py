@@ -29,7 +29,7 @@ from nhc.marks.ports.adapter import Mark, NodeState
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, settings_of
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.recorded_events import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
@@ -220,7 +220,7 @@ def play(past: FleetHistory, settings: RemedySettings, assumed: Assumed, extra: 
         actuators = Actuators(
             world, Repairers([RepairerEntry(RepairerSettings("simulated", "simulated"), world)]), workers=0
         )
-        controller = RemedyController(
+        controller = repair_loop(
             store, prepared(settings, assumed), actuators, publish=tell, clock=lambda: world.now,
             monotonic=lambda: world.now,
         )  # fmt: skip

@@ -28,8 +28,10 @@ from nhc.marks.ports.adapter import NodeState
 from nhc.marks.ports.repair import Answer, Machine, Order, Rung, Sent
 from nhc.remedy import remedy_file
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.episode_flow import EpisodeLoop
+from nhc.remedy.machine import ENDS
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import nodes, reports
 from nhc.store.connect import open_store
@@ -222,7 +224,8 @@ class Demo(NamedTuple):
 
     fleet: DemoFleet
     store: Store
-    controller: RemedyController
+    controller: EpisodeLoop
+    actuators: Actuators
     server: Server
     token: str
 
@@ -243,7 +246,7 @@ def make(directory: str, count: int, seed: int, listen: str) -> Demo:
         f'[[people.you.tokens]]\nsha256 = "{hashlib.sha256(token.encode()).hexdigest()}"\n'
     )
     server = Server(settings, StoreSource(store, settings.stale), store)
-    return Demo(fleet, store, RemedyController(store, policy, actuators), server, token)
+    return Demo(fleet, store, repair_loop(store, policy, actuators), actuators, server, token)
 
 
 def step(demo: Demo, faults: float) -> int:
@@ -252,7 +255,7 @@ def step(demo: Demo, faults: float) -> int:
     now = time.time()
     with demo.store.write() as connection:
         reports.receive(connection, [Incoming(report, "demo", now) for report in demo.fleet.reports(now)])
-    return len(demo.controller.round().ended)
+    return sum(written.case.state in ENDS for written in demo.controller.round().moved)
 
 
 def forget(demo: Demo, directory: str, now: float) -> Pruned:
@@ -301,7 +304,7 @@ def play(count: int, seed: int, faults: float, listen: str, tell: Callable[[str]
         finally:
             stop.set()
             thread.join()
-            demo.controller.actuators.close()
+            demo.actuators.close()
             demo.store.close()
         if trouble:
             raise trouble[0]

@@ -16,9 +16,10 @@ from nhc.marks.policy.bounds import ACTIONS, FLEET
 from nhc.marks.policy.breaker import NAME
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.episode_flow import EpisodeLoop
 from nhc.remedy.machine import ENDS
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import attempts, episodes, holds
 from nhc.store import nodes as store_nodes
@@ -97,9 +98,9 @@ class _Playing:
         self.timings: List[DrillTiming] = []
         self.began = world.now
 
-    def _controller(self) -> RemedyController:
+    def _controller(self) -> EpisodeLoop:
         entry = RepairerEntry(RepairerSettings("drill", "drill"), self.world)
-        return RemedyController(
+        return repair_loop(
             self.store, self.settings, Actuators(self.world, Repairers([entry]), workers=0), publish=self._tell,
             clock=lambda: self.world.now, monotonic=lambda: self.world.now,
         )  # fmt: skip
@@ -158,7 +159,7 @@ class _Playing:
             store_reports.receive(connection, [Incoming(report, "drill", self.world.now) for report in reports])
 
     @staticmethod
-    def _round(controller: RemedyController) -> bool:
+    def _round(controller: EpisodeLoop) -> bool:
         """Whether the process survived it."""
         try:
             controller.round()

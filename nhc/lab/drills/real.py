@@ -38,7 +38,7 @@ from nhc.node.checks.kmsg import outcome
 from nhc.node.kernlog.collect import take_in
 from nhc.node.kernlog.state_types import LogState
 from nhc.remedy import operators
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.episode_flow import EpisodeLoop
 from nhc.remedy.machine import ENDS, EpisodeState
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.settings import RemedySettings
@@ -304,7 +304,7 @@ class DrillRounds:
 
     def __init__(self, site: RemedySite) -> None:
         self.site, self.leader = site, Leader(site.store)
-        self.controller: Optional[RemedyController] = None
+        self.controller: Optional[EpisodeLoop] = None
 
     def close(self) -> None:
         """Others may lead."""

@@ -15,7 +15,7 @@ from nhc.core.system.service_log import ServiceLog
 from nhc.core.timestamps import utc
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
-from nhc.remedy.controller import RemedyRound
+from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.remedy_rounds import RemedyRounds
 from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader
@@ -106,7 +106,7 @@ def step_value(step: Written) -> Dict[str, Any]:
     }  # fmt: skip
 
 
-def round_value(done: RemedyRound) -> Dict[str, Any]:
+def round_value(done: EpisodeRound) -> Dict[str, Any]:
     """A round as JSON."""
     return {
         "at": done.at, "opened": done.opened, "seconds": round(done.seconds, 3), "decisions": done.decisions,

@@ -24,11 +24,12 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.remedy import counting
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, opened, site_of
+from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.trains import train_operators
-from nhc.remedy.trains.engine import Engine, TrainRound, needed
 from nhc.remedy.trains.machine import TRAIN_ENDS, TrainState, by_state
+from nhc.remedy.trains.maintenance import Maintenance, needed
 from nhc.remedy.trains.settings import TrainPlan, load, parse
 from nhc.remedy.trains.waves import BadTrain, Taken, take
 from nhc.store import trains
@@ -165,15 +166,16 @@ class TrainService:
         return train
 
     def _rounds(self) -> int:
-        engine = Engine(
+        train = Maintenance(
             self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.actuators,
-            fence=self.leader.fence, reports=lambda: list(self.site.reports(True)), publish=self.tell,
+            fence=self.leader.fence, reports=lambda: list(self.site.reports(True)),
         )  # fmt: skip
+        loop = train.loop(publish=self.tell)
         while not self.stop.come:
             try:
                 if not self.leader.attempt():
                     raise CommandError("another process runs trains in this store now")
-                done = engine.round()
+                done = loop.round()
                 for line in self.site.unread:
                     self.say(as_problem(line))
                 for line in self.site.notes if self.site.notes != self.noted else ():
@@ -184,22 +186,22 @@ class TrainService:
             except StoreError as error:
                 self.say(as_problem(str(error)))  # a store that is away is waited for
             else:
-                if self._after(done) or self.options["once"]:
+                if self._after(done, train.state) or self.options["once"]:
                     return self._status()
             self.stop.wait(self.plan.every)
         return self._status()
 
-    def _after(self, done: TrainRound) -> bool:
+    def _after(self, done: EpisodeRound, state: TrainState) -> bool:
         """Whether nothing more is to be done by this process."""
         for problem in done.problems:
             self.say(as_problem(problem))
-        if done.train in TRAIN_ENDS:
+        if state in TRAIN_ENDS:
             return True
-        if done.train in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
+        if state in (TrainState.HELD, TrainState.STOPPED, TrainState.PLANNED):
             open_ones = [node for node in done.waiting if node.state != EpisodeState.PLANNED.value]
             if not open_ones and not done.moved:
-                order = "approve" if done.train is TrainState.PLANNED else "release"
-                self.say(f"train {self.plan.name} is {done.train.value}: nhc {order} train {self.plan.name}")
+                order = "approve" if state is TrainState.PLANNED else "release"
+                self.say(f"train {self.plan.name} is {state.value}: nhc {order} train {self.plan.name}")
                 return True
         return False
 

@@ -98,8 +98,8 @@ def test_the_loop_on_ec2_stays_with_a_reboot_while_ec2_is_throttled(store):  # n
     with store.write() as connection:
         store_nodes.describe(connection, [store_nodes.NodeDescription("n1", provider_id=cloud.machine.provider_id)])
     controller = world.controller("[effect]\nreboot = '1h'")
-    entry = controller.actuators.repairers.entries[0]
-    controller.actuators.repairers.entries[0] = entry._replace(
+    entry = controller.flow.actuators.repairers.entries[0]
+    controller.flow.actuators.repairers.entries[0] = entry._replace(
         settings=RepairerSettings("aws", "aws"), repairer=cloud.repairer
     )
     world.fall_sick("n1")

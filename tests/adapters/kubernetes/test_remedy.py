@@ -13,9 +13,9 @@ from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.ports.adapter import ConditionReports, Evicts, Mark
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
 from nhc.remedy.remedy_site import verdicts_by_cluster
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, episodes
 from nhc_adapters.kubernetes.api.lease import Lease
@@ -87,7 +87,7 @@ def test_from_a_condition_to_a_returned_node(kube: Kube, adapter: Adapter, tmp_p
     assert isinstance(adapter, Evicts)
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
     actuators = Actuators(adapter, Repairers([RepairerEntry(RepairerSettings("test", "test"), rebooter)]), workers=0)
-    loop = RemedyController(store, settings("reboot", more=EVICT), actuators, reports=adapter.condition_reports)
+    loop = repair_loop(store, settings("reboot", more=EVICT), actuators, reports=adapter.condition_reports)
 
     try:
         until(ends(loop, store, rebooter.agents), 60.0, 0.3)
@@ -120,7 +120,7 @@ def test_the_controller_beside_the_loop_leaves_the_mark_until_the_loop_has_prove
     store, rebooter = new_store(str(tmp_path)), Rebooter(kube)
     actuators = Actuators(adapter, Repairers([RepairerEntry(RepairerSettings("test", "test"), rebooter)]), workers=0)
     wanted = settings("reboot", more=EVICT, out=2)
-    loop = RemedyController(store, wanted, actuators, reports=adapter.condition_reports)
+    loop = repair_loop(store, wanted, actuators, reports=adapter.condition_reports)
     lease = Lease(kube.admin, kube.namespace, every=0.2, duration=30.0, renew_within=20.0)
     policy = Policy().with_ceiling(Limit(share=1.0))
     chosen = make(apply=True, policy=policy, namespace=kube.namespace, selector=f"test={kube.prefix}")

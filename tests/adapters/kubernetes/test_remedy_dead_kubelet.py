@@ -10,8 +10,8 @@ import pytest
 
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import episodes
 from nhc_adapters.kubernetes.plugin import Adapter
@@ -74,7 +74,7 @@ class Site:
         actuators = Actuators(
             self.adapter, Repairers([RepairerEntry(RepairerSettings("bmc", "bmc"), self.bmc)], (), (self.adapter,)), 0
         )
-        self.loop = RemedyController(self.store, settings("power-cycle", more=REASONS + more), actuators,
+        self.loop = repair_loop(self.store, settings("power-cycle", more=REASONS + more), actuators,
                                      reports=self.adapter.condition_reports)  # fmt: skip
 
     def ready(self, status: str) -> None:

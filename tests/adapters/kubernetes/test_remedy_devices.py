@@ -18,8 +18,9 @@ from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, REMEDY_OWNER, AdapterE
 from nhc.marks.ports.marks import read_mark_text
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.episode_flow import EpisodeLoop
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, episodes
 from nhc.store.database import Store
@@ -117,10 +118,10 @@ def store(tmp_path: Path) -> Iterator[Store]:
     made.close()
 
 
-def loop_of(adapter: Adapter, store: Store, resetter: Resetter, proofs: Any = None, more: str = "") -> RemedyController:
+def loop_of(adapter: Adapter, store: Store, resetter: Resetter, proofs: Any = None, more: str = "") -> EpisodeLoop:
     actuators = Actuators(adapter, Repairers([RepairerEntry(RepairerSettings("test", "test"), resetter)]), workers=0)
     wanted = settings("reset-device", more=DEVICES + more)
-    return RemedyController(store, wanted, actuators, reports=adapter.condition_reports, suite=proofs or Proofs())
+    return repair_loop(store, wanted, actuators, reports=adapter.condition_reports, suite=proofs or Proofs())
 
 
 def owners(cluster: Cluster, node: str) -> List[str]:

@@ -8,8 +8,9 @@ from typing import Any, Iterator, List
 import pytest
 
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
+from nhc.remedy.episode_flow import EpisodeLoop
 from nhc.remedy.repairers import Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.store import holds
 from nhc_adapters.kubernetes.plugin import Adapter
 from tests.support.kube import Kube
@@ -33,11 +34,11 @@ class Site:
         self.adapter.cluster.selector = f"test={kube.prefix}"
         self.store = new_store(str(base))
 
-    def loop(self, more: str) -> RemedyController:
+    def loop(self, more: str) -> EpisodeLoop:
         actuators = Actuators(self.adapter, Repairers((), (), (self.adapter,)), workers=0)
         wanted = settings(more=more, out=4)
         wanted = wanted._replace(bounds=wanted.bounds._replace(first_run_for=0.0))
-        return RemedyController(self.store, wanted, actuators, reports=self.adapter.condition_reports)
+        return repair_loop(self.store, wanted, actuators, reports=self.adapter.condition_reports)
 
     def sick(self, *nodes: str) -> None:
         for node in nodes:

@@ -9,8 +9,8 @@ from typing import Any, Callable, Dict, Iterator, List, Tuple
 import pytest
 
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RemedySettings, RepairerSettings
 from nhc.store import attempts, audit, episodes
 from nhc.store.attempts import Attempt
@@ -55,7 +55,7 @@ class Loop:
         )
         entry = RepairerEntry(RepairerSettings("kubernetes", "kubernetes"), repairer)
         self.store = new_store(str(base))
-        self.controller = RemedyController(
+        self.controller = repair_loop(
             self.store, wanted, Actuators(self.adapter, Repairers([entry], (), (self.adapter,)), workers=0),
             reports=self.adapter.condition_reports,
         )  # fmt: skip

@@ -20,10 +20,10 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Order, Progress, Right, Rung, Sent, Sighting, Stage
 from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState
 from nhc.remedy.actuators import Actuators
-from nhc.remedy.controller import RemedyController
 from nhc.remedy.proving import ProofOrder, SuiteProver, proof_run, read_proof, report_in, suite_run
 from nhc.remedy.remedy_file import parse
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RepairerSettings
 from nhc.store import attempts, deep, episodes
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, node_path
@@ -170,7 +170,7 @@ def test_a_failed_suite_leads_to_the_next_repair_and_a_passed_one_back_into_serv
     wanted = settings(
         "reboot", "power-cycle", verify=f'healthy-for = "0s"\nsuite = "{site.suite}"\nsuite-limit = "60s"'
     )
-    loop = RemedyController(store, wanted, actuators, reports=adapter.condition_reports,
+    loop = repair_loop(store, wanted, actuators, reports=adapter.condition_reports,
                             suite=prover)  # fmt: skip
     kube.set_condition(site.node, "NhcHealthy", "False", "Xid95", "check_gpu_xid: Xid 95 on gpu3 [action: reboot]")
 

@@ -40,7 +40,7 @@ def at_work(directory):
     else:
         raise AssertionError("no repair waits for a person")
     yield made
-    made.controller.actuators.close()
+    made.actuators.close()
     made.store.close()
 
 

@@ -72,7 +72,7 @@ def test_what_is_over_an_hour_old_is_deleted(tmp_path):
             assert connection.scalar(sa.select(sa.func.count()).select_from(report_history)) == 0
             assert len(audit.entries(connection, limit=1000)) <= 2  # that it was deleted, and archived
     finally:
-        demo.controller.actuators.close()
+        demo.actuators.close()
         demo.store.close()
 
 
