@@ -75,14 +75,9 @@ class OpeningEpisode(NamedTuple):
     kind: str = REPAIR_KIND
 
     @property
-    def noun(self) -> str:
-        """What it is called in the audit log."""
-        return noun_of(self.kind)
-
-
-def noun_of(kind: str) -> str:
-    """What work of this kind is called in the audit log."""
-    return "episode" if kind in KINDS_ON_NODES else kind
+    def what(self) -> str:
+        """What its opening is called in the audit log."""
+        return "episode.opened" if self.kind in KINDS_ON_NODES else f"{self.kind}.{self.state}"
 
 
 class EpisodeChange(NamedTuple):
@@ -113,7 +108,7 @@ def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, 
             row = inserted.pop((new.kind, new.node, str(value["cause"])), None)
             if row is not None:
                 recorded = {"cause": row.cause, "action": row.action, "state": row.state, **new.because}
-                audit.append(connection, now, by, f"{new.noun}.opened", node=row.node, episode=row.id, detail=recorded)
+                audit.append(connection, now, by, new.what, node=row.node, episode=_number(row), detail=recorded)
                 opened.append(row)
     return opened
 
@@ -141,6 +136,11 @@ def open_episode(
     if row is None:  # it ended in between
         raise Conflict(f"the episode of {node} ended at this moment")
     return Episode._make(row), False
+
+
+def _number(row: Episode) -> int:
+    """The number by which the audit log names it: persons know those of repairs and of maintenance."""
+    return row.id if row.kind in KINDS_ON_NODES else 0
 
 
 def save_step(
@@ -192,7 +192,7 @@ def record(connection: Connection, change: EpisodeChange, after: Episode, now: f
         **({"outcome": after.outcome} if after.outcome != before.outcome else {}),
         **step.detail,
     }
-    audit.append(connection, now, step.actor, step.what, node=before.node, episode=before.id, detail=recorded)
+    audit.append(connection, now, step.actor, step.what, node=before.node, episode=_number(before), detail=recorded)
 
 
 _CHANGED = ("action", "state", "rung", "updated", "ended", "outcome", "detail", "version")
@@ -207,8 +207,8 @@ _VERSIONS = (
 
 
 def get(connection: Connection, number: int) -> Optional[Episode]:
-    """One episode, None where there is none of that number."""
-    row = connection.execute(sa.select(episodes).where(episodes.c.id == number)).first()
+    """One episode of repair or maintenance, None where there is none of that number."""
+    row = connection.execute(sa.select(episodes).where(episodes.c.id == number, ON_NODES)).first()
     return Episode._make(row) if row else None
 
 

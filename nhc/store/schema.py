@@ -216,6 +216,13 @@ sa.Index(
     sqlite_where=episodes.c.ended.is_(None),
     postgresql_where=episodes.c.ended.is_(None),
 )
+SPARE = "spare"
+"""The kind of a spare's work; its `cause` is the node that it stands in for."""
+IN_USE = sa.text(f"kind = '{SPARE}' AND ended IS NULL")
+for _name in ("node", "cause"):  # no spare stands in for two nodes, and no node has two
+    sa.Index(f"spares_{_name}", episodes.c[_name], unique=True, sqlite_where=IN_USE, postgresql_where=IN_USE)
+OF_SPARES = sa.text(f"kind = '{SPARE}'")
+sa.Index("spares", episodes.c.id, sqlite_where=OF_SPARES, postgresql_where=OF_SPARES)
 sa.Index("episodes_ended", episodes.c.ended)
 sa.Index("episodes_node", episodes.c.node, episodes.c.id)
 LEFT = sa.text("state IN ('escalated', 'aborted')")
@@ -545,7 +552,7 @@ job_nodes = sa.Table(
 """Which node failed which job, in which of its runs: the job is kept off that node."""
 
 
-# The tables of maintenance trains, of spare nodes and of drills; part of `nhc.store.schema`'s metadata.
+# The tables of maintenance trains and of drills; part of `nhc.store.schema`'s metadata.
 
 
 trains = sa.Table(
@@ -578,24 +585,6 @@ train_approvals = sa.Table(
     sa.PrimaryKeyConstraint("train", "by"),
 )
 """Who has agreed to a train; two persons are two rows."""
-
-spares = sa.Table(
-    "spares",
-    metadata,
-    sa.Column("node", sa.Text, primary_key=True),
-    sa.Column("pool", sa.Text, nullable=False),
-    text_column("state"),
-    text_column("stands_for"),
-    sa.Column("episode", Id),
-    text_column("token"),
-    time_column("since"),
-    time_column("updated"),
-    text_column("why"),
-    sa.Column("version", sa.Integer, nullable=False, server_default="1"),
-)
-"""A spare node: waiting, on its way in, in service for another node, on its way back."""
-sa.Index("spares_stands_for", spares.c.stands_for, unique=True, sqlite_where=spares.c.stands_for != "",
-         postgresql_where=spares.c.stands_for != "")  # fmt: skip
 
 drills = sa.Table(
     "drills",

@@ -1,24 +1,25 @@
-"""Spare nodes that are in use, or on their way: a row each, written down before anything is done to the node.
+"""Spare nodes that are in use, or on their way: work of a kind of its own, written down before anything is done.
 
-A node has at most one spare that stands in for it: the table's index says so. A spare that waits has no row.
+A node has at most one spare that stands in for it: the table's index says so. A spare that waits has no open row.
 """
 
 from __future__ import annotations
 
-from typing import Dict, List, NamedTuple, Optional
+import json
+from typing import Dict, List, NamedTuple, Optional, Set
 
 import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
+from nhc.core.json_values import parse_object
 from nhc.core.model import printable
-from nhc.store import audit
-from nhc.store.episodes import MESSAGE_LIMIT
-from nhc.store.errors import Conflict
-from nhc.store.schema import spares
+from nhc.store.episodes import MESSAGE_LIMIT, Episode, OpeningEpisode, open_work
+from nhc.store.schema import OF_SPARES, SPARE, episodes
 
 ENTERING, IN_SERVICE, LEAVING = "entering", "in-service", "leaving"
-ADDED, LOST = "spare.added", "spare.lost"
-"""Of the audit log: a node was added, and it is not known whether one was."""
+WAITING, REFUSED, KEPT, DELETED, LOST = "waiting", "refused", "kept", "deleted", "lost"
+"""The ends: it waits again; no node was added; the added node is kept, deleted; nobody knows whether one was added."""
+SWAP_IN = "swap-in"
 
 
 class SpareInUse(NamedTuple):
@@ -39,66 +40,43 @@ class SpareInUse(NamedTuple):
     token: str = ""
 
 
-_COLUMNS = [spares.c[name] for name in SpareInUse._fields]
+def of_row(row: Episode) -> SpareInUse:
+    """A row of work as a spare. Raises ValueError where its detail makes no sense."""
+    detail = parse_object(row.detail)
+    number = int(detail.get("episode") or 0) or None
+    return SpareInUse(
+        row.node, str(detail.get("pool", "")), row.state, row.cause, number, row.opened, row.updated,
+        str(detail.get("why", "")), row.version, str(detail.get("token", "")),
+    )  # fmt: skip
+
+
+def opening(node: str, pool: str, stands_for: str, *, episode: int, why: str) -> OpeningEpisode:
+    """A spare that is about to stand in."""
+    because: Dict[str, object] = {"pool": pool, "stands_for": stands_for, "why": printable(why, MESSAGE_LIMIT)}
+    return OpeningEpisode(
+        node, stands_for, SWAP_IN, ENTERING, detail_of(pool, episode, why), {**because, "for": episode}, kind=SPARE
+    )
+
+
+def detail_of(pool: str, episode: Optional[int], why: str, token: str = "") -> str:
+    """What a spare's row keeps besides its columns."""
+    kept = {"pool": pool, "episode": episode or 0, "why": printable(why, MESSAGE_LIMIT), "token": token}
+    return json.dumps({name: value for name, value in kept.items() if value}, sort_keys=True)
 
 
 def in_use(connection: Connection) -> List[SpareInUse]:
-    """All rows, by node."""
-    return [SpareInUse._make(row) for row in connection.execute(sa.select(*_COLUMNS).order_by(spares.c.node))]
+    """All that are in use or on their way, by node."""
+    return sorted(map(of_row, open_work(connection, SPARE)))
 
 
 def of_node(connection: Connection, node: str) -> List[SpareInUse]:
     """The node as a spare, and the spare that stands for it."""
-    asked = sa.select(*_COLUMNS).where(sa.or_(spares.c.node == node, spares.c.stands_for == node))
-    return [SpareInUse._make(row) for row in connection.execute(asked.order_by(spares.c.node))]
+    return [row for row in in_use(connection) if node in (row.node, row.stands_for)]
 
 
-def begin(
-    connection: Connection, node: str, pool: str, stands_for: str, *, episode: int, by: str, why: str, now: float
-) -> SpareInUse:
-    """Write down that a spare is about to stand in. Raises Conflict where the spare, or the node, has one already."""
-    taken = sa.or_(spares.c.node == node, spares.c.stands_for == stands_for)
-    if connection.execute(sa.select(spares.c.node).where(taken)).first() is not None:
-        raise Conflict(f"{node} stands in already, or {stands_for} has a spare")
-    row = SpareInUse(node, pool, ENTERING, stands_for, episode, now, now, printable(why, MESSAGE_LIMIT), 1)
-    connection.execute(sa.insert(spares).values(**row._asdict()))
-    recorded = {"pool": pool, "stands_for": stands_for, "why": row.why}
-    audit.append(connection, now, by, "spare.entering", node=node, episode=episode, detail=recorded)
-    return row
-
-
-def save(connection: Connection, row: SpareInUse, state: str, *, by: str, why: str, now: float) -> SpareInUse:
-    """Change a spare's state. Raises Conflict where somebody else changed it since it was read."""
-    after = row._replace(state=state, why=printable(why, MESSAGE_LIMIT))
-    return _update(connection, row, after, f"spare.{state}", {"why": after.why}, by, now)
-
-
-def added(connection: Connection, row: SpareInUse, token: str, *, by: str, now: float) -> SpareInUse:
-    """Write down the id of the node that was added. Raises Conflict."""
-    return _update(connection, row, row._replace(token=token), ADDED, {"id": token}, by, now)
-
-
-def _update(
-    connection: Connection, row: SpareInUse, after: SpareInUse, what: str, detail: Dict[str, str], by: str, now: float
-) -> SpareInUse:
-    after = after._replace(updated=now, version=row.version + 1)
-    same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
-    if connection.execute(sa.update(spares).where(same).values(after._asdict())).rowcount != 1:
-        raise Conflict(f"spare {row.node} was changed by another")
-    audit.append(connection, now, by, what, node=row.node, episode=row.episode or 0,
-                 detail={"pool": row.pool, "stands_for": row.stands_for, **detail})  # fmt: skip
-    return after
-
-
-def end(connection: Connection, row: SpareInUse, *, by: str, why: str, now: float, what: str = "spare.waiting") -> None:
-    """A spare waits again, or is no spare any more (`what`): its row goes. Raises Conflict."""
-    same = sa.and_(spares.c.node == row.node, spares.c.version == row.version)
-    if connection.execute(sa.delete(spares).where(same)).rowcount != 1:
-        raise Conflict(f"spare {row.node} was changed by another")
-    audit.append(connection, now, by, what, node=row.node, episode=row.episode or 0,
-                 detail={"pool": row.pool, "stood_for": row.stands_for, "why": printable(why, 300)})  # fmt: skip
-
-
-def was_added(connection: Connection, episode: int) -> bool:
-    """Whether a node was added for this episode at any time, or may have been."""
-    return any(audit.entries(connection, episode=episode, what=what, limit=1) for what in (ADDED, LOST))
+def had_one_added(connection: Connection) -> Set[int]:
+    """The episodes for which a node was added at any time, or may have been."""
+    rows = [Episode._make(row) for row in connection.execute(sa.select(episodes).where(OF_SPARES))]
+    return {
+        spare.episode for spare in map(of_row, rows) if spare.episode and (spare.token or spare.state == LOST)
+    }  # fmt: skip

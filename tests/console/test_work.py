@@ -2,10 +2,9 @@
 
 import pytest
 
-from nhc.store import deep, job_restarts, trains
+from nhc.store import deep, episodes, job_restarts, spares, trains
 from nhc.store.deep import DeepResult
 from nhc.store.job_restarts import WatchedJob
-from nhc.store.schema import spares
 
 pytestmark = pytest.mark.thorough
 
@@ -35,10 +34,8 @@ def busy(site):
         job_restarts.keep_end(connection, end, site.now - 1000, "nhc", job.text())
         trains.create(connection, "driver-570", [["b1"], ["b2"]], plan="", digest="", state="running",
                       node_state="planned", by="ann", why="a new driver", now=site.now)  # fmt: skip
-        connection.execute(spares.insert(), {
-            "node": "b4", "pool": "h100", "state": "serving", "stands_for": "b1", "since": site.now - 60,
-            "updated": site.now, "why": "b1 is in repair",
-        })  # fmt: skip
+        stands_in = spares.opening("b4", "h100", "b1", episode=0, why="b1 is in repair")
+        episodes.open_episodes(connection, [stands_in], now=site.now - 60, by="test")
         deep.add(connection, [DeepResult("b1", "quick", "gemm", "gpu0", None, "", "CRIT", "", site.now - 7200)])
         deep.add(connection, [
             DeepResult("b1", "quick", "check_gpu_proof:proof_bf16", "gpu0", rate, "TFLOPS", "OK", "", at, serial="1650")
@@ -71,7 +68,7 @@ def test_trains_spares_and_deep_verdicts_say_who_and_why(console, busy):
         ("driver-570", "ann", "a new driver", 1)
     ]
     assert [(one["node"], one["state"], one["stands_for"], one["why"]) for one in seen["spares"]] == [
-        ("b4", "serving", "b1", "b1 is in repair")
+        ("b4", "entering", "b1", "b1 is in repair")
     ]
     assert work(console, "b4")["spares"] == seen["spares"]
     assert seen["deep"][0]["verdict"] == "CRIT"

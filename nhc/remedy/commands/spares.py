@@ -15,11 +15,10 @@ from nhc.core.command_line.printing import show, show_table
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError, Effect
-from nhc.marks.ports.spares import SpareSource
 from nhc.remedy.commands.remedy_options import SETTINGS, site_of
 from nhc.remedy.remedy_site import RemedySite
-from nhc.remedy.spares.settings import PATH, PoolSettings, load
-from nhc.remedy.spares.swap import PoolRound, SpareDone, open_pool, round_of
+from nhc.remedy.spares.settings import PATH, load
+from nhc.remedy.spares.swap import PoolRound, Pools, SpareDone, open_pool, round_of
 from nhc.remedy.spares.swap_decision import unverified
 from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader
@@ -27,7 +26,6 @@ from nhc.store.rounds.leader import Leader
 POOLS = under("Where")(
     "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
 )
-Pools = List[Tuple[PoolSettings, SpareSource]]
 
 
 @contextlib.contextmanager

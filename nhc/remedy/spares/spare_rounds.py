@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from typing import Callable, List, Optional, Sequence, Tuple
+from typing import Callable, List, Optional
 
 from nhc.core.prometheus_family import Family
 from nhc.marks.ports.adapter import Effect
-from nhc.marks.ports.spares import SpareSource
 from nhc.remedy.remedy_site import RemedySite
-from nhc.remedy.spares.settings import PoolSettings
-from nhc.remedy.spares.swap import PoolRound, SpareDone, round_of
+from nhc.remedy.spares.swap import PoolRound, Pools, SpareDone, Swapping, spare_loop
 from nhc.remedy.spares.swap_decision import unverified
 from nhc.store.database import Fence
 from nhc.store.rounds.service import RoundEnd
-
-Pools = Sequence[Tuple[PoolSettings, SpareSource]]
 
 
 class SpareRounds:
@@ -28,24 +23,24 @@ class SpareRounds:
     prefix = "nhc_spares"
 
     def __init__(self, site: RemedySite, pools: Pools, apply: bool, tell: Callable[[SpareDone], None]) -> None:
-        self.site, self.pools, self.apply, self.tell = site, pools, apply, tell
-        self.fence: Optional[Fence] = None
+        self.apply, self.tell = apply, tell
+        self.trade = Swapping(site, pools, self._tell)
         self.last: List[PoolRound] = []
 
     def lead(self, fence: Optional[Fence]) -> None:
         """See RoundWork."""
-        self.fence = fence
+        self.loop = spare_loop(self.trade, fence)
 
     def round(self) -> RoundEnd:
         """See RoundWork."""
-        self.last = round_of(
-            self.site, self.pools, apply=self.apply, now=time.time(), fence=self.fence, publish=self._tell
-        )
+        done = self.loop.round(self.apply)
+        self.last = self.trade.seen(done)
         failed = [
             f"{turn.pool.name}: {done.step.action} {done.step.spare}: {done.applied.message}"
             for turn in self.last for done in turn.done if done.applied.effect is Effect.FAILED
         ]  # fmt: skip
-        problems = (*(f"{turn.pool.name}: {turn.problem}" for turn in self.last if turn.problem), *failed)
+        unread = [f"{turn.pool.name}: {turn.problem}" for turn in self.last if turn.problem]
+        problems = (*done.problems, *unread, *failed)
         would = [
             f"would {step.action} {step.spare} for {step.stands_for}: {step.why}"
             for turn in self.last for step in turn.decision.steps

@@ -1,39 +1,66 @@
-"""One round over the pools: read, decide, store, act. The next round continues one that was cut off."""
+"""Spares as a flow of the loop: read, decide, and what is done in each state of a spare's row.
+
+Each step is written down before it is done, and what is asked of a pool changes nothing where it took effect already:
+the next round continues one that was cut off.
+"""
 
 from __future__ import annotations
 
 import hashlib
-from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Tuple
+import time
+from typing import Callable, Dict, FrozenSet, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.core.system.service_log import failure
+from nhc.core.system.steady_time import SteadyTime
 from nhc.marks import plugins
-from nhc.marks.policy.bounds import protected
+from nhc.marks.policy.bounds import Usage, protected
+from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState
-from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, SpareSource
+from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, SparePool, SpareSource
 from nhc.remedy import counting, health
 from nhc.remedy import detail as details
 from nhc.remedy.node_holds import StandingHolds
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.spares.settings import PoolSettings
-from nhc.remedy.spares.swap_decision import SpareDecision, SpareStep, SpareView, added_name, decide
+from nhc.remedy.spares.swap_decision import SpareDecision, SpareStep, SpareView, SpareWait, added_name, decide
 from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
-from nhc.store.episodes import Episode
-from nhc.store.errors import Conflict, StoreError
+from nhc.store.episodes import Episode, OpeningEpisode
+from nhc.store.errors import StoreError
+from nhc.store.rounds.loop import Bars, Loop, LoopRound, Waiting
+from nhc.store.rounds.row_flow import RowFlow, RowMove, RowView, RowWritten
 from nhc.store.rounds.service import one_item
-from nhc.store.spares import ENTERING, IN_SERVICE, LEAVING, LOST, SpareInUse
+from nhc.store.schema import SPARE
+from nhc.store.spares import (
+    DELETED,
+    ENTERING,
+    IN_SERVICE,
+    KEPT,
+    LEAVING,
+    LOST,
+    REFUSED,
+    WAITING,
+    SpareInUse,
+    detail_of,
+    of_row,
+    opening,
+)
 
-# A node is added for one that is out, watched until it runs, and kept or deleted when that one is back.
-#
-# Each step is written down before it is done. The token of the request follows from the row, so a request whose answer
-# was lost is the same request again: the provider answers it with the same node. A node is deleted only when it is out
-# of service and idle.
-
-
+ACTOR = "nhc spares"
+DAY = 86400.0
 MARGIN = 3600.0
 """Seconds before a token ends in which it is asked no more: our clock and the provider's may differ."""
+GIVEN_BACK = "is given back"
+"""What our mark says on a node that is about to be deleted."""
 CLOCKS = 300.0
 """Seconds that our clock may be ahead of the provider's where a node is looked for by its launch."""
+
+
+class Outcome(NamedTuple):
+    """What came of a step, and the move of its row that follows."""
+
+    applied: Applied
+    move: RowMove = RowMove()
 
 
 def token_of(row: SpareInUse) -> str:
@@ -42,57 +69,62 @@ def token_of(row: SpareInUse) -> str:
     return "nhc-" + hashlib.sha256(identity.encode()).hexdigest()[:40]
 
 
-class _Step:
-    """One step of one row, and where it is written down."""
+def of_pool(source: SparePool, row: SpareInUse) -> Outcome:
+    """Let a spare that waits take work, or wait again."""
+    applied = source.into_service(row.node) if row.state == ENTERING else source.back(row.node)
+    if applied.effect not in (Effect.CHANGED, Effect.UNCHANGED):
+        return Outcome(applied)
+    if row.state == ENTERING:
+        return Outcome(applied, RowMove(IN_SERVICE, row.why))
+    return Outcome(applied, RowMove(WAITING, row.why, ends=True))
 
-    def __init__(
-        self, site: RemedySite, keeper: CapacityPool, row: SpareInUse, now: float, fence: Optional[Fence], by: str
-    ) -> None:
-        self.site, self.keeper, self.row, self.now, self.fence, self.by = site, keeper, row, now, fence, by
 
-    def save(self, state: str, why: str) -> None:
-        """Raises Conflict, StoreError; also where the lead is lost."""
-        with self.site.store.write(self.fence) as connection:
-            self.row = spares.save(connection, self.row, state, by=self.by, why=why, now=self.now)
+class Capacity:
+    """A node is added for one that is out, watched until it runs, and kept or deleted when that one is back.
 
-    def end(self, what: str, why: str, effect: Effect = Effect.CHANGED) -> Applied:
-        with self.site.store.write(self.fence) as connection:
-            spares.end(connection, self.row, by=self.by, why=why, now=self.now, what=what)
-        return Applied(self.row.node, effect, why)
+    The token of the request follows from the row, so a request whose answer was lost is the same request again: the
+    provider answers it with the same node. A node is deleted only when it is out of service and idle.
+    """
 
-    def applied(self, effect: Effect, why: str) -> Applied:
-        return Applied(self.row.node, effect, why)
+    def __init__(self, site: RemedySite, keeper: CapacityPool, row: SpareInUse, now: float) -> None:
+        self.site, self.keeper, self.row, self.now = site, keeper, row, now
+
+    def _applied(self, effect: Effect, why: str) -> Outcome:
+        return Outcome(Applied(self.row.node, effect, why))
+
+    def _end(self, state: str, why: str, effect: Effect = Effect.CHANGED) -> Outcome:
+        return Outcome(Applied(self.row.node, effect, why), RowMove(state, why, ends=True))
 
     # In.
 
-    def enter(self, first: bool) -> Applied:
-        if not self.row.token:
-            refused = self._add(first)
-            if refused is not None:
-                return refused
-        seen = self.keeper.find(self.row.token)
-        if seen.phase is AddedPhase.RUNNING:
-            self.save(IN_SERVICE, self.row.why)
-            return self.applied(Effect.CHANGED, seen.shown)
-        if seen.phase is AddedPhase.COMING:
-            return self.applied(Effect.CHANGED if first else Effect.UNCHANGED, f"added: {seen.shown}")
-        return self.applied(Effect.FAILED, f"it was added and does not run: {seen.shown}")
-
-    def _add(self, first: bool) -> Optional[Applied]:
-        """Ask for the node and write its id down. None where that is done."""
-        if self.now - self.row.since > self.keeper.token_valid - MARGIN:
-            return self.applied(Effect.FAILED, f"no answer came while the request's token was valid; {self._newer()}")
-        if not first:
-            self.save(ENTERING, self.row.why)  # proves the lead again, right before the request
+    def enter(self, first: bool) -> Outcome:
+        """Ask for the node where its id is not known, and look how far it is. `first`: nobody can have asked before."""
+        noted = RowMove()
+        token = self.row.token
+        if not token:
+            if self.now - self.row.since > self.keeper.token_valid - MARGIN:
+                why = f"no answer came while the request's token was valid; {self._newer()}"
+                return self._applied(Effect.FAILED, why)
+            try:
+                token = self.keeper.add(token_of(self.row))
+            except AddFailed as error:
+                if first and error.refused:  # with a lost answer before it, a refusal proves nothing
+                    return self._end(REFUSED, f"nothing was added: {error}", Effect.FAILED)
+                why = f"asked again in the next round, with the same token: {error}"
+                return self._applied(Effect.FAILED, why)
+            detail = detail_of(self.row.pool, self.row.episode, self.row.why, token)
+            noted = RowMove(because=f"its id is {token}", detail=detail, noted="added")
         try:
-            added = self.keeper.add(token_of(self.row))
-        except AddFailed as error:
-            if first and error.refused:  # with a lost answer before it, a refusal proves nothing
-                return self.end("spare.refused", f"nothing was added: {error}", Effect.FAILED)
-            return self.applied(Effect.FAILED, f"asked again in the next round, with the same token: {error}")
-        with self.site.store.write(self.fence) as connection:
-            self.row = spares.added(connection, self.row, added, by=self.by, now=self.now)
-        return None
+            seen = self.keeper.find(token)
+        except Exception as error:  # its id is known, and is kept
+            return Outcome(Applied(self.row.node, Effect.FAILED, failure(error)), noted)
+        if seen.phase is AddedPhase.RUNNING:
+            return Outcome(Applied(self.row.node, Effect.CHANGED, seen.shown),
+                           noted._replace(state=IN_SERVICE, because=self.row.why))  # fmt: skip
+        if seen.phase is AddedPhase.COMING:
+            effect = Effect.CHANGED if first else Effect.UNCHANGED
+            return Outcome(Applied(self.row.node, effect, f"added: {seen.shown}"), noted)
+        return Outcome(Applied(self.row.node, Effect.FAILED, f"it was added and does not run: {seen.shown}"), noted)
 
     def _newer(self) -> str:
         """What a person is to look at where nobody knows whether a node was added."""
@@ -101,40 +133,47 @@ class _Step:
 
     # Out.
 
-    def leave(self, why: str) -> Applied:
-        if not self.row.token:
-            return self.end(LOST, f"it is not known whether a node was added, none is deleted; {self._newer()}")
+    def leave(self) -> Outcome:
+        """Keep the node, or delete it once it is idle."""
+        why, token = self.row.why, self.row.token
+        if not token:
+            return self._end(LOST, f"it is not known whether a node was added, none is deleted; {self._newer()}")
         if not self.keeper.deletes:
-            if self.row.state == LEAVING:  # it was to be deleted, and the policy is another now
-                self.site.marker.clear(list(self.keeper.find(self.row.token).names))
-            return self.end("spare.kept", f"{self.row.token} is kept (after-repair is keep): {why}")
-        seen = self.keeper.find(self.row.token)
+            self._give_back(self.keeper.find(token))
+            return self._end(KEPT, f"{token} is kept (after-repair is keep): {why}")
+        seen = self.keeper.find(token)
         if seen.phase is AddedPhase.GONE:
-            return self.end("spare.deleted", f"{self.row.token} has left: {why}")
-        self.save(LEAVING, why)
+            return self._end(DELETED, f"{token} has left: {why}")
         if seen.phase in (AddedPhase.LEAVING, AddedPhase.COMING):
-            return self.applied(Effect.UNCHANGED, seen.shown)
+            return self._applied(Effect.UNCHANGED, seen.shown)
         return self._delete(seen)
 
-    def _delete(self, seen: AddedNode) -> Applied:
+    def _give_back(self, seen: AddedNode) -> None:
+        """Where the node was to be deleted before: our own mark for that goes, and no other."""
+        states = [state for state in self.site.actuators.states() if state.name in seen.names]
+        ours = [state.name for state in states if state.mark is not None and GIVEN_BACK in state.mark.why]
+        if ours:
+            self.site.marker.clear(ours)
+
+    def _delete(self, seen: AddedNode) -> Outcome:
         """Take it out of service, see that it runs nothing, delete it. Work may start until it is out of service."""
         state, doubt = self._idle(seen)
         if state is None:
-            return self.applied(Effect.FAILED, doubt)
+            return self._applied(Effect.FAILED, doubt)
         marker = self.site.marker
-        ours = Mark(f"spare of {self.row.stands_for} is given back", since=self.now)
+        ours = Mark(f"spare of {self.row.stands_for} {GIVEN_BACK}", since=self.now)
         (marked,) = marker.mark({state.name: ours})
         if marked.effect not in (Effect.CHANGED, Effect.UNCHANGED):
-            return self.applied(Effect.FAILED, f"{state.name} cannot be taken out of service: {marked.message}")
+            return self._applied(Effect.FAILED, f"{state.name} cannot be taken out of service: {marked.message}")
         again, doubt = self._idle(seen)
         if again is None or again.available:
             marker.clear([state.name])
-            return self.applied(Effect.FAILED, doubt or f"{state.name} still takes work")
+            return self._applied(Effect.FAILED, doubt or f"{state.name} still takes work")
         done = self.keeper.delete(self.row.token)
         if done.effect is Effect.REFUSED:
             marker.clear([state.name])
-            return self.applied(Effect.FAILED, done.message)
-        return self.applied(done.effect, done.message)
+            return self._applied(Effect.FAILED, done.message)
+        return self._applied(done.effect, done.message)
 
     def _idle(self, seen: AddedNode) -> Tuple[Optional[NodeState], str]:
         """The scheduler's node where it surely runs nothing and nobody holds it; else None and why not."""
@@ -155,33 +194,6 @@ class _Step:
         return state, ""
 
 
-def carry_out(
-    site: RemedySite, pool: PoolSettings, keeper: CapacityPool, step: SpareStep, now: float, fence: Optional[Fence],
-    by: str,
-) -> Applied:  # fmt: skip
-    """Do one step of a pool that adds nodes; a row that is under way is continued. Raises StoreError."""
-    if step.spare != added_name(keeper.name(), step.stands_for):
-        return Applied(step.spare, Effect.FAILED, f"pool {pool.name} adds to {keeper.name()} now: not asked there")
-    try:
-        row, first = step.row, step.row is None
-        if row is None:
-            with site.store.write(fence) as connection:
-                row = spares.begin(connection, step.spare, pool.name, step.stands_for, episode=step.episode, by=by,
-                                   why=step.why, now=now)  # fmt: skip
-        under_way = _Step(site, keeper, row, now, fence, by)
-        return under_way.enter(first) if step.action == "swap-in" else under_way.leave(step.why)
-    except Conflict as error:
-        return Applied(step.spare, Effect.REFUSED, str(error))
-    except StoreError:
-        raise
-    except Exception as error:
-        return Applied(step.spare, Effect.FAILED, failure(error))
-
-
-ACTOR = "nhc spares"
-DAY = 86400.0
-
-
 class SpareDone(NamedTuple):
     """A step, and what came of it."""
 
@@ -195,7 +207,7 @@ class PoolRound(NamedTuple):
     pool: PoolSettings
     view: Optional[SpareView]
     decision: SpareDecision
-    done: Tuple[SpareDone, ...]
+    done: List[SpareDone]
     problem: str = ""
 
 
@@ -237,7 +249,7 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         addable -= sum(row.state == ENTERING and not row.token for row in rows)  # asked for, and perhaps not shown yet
         had: FrozenSet[int] = frozenset()
         if adds:
-            had = frozenset(row.id for row in newest.values() if spares.was_added(connection, row.id))
+            had = frozenset(spares.had_one_added(connection))
     return SpareView(
         pool, waiting, rows, by_name, healths, verdicts, newest,
         {node: details.read_or_empty(row.detail).marked for node, row in newest.items()},
@@ -251,52 +263,115 @@ def _protected(site: RemedySite, node: str) -> str:
     return held.why if held is not None else ""
 
 
+Pools = Sequence[Tuple[PoolSettings, SpareSource]]
+
+
+class Swapping:
+    """The trade of spares: those of all pools of a site. `rounds` are the pools as the last round has seen them."""
+
+    kind, actor = SPARE, ACTOR
+
+    def __init__(self, site: RemedySite, pools: Pools, publish: Callable[[SpareDone], None]) -> None:
+        self.site, self.pools, self.publish = site, pools, publish
+        self.problems: List[str] = []
+        self.rounds: List[PoolRound] = []
+        self._now = 0.0
+        self._steps: Dict[str, Tuple[PoolRound, SpareSource, SpareStep]] = {}
+        self._served: Set[str] = set()
+
+    def look(self, now: float, apply: bool, rows: Sequence[Episode]) -> Bars:
+        """See Trade."""
+        self._now, self.problems, self.rounds, self._steps = now, [], [], {}
+        self._served = {row.cause for row in rows} | {row.node for row in rows}
+        held: Dict[str, str] = {}
+        for pool, source in self.pools:
+            problems: List[str] = []
+            with one_item(pool.name, problems):
+                view = look(self.site, pool, source, now, apply)
+                found = PoolRound(pool, view, decide(view), [], "; ".join(self.site.unread))
+                held.update(view.held)
+                self._steps.update({step.spare: (found, source, step) for step in found.decision.steps})
+            if problems:
+                found = PoolRound(pool, None, SpareDecision((), ()), [], problems[0].partition(": ")[2])
+            self.rounds.append(found)
+        with self.site.store.read() as connection:
+            breaker = holds.breaker_of(connection, NAME)
+        why = f"the breaker is open: {breaker.why}" if breaker.is_open else ""
+        return Bars(self.site.settings.bounds, Usage({}, {}), why, lambda node: held.get(node, ""))
+
+    def new(self, now: float) -> Tuple[List[OpeningEpisode], List[Waiting]]:
+        """See Trade."""
+        del now
+        new: List[OpeningEpisode] = []
+        for found, _source, step in self._steps.values():
+            if step.row is None and self._served.isdisjoint((step.spare, step.stands_for)):
+                self._served |= {step.spare, step.stands_for}  # another pool may serve the same node
+                pool = found.pool.name
+                new.append(opening(step.spare, pool, step.stands_for, episode=step.episode, why=step.why))
+        waits = [Waiting(wait.node, 0, "", wait.why) for found in self.rounds for wait in found.decision.waits]
+        return new, waits
+
+    def seen(self, done: LoopRound[RowWritten]) -> List[PoolRound]:
+        """The pools after a round: what the loop has held waits, and is no step."""
+        held = {wait.node: SpareWait(wait.node, wait.why) for wait in done.waiting if wait.node in self._steps}
+        rounds = []
+        for found in self.rounds:
+            steps = tuple(step for step in found.decision.steps if step.row is not None or step.spare not in held)
+            waits = [held[step.spare] for step in found.decision.steps if step not in steps]
+            rounds.append(found._replace(decision=SpareDecision(steps, (*found.decision.waits, *waits))))
+        return rounds
+
+    def step(self, row: Episode, time: SteadyTime) -> RowMove:
+        """See Trade."""
+        del time
+        _found, _source, step = self._steps.get(row.node, (None, None, None))
+        if step is not None and step.action == "back" and row.state != LEAVING:
+            spare = of_row(row)
+            return RowMove(LEAVING, step.why, detail=detail_of(spare.pool, spare.episode, step.why, spare.token))
+        return RowMove(because=of_row(row).why)
+
+    def act(self, row: Episode) -> Optional[RowMove]:
+        """See Trade."""
+        if row.node not in self._steps or row.state == IN_SERVICE:
+            return None
+        found, source, step = self._steps[row.node]
+        spare = of_row(row)
+        try:
+            applied, move = self._carry_out(found.pool, source, spare)
+        except StoreError:
+            raise
+        except Exception as error:
+            applied, move = Applied(spare.node, Effect.FAILED, failure(error)), RowMove()
+        found.done.append(SpareDone(step, applied))
+        self.publish(found.done[-1])
+        return move
+
+    def _carry_out(self, pool: PoolSettings, source: SpareSource, spare: SpareInUse) -> Outcome:
+        if not isinstance(source, CapacityPool):
+            return of_pool(source, spare)
+        if spare.node != added_name(source.name(), spare.stands_for):
+            why = f"pool {pool.name} adds to {source.name()} now: not asked there"
+            return Outcome(Applied(spare.node, Effect.FAILED, why))
+        under_way = Capacity(self.site, source, spare, self._now)
+        return under_way.enter(spare.since == self._now) if spare.state == ENTERING else under_way.leave()
+
+
+SpareLoop = Loop[RowView, RowMove, RowWritten]
+
+
+def spare_loop(
+    trade: Swapping, fence: Optional[Fence] = None, *, clock: Callable[[], float] = time.time,
+    monotonic: Callable[[], float] = time.monotonic,
+) -> SpareLoop:  # fmt: skip
+    """The loop over the spares of a site."""
+    store = trade.site.store
+    return Loop(store, RowFlow(store, trade, fence), fence=fence, clock=clock, monotonic=monotonic)
+
+
 def round_of(
-    site: RemedySite, pools: Sequence[Tuple[PoolSettings, SpareSource]], *, apply: bool, now: float,
-    fence: Optional[Fence] = None, publish: Callable[[SpareDone], None] = lambda _done: None,
+    site: RemedySite, pools: Pools, *, apply: bool, now: float, fence: Optional[Fence] = None,
+    publish: Callable[[SpareDone], None] = lambda _done: None, monotonic: Callable[[], float] = time.monotonic,
 ) -> List[PoolRound]:  # fmt: skip
     """Go over all pools once. Raises StoreError."""
-    rounds = []
-    for pool, source in pools:
-        problems: List[str] = []
-        with one_item(pool.name, problems):
-            view = look(site, pool, source, now, apply)
-            decision = decide(view)
-        if problems:
-            rounds.append(PoolRound(pool, None, SpareDecision((), ()), (), problems[0].partition(": ")[2]))
-            continue
-        done: List[SpareDone] = []
-        for step in decision.steps if apply else ():
-            with one_item(step.spare, problems):
-                done.append(SpareDone(step, _carry_out(site, pool, source, step, now, fence)))
-                publish(done[-1])
-        rounds.append(PoolRound(pool, view, decision, tuple(done), "; ".join([*problems, *site.unread])))
-    return rounds
-
-
-def _carry_out(
-    site: RemedySite, pool: PoolSettings, source: SpareSource, step: SpareStep, now: float, fence: Optional[Fence]
-) -> Applied:
-    """Written down, then done, then written down what came of it. Both calls change nothing where they took effect."""
-    if isinstance(source, CapacityPool):
-        return carry_out(site, pool, source, step, now, fence, ACTOR)
-    entering = step.action == "swap-in"
-    try:
-        with site.store.write(fence) as connection:
-            row = step.row
-            if row is None:
-                row = spares.begin(connection, step.spare, pool.name, step.stands_for, episode=step.episode, by=ACTOR,
-                                   why=step.why, now=now)  # fmt: skip
-            elif not entering and row.state != LEAVING:
-                row = spares.save(connection, row, LEAVING, by=ACTOR, why=step.why, now=now)
-        applied = source.into_service(step.spare) if entering else source.back(step.spare)
-        if applied.effect not in (Effect.CHANGED, Effect.UNCHANGED):
-            return applied
-        with site.store.write(fence) as connection:
-            if entering:
-                spares.save(connection, row, IN_SERVICE, by=ACTOR, why=row.why, now=now)
-            else:
-                spares.end(connection, row, by=ACTOR, why=row.why, now=now)
-    except Conflict as error:
-        return Applied(step.spare, Effect.REFUSED, str(error))
-    return applied
+    trade = Swapping(site, pools, publish)
+    return trade.seen(spare_loop(trade, fence, clock=lambda: now, monotonic=monotonic).round(apply))

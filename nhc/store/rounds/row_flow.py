@@ -7,21 +7,21 @@ from __future__ import annotations
 
 from typing import AbstractSet, Dict, List, NamedTuple, Optional, Protocol, Sequence, Set, Tuple
 
-from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.policy.bounds import BegunAction, Held
 from nhc.store import episodes
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeStep, OpeningEpisode
-from nhc.store.errors import Conflict, LeadershipLost
+from nhc.store.errors import Conflict
 from nhc.store.rounds.loop import Bars, Begun, Waiting, Would, open_breaker
+from nhc.store.rounds.service import one_item
 
 
 class RowMove(NamedTuple):
     """The next step of a row: the state that it goes to, or "" to wait, with `bound` naming what holds it.
 
     `takes` names the action that begins with it, which the bars are asked about; "" for none. `detail` is the text to
-    keep, None for the same. `ends`: the work is over.
+    keep, None for the same. `ends`: the work is over. `noted` is what a change without a new state is called.
     """
 
     state: str = ""
@@ -30,6 +30,7 @@ class RowMove(NamedTuple):
     takes: str = ""
     detail: Optional[str] = None
     ends: bool = False
+    noted: str = "noted"
 
     @property
     def leads(self) -> str:
@@ -203,7 +204,7 @@ class RowFlow:
             changed["detail"] = move.detail
         if move.ends:
             changed.update(ended=now, outcome=move.because)
-        step = EpisodeStep(self.actor, f"{self.noun}.{move.state or 'noted'}", {"because": move.because})
+        step = EpisodeStep(self.actor, f"{self.noun}.{move.state or move.noted}", {"because": move.because})
         try:
             with self.store.write(self.fence) as connection:
                 after = episodes.save_step(connection, row, step, now=now, **changed)
@@ -223,15 +224,11 @@ class RowFlow:
             if number in self._done or number in waits or row.ended is not None:
                 continue
             self._done.add(number)
-            try:
-                with self.store.write(self.fence):
-                    pass  # this process may have been stopped since it decided
+            with self.store.write(self.fence):
+                pass  # this process may have been stopped since it decided
+            move = None
+            with one_item(f"{self.noun} {row.node}", self.trade.problems):
                 move = self.trade.act(row)
-            except LeadershipLost:
-                raise
-            except Exception as error:
-                self.trade.problems.append(f"{self.noun} {row.node}: {failure(error)}")
-                continue
             if move is not None and self.changes(RowView(row), move):
                 stored = self._save(row, move, self._time.now)
                 saved += [stored] if stored is not None else []

@@ -58,7 +58,7 @@ class SpareWorld:
         """One round by a process that has just started. What was done: step, effect, message."""
         self.now += 30
         keeper = HyperPodCapacity(self.settings, ENVIRON, 5.0)
-        (found,) = round_of(self.site, [(self.pool, keeper)], apply=apply, now=self.now)
+        (found,) = round_of(self.site, [(self.pool, keeper)], apply=apply, now=self.now, monotonic=lambda: self.now)
         assert not found.problem
         self.found = found
         return [(one.step.action, one.applied.effect, one.applied.message) for one in found.done]
@@ -131,7 +131,7 @@ def test_a_node_is_added_watched_and_kept(there):
     ((action, effect, message),) = there.swap()
     assert (action, effect, "is kept" in message, there.rows()) == ("back", Effect.CHANGED, True, [])
     assert (there.fake.calls, there.swap()) == ([ADD], [])
-    assert there.whats() == ["spare.entering", "spare.added", "spare.in-service", "spare.kept"]
+    assert there.whats() == ["spare.entering", "spare.added", "spare.in-service", "spare.leaving", "spare.kept"]
 
 
 @pytest.mark.thorough

@@ -77,7 +77,7 @@ def test_a_flow_is_read_stepped_written_down_and_done(store):
     assert tuple(told) == done.moved
     with store.read() as connection:
         [first, *more] = [one.what for one in audit.entries(connection, node="n1")]
-        assert [first, *more] == ["washing.opened", "washing.washing", "washing.clean"]
+        assert [first, *more] == ["washing.dirty", "washing.washing", "washing.clean"]
         assert episodes.list_episodes(connection) == [], "no repair of the node"
 
 
