@@ -16,7 +16,7 @@ from sqlalchemy.engine import Connection
 
 from nhc.core.model import printable
 from nhc.store import audit
-from nhc.store.episodes import MESSAGE_LIMIT, REPAIR, Episode
+from nhc.store.episodes import MESSAGE_LIMIT, Episode
 from nhc.store.errors import Conflict
 from nhc.store.schema import approvals, attempts, batches, episodes
 
@@ -186,8 +186,9 @@ def attempts_since(connection: Connection, since: float, maintenance: bool = Fal
     """The repairs written since then: what rates and windows are counted from. `maintenance` takes its work as well."""
     asked = sa.select(attempts).where(attempts.c.written >= since)
     if not maintenance:
-        # An outer join: PostgreSQL begins with the attempts of that time, never with all the episodes there are.
-        asked = asked.outerjoin(episodes, episodes.c.id == attempts.c.episode).where(REPAIR)
+        # An outer join, and of the column that may be empty: PostgreSQL begins with the attempts of that time, never
+        # with all the episodes there are.
+        asked = asked.outerjoin(episodes, episodes.c.id == attempts.c.episode).where(episodes.c.train.is_(None))
     # Asked for their order, SQLite reads all that ever were, rather than sort these.
     return sorted((Attempt._make(row) for row in connection.execute(asked)), key=lambda attempt: attempt.id)
 
