@@ -29,11 +29,11 @@ from nhc.marks.ports.adapter import Mark, NodeState
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import SETTINGS, settings_of
-from nhc.remedy.repairs import repair_loop
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.recorded_events import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
 from nhc.remedy.repairers import RepairerEntry, Repairers
+from nhc.remedy.repairs import repair_loop
 from nhc.remedy.settings import RemedySettings, RepairerSettings, Sources
 from nhc.store import nodes as store_nodes
 from nhc.store import reports as store_reports
