@@ -19,7 +19,7 @@ from nhc.store.schema import OF_SPARES, SPARE, episodes
 ENTERING, IN_SERVICE, LEAVING = "entering", "in-service", "leaving"
 WAITING, REFUSED, KEPT, DELETED, LOST = "waiting", "refused", "kept", "deleted", "lost"
 """The ends: it waits again; no node was added; the added node is kept, deleted; nobody knows whether one was added."""
-SWAP_IN = "swap-in"
+SWAP_IN, KIND = "swap-in", SPARE
 
 
 class SpareInUse(NamedTuple):

@@ -30,12 +30,12 @@ from nhc.store.errors import StoreError
 from nhc.store.rounds.loop import Bars, Loop, LoopRound, Waiting
 from nhc.store.rounds.row_flow import RowFlow, RowMove, RowView, RowWritten
 from nhc.store.rounds.service import one_item
-from nhc.store.schema import SPARE
 from nhc.store.spares import (
     DELETED,
     ENTERING,
     IN_SERVICE,
     KEPT,
+    KIND,
     LEAVING,
     LOST,
     REFUSED,
@@ -269,7 +269,7 @@ Pools = Sequence[Tuple[PoolSettings, SpareSource]]
 class Swapping:
     """The trade of spares: those of all pools of a site. `rounds` are the pools as the last round has seen them."""
 
-    kind, actor = SPARE, ACTOR
+    kind, actor = KIND, ACTOR
 
     def __init__(self, site: RemedySite, pools: Pools, publish: Callable[[SpareDone], None]) -> None:
         self.site, self.pools, self.publish = site, pools, publish
