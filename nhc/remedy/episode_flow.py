@@ -8,6 +8,7 @@ from typing import AbstractSet, Callable, Dict, List, Optional, Protocol, Sequen
 
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.policy.bounds import MARK, BegunAction, Held
+from nhc.marks.policy.door import Bars
 from nhc.remedy import reclaim
 from nhc.remedy.acting import Performer
 from nhc.remedy.actuators import Actuators
@@ -16,7 +17,7 @@ from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.observer import Base, Observer
 from nhc.remedy.records import Records
 from nhc.remedy.view import EpisodeView, Move, Scene
-from nhc.store.rounds.loop import Bars, Begun, Loop, LoopRound, Waiting, open_breaker
+from nhc.store.rounds.loop import Begun, Loop, LoopRound, Waiting, open_breaker
 
 
 class Purpose(Protocol):

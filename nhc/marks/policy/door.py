@@ -10,11 +10,12 @@ does what is known of it count (the newest, of this boot, of this machine)?
 
 from __future__ import annotations
 
-from typing import List, NamedTuple, Optional, Sequence
+from typing import Callable, List, NamedTuple, Optional, Sequence
 
+from nhc.core.limits import Mode
 from nhc.core.timestamps import is_recent
 from nhc.marks.policy import bounds as bounding
-from nhc.marks.policy.bounds import Bounds, FullRadius, Held, Usage
+from nhc.marks.policy.bounds import MARK, RUNGS, BegunAction, Bounds, FullRadius, Held, Usage
 from nhc.marks.ports.adapter import OWNER, Effect, Mark, NodeState, Operation
 from nhc.marks.ports.marks import left_alone, may_clear, may_mark, out_by_nhc
 
@@ -84,6 +85,55 @@ def rule(ask: MarkRequest, bounds: Bounds, usage: Usage, now: float, enabled_at:
         held = bounding.may_mark(bounds, usage, ask.node, now, enabled_at, ask.again)
     held = held or _first(ask.doubts)
     return Ruling(Effect.REFUSED, held.why, held.bound) if held is not None else ruling
+
+
+def nobody(_name: str) -> str:
+    """Nobody holds anything."""
+    return ""
+
+
+def enabled(_action: str) -> Mode:
+    """Every action is enabled."""
+    return Mode.ON
+
+
+class Bars(NamedTuple):
+    """What may keep an action from beginning, as it was read for one pass. The loop of all flows asks it
+    (`nhc.store.rounds.loop`); no flow has to.
+
+    `held` says who holds a node, `breaker` why the breaker is open, "" for not. `usage` counts what is out and was
+    begun. `enabled_at` is since when marking is enabled, None for never until now.
+    """
+
+    bounds: Bounds
+    usage: Usage
+    breaker: str = ""
+    held: Callable[[str], str] = nobody
+    mode: Callable[[str], Mode] = enabled
+    enabled_at: Optional[float] = ALWAYS
+
+    def against(self, node: str, action: str, now: float) -> Optional[Held]:
+        """What keeps it from beginning now, None where nothing does."""
+        held = self.held(node)
+        if held:
+            return Held("hold", held)
+        if self.mode(action) is not Mode.ON:
+            return Held("dry-run", f"would {action}, which is not enabled")
+        if self.breaker:
+            return Held("breaker", self.breaker)
+        if action == MARK:
+            return bounding.may_mark(self.bounds, self.usage, node, now, self.enabled_at)
+        if action in RUNGS:
+            return bounding.may_repair(self.bounds, self.usage, node, RUNGS[action], now)
+        return bounding.never_now(self.bounds, action, node, now)
+
+    def begin(self, taken: BegunAction) -> None:
+        """Count what begins."""
+        if taken.action == MARK:
+            self.usage.count_out(taken.node)
+        elif taken.action in RUNGS:
+            self.usage.count_repairing(taken.node)
+        self.usage.begin(taken)
 
 
 def _whose(ask: MarkRequest) -> Ruling:

@@ -15,6 +15,7 @@ from nhc.core.system.steady_time import SteadyTime
 from nhc.marks import plugins
 from nhc.marks.policy.bounds import Usage, protected
 from nhc.marks.policy.breaker import NAME
+from nhc.marks.policy.door import Bars
 from nhc.marks.ports.adapter import Applied, Effect, Mark, NodeState
 from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, SparePool, SpareSource
 from nhc.remedy import counting, health
@@ -27,7 +28,7 @@ from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode, OpeningEpisode
 from nhc.store.errors import StoreError
-from nhc.store.rounds.loop import Bars, Loop, LoopRound, Waiting
+from nhc.store.rounds.loop import Loop, LoopRound, Waiting
 from nhc.store.rounds.row_flow import RowFlow, RowMove, RowView, RowWritten
 from nhc.store.rounds.service import one_item
 from nhc.store.spares import (

@@ -25,13 +25,11 @@ from typing import (
     TypeVar,
 )
 
-from nhc.core.limits import Mode
 from nhc.core.system.service_log import failure
 from nhc.core.system.steady_time import FAR, SteadyTime
-from nhc.marks.policy import bounds as bounding
-from nhc.marks.policy.bounds import MARK, RUNGS, BegunAction, Bounds, Held, Usage
+from nhc.marks.policy.bounds import BegunAction, Held
 from nhc.marks.policy.breaker import NAME
-from nhc.marks.policy.door import ALWAYS
+from nhc.marks.policy.door import Bars
 from nhc.store import holds
 from nhc.store.database import Fence, Store
 from nhc.store.rounds.loop_clock import KeptClock
@@ -127,54 +125,6 @@ class Stored(Protocol):
 V = TypeVar("V", bound=ItemView)
 M = TypeVar("M", bound=Decision)
 W = TypeVar("W", bound=Stored)
-
-
-def nobody(_name: str) -> str:
-    """Nobody holds anything."""
-    return ""
-
-
-def enabled(_action: str) -> Mode:
-    """Every action is enabled."""
-    return Mode.ON
-
-
-class Bars(NamedTuple):
-    """What may keep an action from beginning, as it was read for one pass. The loop asks it; no flow has to.
-
-    `held` says who holds a node, `breaker` why the breaker is open, "" for not. `usage` counts what is out and was
-    begun. `enabled_at` is since when marking is enabled, None for never until now.
-    """
-
-    bounds: Bounds
-    usage: Usage
-    breaker: str = ""
-    held: Callable[[str], str] = nobody
-    mode: Callable[[str], Mode] = enabled
-    enabled_at: Optional[float] = ALWAYS
-
-    def against(self, node: str, action: str, now: float) -> Optional[Held]:
-        """What keeps it from beginning now, None where nothing does."""
-        held = self.held(node)
-        if held:
-            return Held("hold", held)
-        if self.mode(action) is not Mode.ON:
-            return Held("dry-run", f"would {action}, which is not enabled")
-        if self.breaker:
-            return Held("breaker", self.breaker)
-        if action == MARK:
-            return bounding.may_mark(self.bounds, self.usage, node, now, self.enabled_at)
-        if action in RUNGS:
-            return bounding.may_repair(self.bounds, self.usage, node, RUNGS[action], now)
-        return bounding.never_now(self.bounds, action, node, now)
-
-    def begin(self, taken: BegunAction) -> None:
-        """Count what begins."""
-        if taken.action == MARK:
-            self.usage.count_out(taken.node)
-        elif taken.action in RUNGS:
-            self.usage.count_repairing(taken.node)
-        self.usage.begin(taken)
 
 
 class Begun(NamedTuple):

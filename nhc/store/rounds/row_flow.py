@@ -9,11 +9,12 @@ from typing import AbstractSet, Dict, List, NamedTuple, Optional, Protocol, Sequ
 
 from nhc.core.system.steady_time import SteadyTime
 from nhc.marks.policy.bounds import BegunAction, Held
+from nhc.marks.policy.door import Bars
 from nhc.store import episodes
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeStep, OpeningEpisode
 from nhc.store.errors import Conflict
-from nhc.store.rounds.loop import Bars, Begun, Waiting, Would, open_breaker
+from nhc.store.rounds.loop import Begun, Waiting, Would, open_breaker
 from nhc.store.rounds.service import one_item
 
 

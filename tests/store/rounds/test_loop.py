@@ -6,9 +6,10 @@ import pytest
 
 from nhc.core.limits import Limit, Mode
 from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds, Usage
+from nhc.marks.policy.door import Bars
 from nhc.store import audit, episodes, holds
 from nhc.store.episodes import OpeningEpisode
-from nhc.store.rounds.loop import Bars, Loop
+from nhc.store.rounds.loop import Loop
 from nhc.store.rounds.row_flow import RowFlow, RowMove
 
 
