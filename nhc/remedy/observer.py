@@ -97,6 +97,14 @@ class Observer:
         self._ended = counting.EndedBeginnings()
         self._unseen: Set[int] = set()
 
+    def complain(self, lines: Iterable[str]) -> None:
+        """What else could not be read or done in this round."""
+        self.problems += lines
+
+    def know_fleet(self, connection: Connection, states: Sequence[NodeState]) -> None:
+        """Read the fleet's groups anew."""
+        self.fleet = counting.fleet(connection, states)
+
     def forget(self) -> None:
         """A new round: what could not be read may be asked for again."""
         self.problems, self._watched, self._unseen = [], {}, set()

@@ -71,7 +71,7 @@ class Repairs:
         base = self.observer.begin(now)
         if apply and base.requests.answered:
             self.records.ask_lead()
-            self.observer.problems += self.actuators.answer(base.requests.answered)
+            self.observer.complain(self.actuators.answer(base.requests.answered))
         would: List[Would] = []
         opened: Sequence[Episode] = ()
         if apply and marking is Mode.ON:
@@ -97,13 +97,13 @@ class Repairs:
         """See Purpose."""
         if not apply:
             return []
-        self.observer.problems += self.actuators.show(self._steps(moved, held, base.now))
+        self.observer.complain(self.actuators.show(self._steps(moved, held, base.now)))
         if self.settings.mode(MARK) is not Mode.ON or base.states is None:
             return []
         self._tidy()  # after the episodes have seen that their mark was undone, and the nodes show what they are at
         left = self.records.left_out()
         back = self._put_back(base, left)
-        self.observer.problems += self.actuators.show(self._steps(back, held, base.now))
+        self.observer.complain(self.actuators.show(self._steps(back, held, base.now)))
         self._prove_recovered(base, left)
         return back
 
@@ -125,7 +125,7 @@ class Repairs:
     def _tidy(self) -> None:
         """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""
         self.records.ask_lead()
-        self.observer.problems += self.actuators.tidy()
+        self.observer.complain(self.actuators.tidy())
 
     def _put_back(self, base: Base, left: Sequence[Episode]) -> List[Written]:
         """What was left to a person is so no more where they have put the node back. The nodes are read anew: what the

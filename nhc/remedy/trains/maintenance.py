@@ -10,7 +10,7 @@ from sqlalchemy.engine import Connection
 from nhc.core.system.steady_time import SteadyTime
 from nhc.core.units import show_number
 from nhc.marks.ports.adapter import ConditionReport
-from nhc.remedy import counting, health
+from nhc.remedy import health
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import EpisodeCase, Written
 from nhc.remedy.detail import Detail
@@ -117,7 +117,7 @@ class Maintenance:
         self.actuators.repairers.learn_machines()
         reported = observer.reported()
         with self.records.store.read() as connection:
-            observer.fleet = counting.fleet(connection, states or ())
+            observer.know_fleet(connection, states or ())
             cases = [case for case in self.records.cases(connection) if case.state is not EpisodeState.PLANNED]
             others = self.records.note_others(connection)
             devices = observer.devices(cases, admitting=True)
