@@ -17,13 +17,13 @@ from nhc.remedy.machine import EpisodeEvent, EpisodeState
 from nhc.remedy.observer import Base, Observer
 from nhc.remedy.records import Records
 from nhc.remedy.view import EpisodeView, Move, Scene
-from nhc.store.rounds.loop import Begun, Loop, LoopRound, Waiting, open_breaker
+from nhc.store.rounds.loop import FlowLoop, LoopRound, Opened, Waiting, open_breaker
 
 
 class Purpose(Protocol):
     """What episodes are for: the repair of faults, or a train's work."""
 
-    def begin(self, now: float, apply: bool) -> Tuple[Base, Begun]:
+    def begin(self, now: float, apply: bool) -> Tuple[Base, Opened]:
         """Read what holds for the whole round, and open what is new. Raises StoreError."""
         ...
 
@@ -78,7 +78,7 @@ class EpisodeFlow:
         """See Flow."""
         open_breaker(self.records.store, self.records.fence, self.actor, why, now)
 
-    def begin(self, now: float, apply: bool) -> Begun:
+    def begin(self, now: float, apply: bool) -> Opened:
         """See Flow."""
         self.performer.begin()
         self._base, begun = self.purpose.begin(now, apply)
@@ -168,5 +168,5 @@ def _alarmed(move: Move, scene: Scene) -> Move:
     return move._replace(detail=move.detail._replace(alarmed=scene.now))
 
 
-EpisodeLoop = Loop[EpisodeView, Move, Written]
+EpisodeLoop = FlowLoop[EpisodeView, Move, Written]
 EpisodeRound = LoopRound[Written]

@@ -32,7 +32,7 @@ from nhc.store.rounds.loop import chunks
 ACTOR = "nhc remedy"
 
 
-class Share(Protocol):
+class EpisodeShare(Protocol):
     """Whose episodes these are: the repairs of the site, or the nodes of one train."""
 
     def train(self, connection: Connection) -> Optional[int]:
@@ -59,22 +59,22 @@ class OfRepairs:
 
     @staticmethod
     def train(_connection: Connection) -> Optional[int]:
-        """See Share."""
+        """See EpisodeShare."""
         return None
 
     @staticmethod
     def rows(connection: Connection) -> List[Episode]:
-        """See Share."""
+        """See EpisodeShare."""
         return episodes.list_episodes(connection, is_open=True)
 
     @staticmethod
     def completed(case: EpisodeCase) -> EpisodeCase:
-        """See Share."""
+        """See EpisodeShare."""
         return case
 
     @staticmethod
     def beside(_connection: Connection, _case: EpisodeCase, move: Move, _now: float) -> Detail:
-        """See Share."""
+        """See EpisodeShare."""
         return move.detail
 
 
@@ -82,10 +82,10 @@ class Records:
     """The store as one flow of episodes uses it."""
 
     def __init__(
-        self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR, share: Optional[Share] = None
+        self, store: Store, fence: Optional[Fence] = None, actor: str = ACTOR, share: Optional[EpisodeShare] = None
     ) -> None:
         self.store, self.fence, self.actor = store, fence, actor
-        self.share: Share = share or OfRepairs()
+        self.share: EpisodeShare = share or OfRepairs()
         self._others: FrozenSet[Tuple[int, bool]] = frozenset()
         self.broken: Dict[int, str] = {}
         """Episodes whose detail cannot be read, and why: nothing is done with them."""

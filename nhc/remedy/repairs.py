@@ -28,7 +28,7 @@ from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store import holds
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode
-from nhc.store.rounds.loop import Begun, Loop, Waiting, Would, open_breaker
+from nhc.store.rounds.loop import FlowLoop, Opened, Waiting, Would, open_breaker
 
 
 def repair_loop(
@@ -50,7 +50,7 @@ def repair_loop(
     records = Records(store, fence)
     observer = Observer(store, settings, actuators, records, reports, evidence, suite, asks, unread)
     flow = EpisodeFlow(Repairs(records, observer, actuators), records, actuators, observer, clock)
-    return Loop(store, flow, fence=fence, clock=clock, monotonic=monotonic, publish=publish)
+    return FlowLoop(store, flow, fence=fence, clock=clock, monotonic=monotonic, publish=publish)
 
 
 class Repairs:
@@ -62,7 +62,7 @@ class Repairs:
         self._waits: Dict[int, Tuple[str, str]] = {}
         """What each episode was shown to wait for."""
 
-    def begin(self, now: float, apply: bool) -> Tuple[Base, Begun]:
+    def begin(self, now: float, apply: bool) -> Tuple[Base, Opened]:
         """See Purpose."""
         marking, store = self.settings.mode(MARK), self.records.store
         if apply and marking is Mode.ON:
@@ -81,7 +81,7 @@ class Repairs:
         self._breaker(base, apply, opened)
         refused = [admission for admission in base.admissions if admission.refused]
         waiting = [Waiting(admission.node, 0, "", admission.refused) for admission in refused]
-        return base, Begun(len(opened), waiting, would)
+        return base, Opened(len(opened), waiting, would)
 
     @staticmethod
     def before_pass(_time: SteadyTime) -> bool:

@@ -159,10 +159,10 @@ class Move(NamedTuple):
 
     @property
     def leads(self) -> str:
-        """See nhc.store.rounds.loop.Decision."""
+        """See nhc.store.rounds.loop.FlowMove."""
         return self.event.value if self.event is not None else ""
 
     @property
     def waits_for(self) -> str:
-        """See nhc.store.rounds.loop.Decision."""
+        """See nhc.store.rounds.loop.FlowMove."""
         return self.because or self.detail.waiting

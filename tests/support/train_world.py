@@ -10,7 +10,7 @@ from nhc.remedy.episode_flow import EpisodeLoop, EpisodeRound
 from nhc.remedy.repairers import RepairerEntry, Repairers
 from nhc.remedy.settings import RepairerSettings
 from nhc.remedy.trains import train_operators
-from nhc.remedy.trains.maintenance import Maintenance
+from nhc.remedy.trains.maintenance import TrainWork
 from nhc.remedy.trains.settings import TrainPlan, parse
 from nhc.remedy.trains.waves import take
 from nhc.store import trains
@@ -51,7 +51,7 @@ class Line:
 
     def engine(self, fence: Optional[Fence] = None) -> EpisodeLoop:
         """A process that has just been started."""
-        made = Maintenance(self.world, self.settings, self.plan, self.actuators(), fence=fence)  # type: ignore[arg-type]
+        made = TrainWork(self.world, self.settings, self.plan, self.actuators(), fence=fence)  # type: ignore[arg-type]
         return made.loop(clock=lambda: self.world.now, monotonic=lambda: self.world.ticks)
 
     def begin(self, by: str = "alice") -> List[List[str]]:

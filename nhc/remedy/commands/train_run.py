@@ -29,7 +29,7 @@ from nhc.remedy.machine import EpisodeState
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.trains import train_operators
 from nhc.remedy.trains.machine import TRAIN_ENDS, TrainState, by_state
-from nhc.remedy.trains.maintenance import Maintenance, needed
+from nhc.remedy.trains.maintenance import TrainWork, needed
 from nhc.remedy.trains.settings import TrainPlan, load, parse
 from nhc.remedy.trains.waves import BadTrain, Taken, take
 from nhc.store import trains
@@ -166,7 +166,7 @@ class TrainService:
         return train
 
     def _rounds(self) -> int:
-        train = Maintenance(
+        train = TrainWork(
             self.site.store, self.site.settings, parse(self.plan.text, self.plan.path), self.site.actuators,
             fence=self.leader.fence, reports=lambda: list(self.site.reports(True)),
         )  # fmt: skip

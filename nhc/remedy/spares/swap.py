@@ -28,7 +28,7 @@ from nhc.store import episodes, holds, spares
 from nhc.store.database import Fence
 from nhc.store.episodes import Episode, OpeningEpisode
 from nhc.store.errors import StoreError
-from nhc.store.rounds.loop import Loop, LoopRound, Waiting
+from nhc.store.rounds.loop import FlowLoop, LoopRound, Waiting
 from nhc.store.rounds.row_flow import RowFlow, RowMove, RowView, RowWritten
 from nhc.store.rounds.service import one_item
 from nhc.store.spares import (
@@ -57,7 +57,7 @@ CLOCKS = 300.0
 """Seconds that our clock may be ahead of the provider's where a node is looked for by its launch."""
 
 
-class Outcome(NamedTuple):
+class SpareOutcome(NamedTuple):
     """What came of a step, and the move of its row that follows."""
 
     applied: Applied
@@ -70,14 +70,14 @@ def token_of(row: SpareInUse) -> str:
     return "nhc-" + hashlib.sha256(identity.encode()).hexdigest()[:40]
 
 
-def of_pool(source: SparePool, row: SpareInUse) -> Outcome:
+def of_pool(source: SparePool, row: SpareInUse) -> SpareOutcome:
     """Let a spare that waits take work, or wait again."""
     applied = source.into_service(row.node) if row.state == ENTERING else source.back(row.node)
     if applied.effect not in (Effect.CHANGED, Effect.UNCHANGED):
-        return Outcome(applied)
+        return SpareOutcome(applied)
     if row.state == ENTERING:
-        return Outcome(applied, RowMove(IN_SERVICE, row.why))
-    return Outcome(applied, RowMove(WAITING, row.why, ends=True))
+        return SpareOutcome(applied, RowMove(IN_SERVICE, row.why))
+    return SpareOutcome(applied, RowMove(WAITING, row.why, ends=True))
 
 
 class Capacity:
@@ -90,15 +90,15 @@ class Capacity:
     def __init__(self, site: RemedySite, keeper: CapacityPool, row: SpareInUse, now: float) -> None:
         self.site, self.keeper, self.row, self.now = site, keeper, row, now
 
-    def _applied(self, effect: Effect, why: str) -> Outcome:
-        return Outcome(Applied(self.row.node, effect, why))
+    def _applied(self, effect: Effect, why: str) -> SpareOutcome:
+        return SpareOutcome(Applied(self.row.node, effect, why))
 
-    def _end(self, state: str, why: str, effect: Effect = Effect.CHANGED) -> Outcome:
-        return Outcome(Applied(self.row.node, effect, why), RowMove(state, why, ends=True))
+    def _end(self, state: str, why: str, effect: Effect = Effect.CHANGED) -> SpareOutcome:
+        return SpareOutcome(Applied(self.row.node, effect, why), RowMove(state, why, ends=True))
 
     # In.
 
-    def enter(self, first: bool) -> Outcome:
+    def enter(self, first: bool) -> SpareOutcome:
         """Ask for the node where its id is not known, and look how far it is. `first`: nobody can have asked before."""
         noted = RowMove()
         token = self.row.token
@@ -118,14 +118,16 @@ class Capacity:
         try:
             seen = self.keeper.find(token)
         except Exception as error:  # its id is known, and is kept
-            return Outcome(Applied(self.row.node, Effect.FAILED, failure(error)), noted)
+            return SpareOutcome(Applied(self.row.node, Effect.FAILED, failure(error)), noted)
         if seen.phase is AddedPhase.RUNNING:
-            return Outcome(Applied(self.row.node, Effect.CHANGED, seen.shown),
+            return SpareOutcome(Applied(self.row.node, Effect.CHANGED, seen.shown),
                            noted._replace(state=IN_SERVICE, because=self.row.why))  # fmt: skip
         if seen.phase is AddedPhase.COMING:
             effect = Effect.CHANGED if first else Effect.UNCHANGED
-            return Outcome(Applied(self.row.node, effect, f"added: {seen.shown}"), noted)
-        return Outcome(Applied(self.row.node, Effect.FAILED, f"it was added and does not run: {seen.shown}"), noted)
+            return SpareOutcome(Applied(self.row.node, effect, f"added: {seen.shown}"), noted)
+        return SpareOutcome(
+            Applied(self.row.node, Effect.FAILED, f"it was added and does not run: {seen.shown}"), noted
+        )
 
     def _newer(self) -> str:
         """What a person is to look at where nobody knows whether a node was added."""
@@ -134,7 +136,7 @@ class Capacity:
 
     # Out.
 
-    def leave(self) -> Outcome:
+    def leave(self) -> SpareOutcome:
         """Keep the node, or delete it once it is idle."""
         why, token = self.row.why, self.row.token
         if not token:
@@ -156,7 +158,7 @@ class Capacity:
         if ours:
             self.site.marker.clear(ours)
 
-    def _delete(self, seen: AddedNode) -> Outcome:
+    def _delete(self, seen: AddedNode) -> SpareOutcome:
         """Take it out of service, see that it runs nothing, delete it. Work may start until it is out of service."""
         state, doubt = self._idle(seen)
         if state is None:
@@ -347,17 +349,17 @@ class Swapping:
         self.publish(found.done[-1])
         return move
 
-    def _carry_out(self, pool: PoolSettings, source: SpareSource, spare: SpareInUse) -> Outcome:
+    def _carry_out(self, pool: PoolSettings, source: SpareSource, spare: SpareInUse) -> SpareOutcome:
         if not isinstance(source, CapacityPool):
             return of_pool(source, spare)
         if spare.node != added_name(source.name(), spare.stands_for):
             why = f"pool {pool.name} adds to {source.name()} now: not asked there"
-            return Outcome(Applied(spare.node, Effect.FAILED, why))
+            return SpareOutcome(Applied(spare.node, Effect.FAILED, why))
         under_way = Capacity(self.site, source, spare, self._now)
         return under_way.enter(spare.since == self._now) if spare.state == ENTERING else under_way.leave()
 
 
-SpareLoop = Loop[RowView, RowMove, RowWritten]
+SpareLoop = FlowLoop[RowView, RowMove, RowWritten]
 
 
 def spare_loop(
@@ -366,7 +368,7 @@ def spare_loop(
 ) -> SpareLoop:  # fmt: skip
     """The loop over the spares of a site."""
     store = trade.site.store
-    return Loop(store, RowFlow(store, trade, fence), fence=fence, clock=clock, monotonic=monotonic)
+    return FlowLoop(store, RowFlow(store, trade, fence), fence=fence, clock=clock, monotonic=monotonic)
 
 
 def round_of(

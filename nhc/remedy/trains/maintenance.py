@@ -28,7 +28,7 @@ from nhc.store import episodes, holds, trains
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode
 from nhc.store.errors import Conflict
-from nhc.store.rounds.loop import Begun, Loop, Waiting
+from nhc.store.rounds.loop import FlowLoop, Opened, Waiting
 from nhc.store.trains import Train
 
 ACTOR = "nhc train"
@@ -37,7 +37,7 @@ Reports = Callable[[], Iterable[ConditionReport]]
 
 
 class OfTrain:
-    """The nodes of one train: a Share. Each has a hold that keeps repairs away."""
+    """The nodes of one train: an EpisodeShare. Each has a hold that keeps repairs away."""
 
     def __init__(self, plan: TrainPlan) -> None:
         self.plan = plan
@@ -50,15 +50,15 @@ class OfTrain:
         return train
 
     def train(self, connection: Connection) -> Optional[int]:
-        """See Share."""
+        """See EpisodeShare."""
         return self.row(connection).id
 
     def rows(self, connection: Connection) -> List[Episode]:
-        """See Share."""
+        """See EpisodeShare."""
         return [row for row in trains.nodes_of(connection, self.row(connection).id) if row.ended is None]
 
     def completed(self, case: EpisodeCase) -> EpisodeCase:
-        """See Share: the work that is next or under way."""
+        """See EpisodeShare: the work that is next or under way."""
         return case._replace(work=self.plan.work[min(case.done, len(self.plan.work) - 1)])
 
     def beside(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
@@ -82,7 +82,7 @@ class OfTrain:
         return detail
 
 
-class Maintenance:
+class TrainWork:
     """The purpose of a train's episodes."""
 
     def __init__(
@@ -105,10 +105,10 @@ class Maintenance:
     ) -> EpisodeLoop:  # fmt: skip
         """The loop over this train."""
         flow = EpisodeFlow(self, self.records, self.actuators, self.observer, clock)
-        return Loop(self.records.store, flow, fence=self.records.fence, clock=clock, monotonic=monotonic,
+        return FlowLoop(self.records.store, flow, fence=self.records.fence, clock=clock, monotonic=monotonic,
                     publish=publish)  # fmt: skip
 
-    def begin(self, now: float, apply: bool) -> Tuple[Base, Begun]:
+    def begin(self, now: float, apply: bool) -> Tuple[Base, Opened]:
         """See Purpose: what the loop sees of repairs, but for faults and requests."""
         del apply
         observer = self.observer
@@ -125,7 +125,7 @@ class Maintenance:
             repairing = {row.node: row.id for row in episodes.list_episodes(connection, is_open=True)}
             self._suites = health.by_suite(connection, observer.fleet.names, self.plan.proof.suite)
         own = health.reported(reported, observer.fleet.names, "adapter")
-        return Base(now, states, own, (), counted, repairing=repairing), Begun()
+        return Base(now, states, own, (), counted, repairing=repairing), Opened()
 
     def _proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
         """What the newest verdict of the deep suite says, None where it is older than the work, or could not tell."""

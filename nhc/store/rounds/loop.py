@@ -84,7 +84,7 @@ class ItemView(Protocol):
         ...
 
 
-class Decision(Protocol):
+class FlowMove(Protocol):
     """What a step returns: where the item goes, or what holds it."""
 
     @property
@@ -123,11 +123,11 @@ class Stored(Protocol):
 
 
 V = TypeVar("V", bound=ItemView)
-M = TypeVar("M", bound=Decision)
+M = TypeVar("M", bound=FlowMove)
 W = TypeVar("W", bound=Stored)
 
 
-class Begun(NamedTuple):
+class Opened(NamedTuple):
     """What a flow did at the beginning of a round: how much it opened, and what it may not, or would, open."""
 
     opened: int = 0
@@ -153,7 +153,7 @@ class Flow(Protocol[V, M, W]):
         """The clock was set so far that rates cannot be counted. Raises StoreError."""
         ...
 
-    def begin(self, now: float, apply: bool) -> Begun:
+    def begin(self, now: float, apply: bool) -> Opened:
         """Read what holds for the whole round, and open what is new. Raises StoreError."""
         ...
 
@@ -233,7 +233,7 @@ def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
     return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))
 
 
-class Loop(Generic[V, M, W]):
+class FlowLoop(Generic[V, M, W]):
     """One flow over one store. One process at a time leads it; `fence` is its number, and a lost lead ends a round.
 
     `publish` is called with each move once it is in the store.

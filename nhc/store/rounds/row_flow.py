@@ -14,7 +14,7 @@ from nhc.store import episodes
 from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode, EpisodeStep, OpeningEpisode
 from nhc.store.errors import Conflict
-from nhc.store.rounds.loop import Begun, Waiting, Would, open_breaker
+from nhc.store.rounds.loop import Opened, Waiting, Would, open_breaker
 from nhc.store.rounds.service import one_item
 
 
@@ -35,12 +35,12 @@ class RowMove(NamedTuple):
 
     @property
     def leads(self) -> str:
-        """See Decision."""
+        """See FlowMove."""
         return self.state
 
     @property
     def waits_for(self) -> str:
-        """See Decision."""
+        """See FlowMove."""
         return f"{self.bound}: {self.because}" if self.bound else self.because
 
 
@@ -133,7 +133,7 @@ class RowFlow:
         """See Flow."""
         open_breaker(self.store, self.fence, self.actor, why, now)
 
-    def begin(self, now: float, apply: bool) -> Begun:
+    def begin(self, now: float, apply: bool) -> Opened:
         """See Flow."""
         self._done.clear()
         self._bars = self.trade.look(now, apply, self._open())
@@ -149,12 +149,12 @@ class RowFlow:
             new.append(row)
         if not apply:
             would = [Would(row.node, row.action, str(row.because.get("why", ""))) for row in new]
-            return Begun(0, [*waits, *waiting], would)
+            return Opened(0, [*waits, *waiting], would)
         opened: List[Episode] = []
         if new:
             with self.store.write(self.fence) as connection:
                 opened = episodes.open_episodes(connection, new, now=now, by=self.actor)
-        return Begun(len(opened), [*waits, *waiting])
+        return Opened(len(opened), [*waits, *waiting])
 
     def _open(self) -> List[Episode]:
         with self.store.read() as connection:

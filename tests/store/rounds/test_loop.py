@@ -9,7 +9,7 @@ from nhc.marks.policy.bounds import FLEET, Bounds, RadiusBounds, Usage
 from nhc.marks.policy.door import Bars
 from nhc.store import audit, episodes, holds
 from nhc.store.episodes import OpeningEpisode
-from nhc.store.rounds.loop import Loop
+from nhc.store.rounds.loop import FlowLoop
 from nhc.store.rounds.row_flow import RowFlow, RowMove
 
 
@@ -53,7 +53,7 @@ class Washing:
 
 
 def loop(store, washing):
-    return Loop(store, RowFlow(store, washing), clock=lambda: 1000.0, monotonic=lambda: 1000.0)
+    return FlowLoop(store, RowFlow(store, washing), clock=lambda: 1000.0, monotonic=lambda: 1000.0)
 
 
 def rows(store):
@@ -142,7 +142,7 @@ def test_what_was_written_down_is_gone_on_with_by_the_next_process(store):
 def test_a_far_step_of_the_clock_opens_the_breaker(store):
     now, ticks = [1000.0], [1000.0]
     washing = Washing(store, ["n1"])
-    made = Loop(store, RowFlow(store, washing), clock=lambda: now[0], monotonic=lambda: ticks[0])
+    made = FlowLoop(store, RowFlow(store, washing), clock=lambda: now[0], monotonic=lambda: ticks[0])
     made.round()
     now[0], ticks[0], washing.dirty = 90_000.0, 1010.0, ["n2"]
     done = made.round()
