@@ -25,8 +25,8 @@ from nhc.core.host import Completed, Host
 from nhc.core.model import Outcome, Verdict
 from nhc.deep.fleet_norm import Sample, norm, place, propose
 from nhc.node.checks import deep, deep_collective, deep_dcgm, deep_gemm, deep_nvbandwidth
+from nhc.node.facts import dcgm
 from nhc.node.facts.accelerator_values import Device
-from nhc.node.facts.tools import collective, dcgm, gemm
 from tests.support import deep_samples as samples
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -51,12 +51,12 @@ def _bandwidth(host: Host, text: str) -> List[Outcome]:
 
 
 def _collective(host: Host, text: str) -> List[Outcome]:
-    found, way = collective.parse(text), collective.transport(text)
+    found, way = deep_collective.parse_collective(text), deep_collective.transport(text)
     return [deep_collective.judge(host, "all_reduce", 8 << 30, 8, "all", Completed(0, text), found, way, None)]
 
 
 def _burn(host: Host, text: str) -> List[Outcome]:
-    return deep_gemm.judge_burn(host, Completed(0, text), gemm.parse(text), 60.0, 8, None)
+    return deep_gemm.judge_burn(host, Completed(0, text), deep_gemm.parse_burn(text), 60.0, 8, None)
 
 
 PARTS = (

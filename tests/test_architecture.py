@@ -88,7 +88,7 @@ DOORS = {
     "nhc.core.command_line": "writes what a person asks for",
     "nhc.deep.journal": "what a run must put back outlives it",
     "nhc.deep.progress": "a process that rewrites one line",
-    "nhc.node.facts.cri": "a container runtime answers on a socket",
+    "nhc.node.checks.runtime": "a container runtime answers on a socket",
     "nhc.node.facts.sockets": "netlink has no file",
     "nhc.node.facts.write_probe": "writes, to see that it can be read back",
     "nhc.fleet": "the transports and what a sweep keeps",
@@ -679,7 +679,7 @@ def test_a_rule_sees_what_breaks_it(case, ours):
 
 @pytest.mark.parametrize(
     ("name", "said"),
-    [("nhc.node.facts.cri", "DOORS nhc.node.facts.cri"),
+    [("nhc.node.checks.runtime", "DOORS nhc.node.checks.runtime"),
      ("nhc.cli.main", "DISPATCH nhc.cli.main")],
 )  # fmt: skip
 def test_an_exception_that_nothing_needs_is_seen(name, said, ours):

@@ -80,7 +80,7 @@ def take_suite(into: Spool, state: State, node: str, last: bytes, now: float) ->
 
     After a restart of the agent it is sent again, which changes nothing at the server. Raises OSError.
     """
-    kept = reports.kept_suite(state)
+    kept = reports.stored_suite(state)
     if kept and kept != last:
         try:
             report = parse(kept.decode())

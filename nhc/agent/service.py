@@ -28,12 +28,12 @@ from nhc.core.light import NamedTuple
 from nhc.core.model import CheckResult, Verdict, printable
 from nhc.core.plan import Item, Plan
 from nhc.core.render.json import to_dict
-from nhc.core.state.reports import kept_as
+from nhc.core.state.reports import report_name
 from nhc.core.state.store import State
 from nhc.core.system.service_log import note
 from nhc.marks.ports.sinks import Standing
 from nhc.node.kernlog import lasting
-from nhc.node.planning.cached_verdict import lines_of, vouch
+from nhc.node.planning.cached_verdict import lines_digest, store_agent_verdict
 
 # What a round of checks changes on the board of problems, and when its checks run again.
 
@@ -114,14 +114,14 @@ def keep_report(node: NodeView) -> None:
     checks, state = node.checks, node.runtime.state
     if checks.complete() and not any(entry.judged is None for entry in checks.schedule.entries.values()):
         report = node_view.report(node)
-        lines = lines_of(checks.items.values())
-        vouch(state, report, lines)
+        lines = lines_digest(checks.items.values())
+        store_agent_verdict(state, report, lines)
         asked = {
             "config": list(node.settings.config),
             "scripts": list(node.settings.scripts),
             "root": node.runtime.root,
         }
-        state.save(kept_as("agent"), {**to_dict(report), **asked, "profile": node.settings.profile, "lines": lines})
+        state.save(report_name("agent"), {**to_dict(report), **asked, "profile": node.settings.profile, "lines": lines})
 
 
 def recall(state: State, boot_id: str, now: float) -> Recalled:

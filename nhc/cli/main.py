@@ -127,9 +127,9 @@ def crashed(module: str, error: BaseException) -> None:
         if missing:
             print(f"{program}: {missing}", file=sys.stderr, flush=True)
             return
-        from nhc.node.run.crash_report import tell
+        from nhc.node.run.crash_report import report_crash
 
-        tell(program, error)
+        report_crash(program, error)
     except BaseException:  # not even that can be loaded
         try:
             print(f"nhc: internal error: {type(error).__name__}", file=sys.stderr, flush=True)

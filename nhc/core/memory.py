@@ -46,7 +46,7 @@ def recall(memory: Memory, name: str) -> Dict[str, Any]:
     return held if where is None else where.load(name)
 
 
-def keep(memory: Memory, name: str, value: Dict[str, Any]) -> None:
+def store_everywhere(memory: Memory, name: str, value: Dict[str, Any]) -> None:
     """Replace an object in this memory and in the lasting one, if it has changed."""
     if memory.load(name) == value:
         return

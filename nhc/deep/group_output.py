@@ -12,8 +12,8 @@ from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence, Tu
 
 from nhc.deep.group_test import GroupOutcome
 from nhc.marks.ports.group_launch import GroupOutput
+from nhc.node.checks import deep_collective
 from nhc.node.checks.deep_collective import NETWORKS, unproven, wrong_values
-from nhc.node.facts.tools import collective
 
 # How a tool is restricted to one rail: the variables that it reads, and the proof that it went that way. Pure.
 #
@@ -98,7 +98,7 @@ class MeasuredGroup(NamedTuple):
 def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail: str = "") -> MeasuredGroup:
     """What a run says. With a `rail` it must have gone by that one alone, where the way has to be proved."""
     try:
-        printed = collective.parse(done.output)
+        printed = deep_collective.parse_collective(done.output)
     except ValueError as error:
         reason = "the tool was ended" if done.status >= KILLED else f"the output cannot be read: {error}"
         return MeasuredGroup(None, why=f"{reason} (status {done.status})")
@@ -119,7 +119,7 @@ def read(done: GroupOutput, nodes: Sequence[str], asked: AskedMeasurement, rail:
         return MeasuredGroup(None, why=f"no proof that the test ran: {why}{failure}", missing=missing)
     if done.status:
         return MeasuredGroup(None, why=f"the tool ended with status {done.status}")
-    path = collective.transport(done.output)
+    path = deep_collective.transport(done.output)
     if asked.fabric and (path.fell_back or not path.names & NETWORKS):
         by = f"by {', '.join(sorted(path.names))}" if path.names else "in a way that nothing says (no NCCL INFO lines)"
         return MeasuredGroup(None, why=f"the data travelled {by}, not by the fabric")

@@ -31,7 +31,7 @@ def is_rebooted(adapter: Marker, node: str) -> bool:
     return any(state.rebooting for state in adapter.nodes([node]) if state.name == node)
 
 
-def look_again(adapter: Marker, node: str, state: State, act: Callable[[], object]) -> None:
+def act_once_rejoined(adapter: Marker, node: str, state: State, act: Callable[[], object]) -> None:
     """Call `act` in a process of its own once the scheduler has heard the node, within WAIT seconds."""
     if not _first(node, state):
         return

@@ -91,16 +91,16 @@ def _after_prolog(
 ) -> int:
     devices, without = job_devices(environ), skipped(environ, settings)
     if devices is not None or without:
-        from nhc.hooks.outcome import only_relevant
+        from nhc.hooks.outcome import results_for_job
 
-        report = only_relevant(report, devices, without)
+        report = results_for_job(report, devices, without)
     if report.verdict is Verdict.CRIT:
         from nhc.hooks.prolog import unhealthy
 
         return unhealthy(context, report, environ, settings, state)
     if report.verdict is Verdict.UNKNOWN:
         from nhc.hooks.log import warn
-        from nhc.hooks.outcome import not_told
+        from nhc.hooks.outcome import unknown_cause
 
-        warn(f"{context}: could not tell whether {report.host} is healthy; the job starts{not_told(report)}")
+        warn(f"{context}: could not tell whether {report.host} is healthy; the job starts{unknown_cause(report)}")
     return 0

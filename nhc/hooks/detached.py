@@ -9,7 +9,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Report
 from nhc.core.system.steady_time import boot_id
 from nhc.hooks.lbnl_output import LbnlOutput, lbnl_text
-from nhc.hooks.scheduled_check import exit_status, judge, tell, watching
+from nhc.hooks.scheduled_check import exit_status, judge, log_and_mark, watching
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Sequence
@@ -41,7 +41,7 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
         output = LbnlOutput(settings, warnings)
         judged = judge(settings, output)
         if judged is not None:
-            tell(judged, settings, output)
+            log_and_mark(judged, settings, output)
             State().save("detached", {"report": to_dict(judged)})
             from nhc.core.system.children import reap_all
 

@@ -45,7 +45,7 @@ KERNEL_LINES, KERNEL_BYTES = 200, 48 << 10
 """What of the kernel log is handed over, the newest: less than a pipe holds."""
 
 
-def tell_why(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> None:
+def append_why_job_ended(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> None:
     """Append the three lines, where the site asks for it."""
     job, uid = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_JOB_UID", "")
     if not is_on(settings, "NHC_EPILOG_WHY") or not job.isdigit() or not uid.isdigit() or uid == "0":
@@ -111,7 +111,7 @@ def epilog(
     host = host or Host(settings=settings)
     begun = time.monotonic()
     outcomes = after_job(report.host, environ, settings, host)
-    tell_why(report.host, environ, settings)
+    append_why_job_ended(report.host, environ, settings)
     elapsed = time.monotonic() - begun
     results = tuple(CheckResult("leftovers", outcome, elapsed, tags=("job",)) for outcome in outcomes)
     report = report._replace(results=report.results + results)

@@ -66,13 +66,13 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
     if done.effect is Effect.CHANGED and state.load(SAID).get(report.host):
         state.update(SAID, lambda memory: memory.pop(report.host, None))
     if done.effect is Effect.CHANGED or mark is None:
-        from nhc.hooks.no_room import take_back
+        from nhc.hooks.no_room import remove_comment
 
-        take_back(adapter, report.host, state)
+        remove_comment(adapter, report.host, state)
     if not after_boot and any(node_state.rebooting for node_state in states if mark or node_state.out_by_us):
-        from nhc.hooks.after_boot import look_again
+        from nhc.hooks.after_boot import act_once_rejoined
 
-        look_again(adapter, report.host, state, lambda: _act(adapter, report, settings, state, after_boot=True))
+        act_once_rejoined(adapter, report.host, state, lambda: _act(adapter, report, settings, state, after_boot=True))
     if watch_only(settings):
         if mark is None and not done.message.startswith(WATCHING):
             remember_mark(state, report, False)
@@ -92,17 +92,17 @@ def _logged_elsewhere(
 
     if mark is None or done.effect is not Effect.REFUSED or NO_ROOM not in done.message or watch_only(settings):
         return ""
-    from nhc.hooks.no_room import logs_for_all
+    from nhc.hooks.no_room import leave_comment
 
     state.update(MEMORY, lambda memory: memory.pop(report.host, None))  # the next healthy run takes the comment off
-    return "" if logs_for_all(adapter, report.host, mark, state) else f" ({LOGGED})"
+    return "" if leave_comment(adapter, report.host, mark, state) else f" ({LOGGED})"
 
 
 def _log_untold(report: Report, state: State) -> None:
     """Log that nobody can tell how the node is, when that or its reason is new, and once in SAID_AGAIN."""
-    from nhc.hooks.outcome import not_told
+    from nhc.hooks.outcome import unknown_cause
 
-    why = not_told(report)
+    why = unknown_cause(report)
     if _is_new(report, why, state):
         log.warn(f"healthcheck: could not tell whether {report.host} is healthy; it stays as it is{why}")
 
@@ -157,9 +157,9 @@ def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark]
     """Remember whether this node carries our mark, and of one that was set just now its text and its cause."""
     now = time.time()
     if ours:
-        from nhc.node.planning.cached_verdict import forget
+        from nhc.node.planning.cached_verdict import drop_verdict
 
-        forget(state)  # the next health check is to see whether the node is well again
+        drop_verdict(state)  # the next health check is to see whether the node is well again
 
     def change(memory: Dict[str, Any]) -> None:
         before = memory.get(report.host)

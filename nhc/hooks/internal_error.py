@@ -80,9 +80,9 @@ def broken(
 ) -> int:
     """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
     try:
-        from nhc.node.planning.cached_verdict import forget
+        from nhc.node.planning.cached_verdict import drop_verdict
 
-        forget(state or State())
+        drop_verdict(state or State())
         message, kept = _message_of(context, error)
         log.error(message + kept)
         _leave_comment(context, message, environ, settings, state or State(), log_too=False)
@@ -101,10 +101,10 @@ def _message_of(context: str, failure: BaseException) -> Tuple[str, str]:
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
         return f"the {context}'s {of} cannot be used, nothing is checked: {failure}", ""
     from nhc.node.hosts.redaction import secrets
-    from nhc.node.run.crash_report import keep
+    from nhc.node.run.crash_report import write_crash_file
 
     message = secrets(f"internal error in the {context}: {type(failure).__name__}: {failure}")
-    path = keep(f"nhc-{context}", failure)
+    path = write_crash_file(f"nhc-{context}", failure)
     return message, f"; please report it with {path}" if path else ""
 
 

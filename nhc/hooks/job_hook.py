@@ -88,13 +88,13 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
 
         remember(state, hook, report)
         if not skipped(environ, everything):
-            from nhc.node.planning.cached_verdict import keep
+            from nhc.node.planning.cached_verdict import store_verdict
 
-            keep(state, whole, report, everything, age, context)
+            store_verdict(state, whole, report, everything, age, context)
     elif age > 0 and report.verdict is not Verdict.OK:
-        from nhc.node.planning.cached_verdict import forget
+        from nhc.node.planning.cached_verdict import drop_verdict
 
-        forget(state)
+        drop_verdict(state)
     return after_report(hook, report, environ, everything, state)
 
 

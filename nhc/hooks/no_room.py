@@ -21,7 +21,7 @@ MEMORY = "not-marked"
 """The nodes of this host on which such a comment was left."""
 
 
-def logs_for_all(adapter: Any, node: str, mark: Mark, state: State) -> bool:
+def leave_comment(adapter: Any, node: str, mark: Mark, state: State) -> bool:
     """Leave the comment, and return whether this node is the one that logs its fault: the first by name of those that
     carry the same comment, and none that finds it on another. Each where the scheduler keeps no comments.
     """
@@ -48,7 +48,7 @@ def _carriers(adapter: Any, text: str) -> Set[str]:
     return {name for name, comment in adapter.comments().items() if comment == text}
 
 
-def take_back(adapter: Any, node: str, state: State) -> None:
+def remove_comment(adapter: Any, node: str, state: State) -> None:
     """Take the comment off a node that is marked now, or well."""
     if not state.load(MEMORY).get(node):
         return

@@ -16,7 +16,7 @@ alone reach Slurm, so that a damaged installation cannot drain a cluster.
 """
 
 
-def not_told(report: Report) -> str:
+def unknown_cause(report: Report) -> str:
     """Which check could not tell and why, as the end of a line; "" for a report without results."""
     from nhc.core.model import Verdict, describe
 
@@ -25,7 +25,7 @@ def not_told(report: Report) -> str:
     return f": {describe(unsure[0])}{more}" if unsure else ""
 
 
-def only_relevant(report: Report, devices: Optional[str], without: FrozenSet[str] = frozenset()) -> Report:
+def results_for_job(report: Report, devices: Optional[str], without: FrozenSet[str] = frozenset()) -> Report:
     """The report as it concerns one job: without results for GPUs that are not the job's, and skipped checks."""
     if devices is None and not without:
         return report

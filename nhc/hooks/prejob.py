@@ -90,7 +90,7 @@ def _run(
         return itself(complaints[-1] if complaints else f"it ended with status {done.status} and no report")
     if report.host != node or report.labels.get("suite") != suite or not report.results:
         return itself("its report is of another run, or judged nothing")
-    reports.keep_suite(state, done.stdout)
+    reports.store_suite(state, done.stdout)
     return report.results
 
 

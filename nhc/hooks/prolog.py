@@ -47,11 +47,11 @@ def unhealthy(
         return 0
     else:
         log.warn(f"{report.host} is unhealthy: {mark.why}; the job is requeued")
-    tell_owner(adapter, report, mark.why, environ)
+    notify_owner(adapter, report, mark.why, environ)
     return UNHEALTHY
 
 
-def tell_owner(adapter: object, report: Report, why: str, environ: Mapping[str, str]) -> None:
+def notify_owner(adapter: object, report: Report, why: str, environ: Mapping[str, str]) -> None:
     """Say why where the job's owner sees it; that this fails changes nothing else."""
     job = environ.get("SLURM_JOB_ID", "")
     if not job or not isinstance(adapter, JobMessages):

@@ -28,9 +28,9 @@ SETTLED = 0.1
 def remember(state: State, context: str, report: Report) -> None:
     """Keep a report for other hooks."""
     from nhc.core.render.json import to_dict
-    from nhc.core.state.reports import kept_as
+    from nhc.core.state.reports import report_name
 
-    state.save(kept_as(context), to_dict(report))  # several nodes on one host overwrite each other: `host` tells
+    state.save(report_name(context), to_dict(report))  # several nodes on one host overwrite each other: `host` tells
 
 
 def max_age(context: str, settings: Mapping[str, str]) -> float:
@@ -59,12 +59,12 @@ def fresh_report(
     """
     if max_age <= 0:
         return None
-    from nhc.core.state.reports import fresh, kept_as
+    from nhc.core.state.reports import fresh, report_name
     from nhc.marks.ports.marks import healthy
 
     best: Optional[Report] = None
     for context in contexts:
-        report = fresh(state.load(kept_as(context)), max_age, now, boot_id)
+        report = fresh(state.load(report_name(context)), max_age, now, boot_id)
         if report is None or report.host != node or not healthy(report):
             continue
         if best is not None and report.started <= best.started:

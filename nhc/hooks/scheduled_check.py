@@ -77,9 +77,9 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     report = run(plan, host, state=state, check_all=check_all, deadline=deadline, name=called, identify=True)
     if "NHC_PROLOG_MAX_AGE" in settings and "EVAL_LINE" not in settings:
         from nhc.hooks.recent import max_age
-        from nhc.node.planning.cached_verdict import keep
+        from nhc.node.planning.cached_verdict import store_verdict
 
-        keep(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
+        store_verdict(state, whole, report, settings, max_age("prolog", settings), "healthcheck")
     if "NHC_HEALTHCHECK_MAX_AGE" in settings and "EVAL_LINE" not in settings:
         _keep_beside_the_agent(state, host, plan, report, settings)
     return report
@@ -90,18 +90,18 @@ def _keep_beside_the_agent(state: State, host: Host, plan: Plan, report: Report,
 
     Only where the agent judges every line of this plan, and the node is known to carry no mark of ours.
     """
-    from nhc.core.state.reports import kept_as
+    from nhc.core.state.reports import report_name
     from nhc.hooks.healthcheck import seconds_to_read
     from nhc.hooks.recent import fresh_report, max_age
-    from nhc.node.planning.cached_verdict import keep_healthcheck
+    from nhc.node.planning.cached_verdict import store_healthcheck_verdict
 
-    age, lines = max_age("healthcheck", settings), state.load(kept_as("agent")).get("lines")
+    age, lines = max_age("healthcheck", settings), state.load(report_name("agent")).get("lines")
     agents = fresh_report(state, report.host, age, host.time(), report.boot_id, plan, settings, ("agent",))
     covered = lines if agents is not None and isinstance(lines, str) else ""
-    keep_healthcheck(state, plan, report, settings, seconds_to_read(report, settings, state), age, covered)
+    store_healthcheck_verdict(state, plan, report, settings, seconds_to_read(report, settings, state), age, covered)
 
 
-def tell(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> int:
+def log_and_mark(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> int:
     """Log and print a report, mark the node, return the exit status."""
     for note in report.notes:
         output.log(f"WARNING:  {printable(note)}")

@@ -15,7 +15,7 @@ import pytest
 from nhc.cli.click_app import application
 from nhc.cli.command_table import COMMANDS, PLAIN
 from nhc.cli.main import main
-from nhc.core.command_line.printing import ResultStream, formatted, tell
+from nhc.core.command_line.printing import ResultStream, formatted, print_result
 from tests.cli.test_command_tree import leaves
 from tests.faults.doors import CONFIG, DOORS, KEPT, LOG, SUITE, Place
 
@@ -98,7 +98,7 @@ def command(run: Any) -> click.Command:
 def test_lines_and_what_is_told_of_them_become_results_in_their_order(capsys):
     def run() -> int:
         print("a line")
-        tell("n1: on hold", node="n1")
+        print_result("n1: on hold", node="n1")
         click.echo("another")
         sys.stdout.write("without an end")
         return 1

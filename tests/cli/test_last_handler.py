@@ -84,7 +84,7 @@ def test_an_error_that_nobody_foresaw_is_a_line_and_a_status(door, installation,
 
 
 def test_a_crash_file_is_bounded(tmp_path, monkeypatch):
-    from nhc.node.run.crash_report import LARGEST, content
+    from nhc.node.run.crash_report import LARGEST, crash_text
 
     def deep(number):
         return deep(number - 1) if number else int("x" * 100_000)
@@ -92,11 +92,11 @@ def test_a_crash_file_is_bounded(tmp_path, monkeypatch):
     try:
         deep(400)
     except ValueError as error:
-        found = content("nhc check local", error)
+        found = crash_text("nhc check local", error)
     assert len(found) <= LARGEST
     assert found.startswith(b"nhc ")
     monkeypatch.setattr(sys, "argv", ["nhc", "SITE=abc", "--flag"])
-    assert b"words: SITE=... --flag\n" in content("nhc", ValueError("x"))
+    assert b"words: SITE=... --flag\n" in crash_text("nhc", ValueError("x"))
 
 
 @pytest.mark.thorough

@@ -20,11 +20,10 @@ from nhc.fleet.transport import Node, Trouble
 from nhc.jobs import flight_record
 from nhc.jobs.why_logs import JobLogs
 from nhc.marks import push
-from nhc.node.checks import cloud, deep_disk, deep_network, deep_nvbandwidth
+from nhc.node.checks import cloud, deep_disk, deep_gemm, deep_network, deep_nvbandwidth
 from nhc.node.commands.log import LineFolder, Matcher
-from nhc.node.facts import neuron, smart
+from nhc.node.facts import dcgm, neuron, smart
 from nhc.node.facts.kernel_lines import message, parse_line
-from nhc.node.facts.tools import dcgm, gemm
 from nhc_adapters import pbs
 from nhc_adapters.bmc import redfish
 from nhc_adapters.cloud.rest import json_at
@@ -437,7 +436,7 @@ READERS = {
     "pbs": Reader(({"nodes": {"n1": {"state": "free", "comment": "c", "queue": "q", "jobs": ["1"]}}},), pbs.parse_json),
     "disks": Reader((DISK, NVME), disks, ()),
     "neuron": Reader((NEURON,), neurons),
-    "burns": Reader((DEVICE,), lambda said: gemm.parse(f"{BURN}\n{said}")),
+    "burns": Reader((DEVICE,), lambda said: deep_gemm.parse_burn(f"{BURN}\n{said}")),
     "fio": Reader((FIO,), deep_disk.parse_fio),
     "iperf3": Reader((IPERF,), deep_network.parse_iperf3),
     "nvbandwidth": Reader((BANDWIDTH,), deep_nvbandwidth.parse_json),

@@ -14,7 +14,7 @@ from nhc.core.language.loader import load
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.state.store import State
 from nhc.hooks.healthcheck import remember_mark
-from nhc.node.planning.cached_verdict import FILE, SETTLED, keep
+from nhc.node.planning.cached_verdict import FILE, SETTLED, store_verdict
 from tests.support.require import need
 from tests.support.run import ROOT
 from tests.support.waiting import until
@@ -194,7 +194,7 @@ def test_a_configuration_changed_as_the_run_began_is_not_kept(node, began, there
     plan, state = load([str(node.conf)], "n1"), State(str(node.state))
     ok = CheckResult("check_x", Outcome(Verdict.OK), 0.0)
     report = Report("n1", "a boot", node.conf.stat().st_ctime + began, 0.0, (ok,))
-    keep(state, plan, report, {"CONFDIR": str(node.conf.parent)}, 60.0, "prolog")
+    store_verdict(state, plan, report, {"CONFDIR": str(node.conf.parent)}, 60.0, "prolog")
     assert node.kept.exists() == there
 
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nhc.core.host import Completed, Host, Stat
 from nhc.core.model import Verdict
 from nhc.hooks import leftovers
-from nhc.hooks.epilog import after_job, tell_why
+from nhc.hooks.epilog import after_job, append_why_job_ended
 from nhc.hooks.leftovers import clean, end_processes, remove
 from nhc.lab.testing.fake_host import FakeHost
 from tests.support.require import need
@@ -185,7 +185,7 @@ def test_a_misspelt_kind_is_said_and_left_out(jobs, capsys):
 
 def test_a_user_whom_the_node_knows_no_more_costs_only_the_answer(capsys):
     job = {"SLURM_JOB_ID": "7", "SLURM_JOB_UID": "3999999999"}
-    tell_why("n1", job, {"NHC_EPILOG_WHY": "1"})
+    append_why_job_ended("n1", job, {"NHC_EPILOG_WHY": "1"})
     assert "job 7: why it ended could not be told: this node knows no user 3999999999" in capsys.readouterr().err
 
 

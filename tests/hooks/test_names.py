@@ -9,7 +9,7 @@ from nhc.core.model import CheckResult, Report, Verdict, crit, ok
 from nhc.core.resource_manager import detect
 from nhc.core.system.node_name import scheduler_name, target_name
 from nhc.hooks.job_environment import concerns, context_of, deadline, job_devices, skipped
-from nhc.hooks.outcome import only_relevant
+from nhc.hooks.outcome import results_for_job
 from nhc.lab.testing.fake_host import FakeHost
 
 
@@ -108,9 +108,9 @@ def test_a_user_skips_only_what_the_administrator_allows():
 def test_another_jobs_gpu_does_not_keep_this_job_from_starting():
     results = tuple(CheckResult("check_gpu_ecc", crit("X", "bad", target=target)) for target in ("gpu1", "gpu3"))
     report = Report("n1", "b", 0.0, 0.0, (CheckResult("check_a", ok()), *results))
-    assert only_relevant(report, "0,2").verdict is Verdict.OK
-    assert only_relevant(report, "0,1").verdict is Verdict.CRIT
-    assert only_relevant(report, None) is report
+    assert results_for_job(report, "0,2").verdict is Verdict.OK
+    assert results_for_job(report, "0,1").verdict is Verdict.CRIT
+    assert results_for_job(report, None) is report
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def test_a_node_that_passes_lets_the_job_in(suite):
     found = judged(suite)
     assert found.verdict is Verdict.OK
     assert [one.check for one in found.results] == ["check_x", "check_deep_triad"]
-    [result] = parse(reports.kept_suite(State(f"{suite}/state")).decode()).results  # for the agent
+    [result] = parse(reports.stored_suite(State(f"{suite}/state")).decode()).results  # for the agent
     assert result.outcome.metrics[0].name == "host_triad"
 
 

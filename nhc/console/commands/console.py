@@ -13,7 +13,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import check_settings, service_log
-from nhc.core.command_line.printing import tell
+from nhc.core.command_line.printing import print_result
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.settings.settings_file import SettingsError
 
@@ -128,4 +128,4 @@ def token(person: str) -> None:
     value = secrets.token_urlsafe(32)
     digest = hashlib.sha256(value.encode()).hexdigest()
     lines = f'[[people.{person}.tokens]]\nsha256 = "{digest}"'
-    tell(f"token, shown once: {value}\n\n{lines}", person=person, token=value, sha256=digest)
+    print_result(f"token, shown once: {value}\n\n{lines}", person=person, token=value, sha256=digest)

@@ -69,7 +69,7 @@ class ResultStream(io.StringIO):
         return self.results
 
 
-def tell(message: str, **more: object) -> None:
+def print_result(message: str, **more: object) -> None:
     """Print a line, which is a result with more to it in JSON."""
     if isinstance(sys.stdout, ResultStream):
         sys.stdout.end_lines().append({"message": message, **more})

@@ -21,7 +21,7 @@ _STATUS = {"nagios": 3, "npd": 2}
 """What these programs take for "could not tell"."""
 
 
-def tell(reason: str, problems: Sequence[str], format: str, output: str = "", node: str = "") -> int:
+def report_unusable(reason: str, problems: Sequence[str], format: str, output: str = "", node: str = "") -> int:
     """Say what is wrong as `format` says it, besides the lines on standard error; the exit status."""
     if format == "text" or (format not in FORMATS and format not in offered("nhc.renderers")):
         return EXIT_USAGE
@@ -42,7 +42,7 @@ def tell(reason: str, problems: Sequence[str], format: str, output: str = "", no
     return _STATUS.get(format, EXIT_USAGE)
 
 
-def asked(argv: Sequence[str]) -> Dict[str, str]:
+def requested_output(argv: Sequence[str]) -> Dict[str, str]:
     """The format and the file that a command line asks for, as far as it can be read."""
     asked_for = {"format": "text", "output": ""}
     flags = {"-f": "format", "--format": "format", "-o": "output", "--output": "output"}

@@ -7,7 +7,7 @@ fixed seeds, so that every GPU of a model has the same bits. Of most sets each p
 first on one GPU, and as on all GPUs of one model (nhc compares the hashes; one library chooses one kernel for one
 shape). One set holds few small whole numbers, whose product DTYPE holds exactly: its row sums must be what the factors
 give. Bits are compared, not values, so that a NaN is seen. Products are written all over the GPU's free memory. Prints
-JSON lines, see nhc/node/facts/tools/gemm.py.
+JSON lines, see nhc/node/checks/deep_gemm.py.
 """
 
 from __future__ import annotations

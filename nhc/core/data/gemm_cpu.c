@@ -6,7 +6,7 @@
  * own copy. Three proofs: a product of 64-bit integers must have the row sums that its factors give (checksums of
  * algorithm-based fault tolerance, Huang and Abraham 1984; exact modulo 2^64), a product of doubles must have the same
  * bits each time, and the bits of all processors must be the same (nhc compares the hashes). Prints JSON lines, see
- * nhc/node/facts/tools/gemm.py.
+ * nhc/node/checks/deep_gemm.py.
  */
 #define _GNU_SOURCE
 #include <math.h>

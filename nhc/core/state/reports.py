@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from nhc.core.state.store import State
 
 
-def kept_as(context: str) -> str:
+def report_name(context: str) -> str:
     """The name in the state directory of the last report of a context (`agent`, `prolog` ...)."""
     return f"report-{context}"
 
@@ -42,12 +42,12 @@ UNPROVED = "unproved"
 SUITE_BEFORE_JOB = "suite-before-job"
 
 
-def keep_suite(state: State, report: str) -> None:
+def store_suite(state: State, report: str) -> None:
     """Keep what the last suite before a job found (JSON): the prolog does, and the agent sends it to the server."""
     state.save_bytes(SUITE_BEFORE_JOB, report.encode())
 
 
-def kept_suite(state: State) -> bytes:
+def stored_suite(state: State) -> bytes:
     """The report of that suite, b"" for none."""
     return state.load_bytes(SUITE_BEFORE_JOB)
 

@@ -130,7 +130,7 @@ class State:
         try:
             written_files.write_whole(f"{self.directory}/{name}", content)
             if most:
-                keep_newest(self.directory, name.partition("-")[0] + "-", most)
+                remove_all_but_newest(self.directory, name.partition("-")[0] + "-", most)
         except OSError:
             pass
 
@@ -314,7 +314,7 @@ def remove_stale(directory: str) -> None:
             continue
 
 
-def keep_newest(directory: str, prefix: str, most: int) -> None:
+def remove_all_but_newest(directory: str, prefix: str, most: int) -> None:
     """Of the files whose name begins so, keep those written last. Raises OSError where DIRECTORY cannot be listed."""
     names = [name for name in os.listdir(directory) if name.startswith(prefix)]
     if len(names) <= most:

@@ -15,7 +15,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
         return hook("epilog", argv)
     except Exception as error:
-        from nhc.node.run.crash_report import tell
+        from nhc.node.run.crash_report import report_crash
 
-        tell("nhc-epilog", error)
+        report_crash("nhc-epilog", error)
         return 0

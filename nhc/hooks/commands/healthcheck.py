@@ -15,7 +15,7 @@ from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.language import lbnl_settings
 from nhc.core.light import TYPE_CHECKING
 from nhc.hooks.lbnl_output import LbnlOutput
-from nhc.hooks.scheduled_check import judge, tell, watching
+from nhc.hooks.scheduled_check import judge, log_and_mark, watching
 
 if TYPE_CHECKING:
     from typing import Dict, Optional, Sequence
@@ -82,7 +82,7 @@ def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     report = judge(settings, output)
     if report is None:
         return EXIT_USAGE
-    status = tell(report, settings, output)
+    status = log_and_mark(report, settings, output)
     return 0 if watching(settings) and report.results else status
 
 

@@ -15,7 +15,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
 
         return hook("prolog", argv)
     except Exception as error:
-        from nhc.node.run.crash_report import tell
+        from nhc.node.run.crash_report import report_crash
 
-        tell("nhc-prolog", error)
+        report_crash("nhc-prolog", error)
         return 0

@@ -7,13 +7,13 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, crit, ok, printable, unknown, warn
 from nhc.node.checks.gpu import DEVICES, SOURCE, pick
-from nhc.node.facts.tools.dcgm import FAILURE, HEALTHY, NVLINK, WARNING, parse_health
+from nhc.node.facts.dcgm import FAILURE, HEALTHY, NVLINK, WARNING, parse_health
 
 if TYPE_CHECKING:
     from typing import Dict, Union
 
     from nhc.node.facts.accelerator_values import Device
-    from nhc.node.facts.tools.dcgm import DcgmHealth, DcgmIncident
+    from nhc.node.facts.dcgm import DcgmHealth, DcgmIncident
 
 ARGV = ("dcgmi", "health", "-g", "0", "-c", "-j")
 DEADLINE = 20.0

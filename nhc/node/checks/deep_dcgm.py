@@ -9,14 +9,14 @@ from nhc.core.model import Action, Outcome, crit, ok, printable, unknown, warn
 from nhc.core.units import text
 from nhc.node.checks import deep
 from nhc.node.checks.gpu import DEVICES, pick
-from nhc.node.facts.tools import dcgm
-from nhc.node.facts.tools.dcgm import CONFIG, FAIL, ISOLATE, MONITOR, PASS, RESET, WARN
+from nhc.node.facts import dcgm
+from nhc.node.facts.dcgm import CONFIG, FAIL, ISOLATE, MONITOR, PASS, RESET, WARN
 
 if TYPE_CHECKING:
     from typing import Dict, List, Sequence, Tuple, Union
 
     from nhc.core.host import Completed
-    from nhc.node.facts.tools.dcgm import DiagError, Diagnostic, DiagResult
+    from nhc.node.facts.dcgm import DiagError, Diagnostic, DiagResult
 
 LEVELS = {"1": 300.0, "2": 900.0, "3": 3600.0, "4": 3 * 3600.0}
 """Deadline of each level in seconds: NVIDIA names seconds, 2 minutes, 15 to 30 minutes and 1 to 2 hours."""

@@ -13,7 +13,7 @@ from nhc.core.model import Action, Outcome, crit, known, unknown, worst
 from nhc.core.units import show_kb, size_bytes, text
 from nhc.node.checks import deep
 from nhc.node.facts.mounts import mounts, under
-from nhc.node.facts.tools.output import figure, json_object
+from nhc.node.facts.tool_output import figure, json_object
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Optional, Tuple

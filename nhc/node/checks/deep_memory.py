@@ -8,9 +8,8 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, crit, ok, unknown, warn
 from nhc.core.units import one_of, percent, seconds, show_kb, size_bytes
 from nhc.node.checks import deep
-from nhc.node.facts import hardware_errors
+from nhc.node.facts import hardware_errors, memory_tests
 from nhc.node.facts.meminfo import memory
-from nhc.node.facts.tools import memory_tests
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple

@@ -12,7 +12,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Metric, Outcome, unknown
 from nhc.core.units import seconds, text, whole
 from nhc.node.checks import deep
-from nhc.node.facts.tools.output import figure, json_object
+from nhc.node.facts.tool_output import figure, json_object
 
 if TYPE_CHECKING:
     from typing import Optional

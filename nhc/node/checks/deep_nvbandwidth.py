@@ -13,7 +13,7 @@ from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.model import Action, Outcome, Verdict, crit, skip, unknown, warn
 from nhc.node.checks import deep
 from nhc.node.checks.gpu import DEVICES, pick
-from nhc.node.facts.tools.output import figure, json_object, lines
+from nhc.node.facts.tool_output import figure, json_object, lines
 
 if TYPE_CHECKING:
     from typing import Any, Dict, List, Mapping, Optional, Sequence, Tuple

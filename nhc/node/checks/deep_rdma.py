@@ -16,7 +16,7 @@ from nhc.core.units import seconds, size_bytes, whole
 from nhc.node.checks import deep
 from nhc.node.checks.ib import NAMES, chosen
 from nhc.node.facts.infiniband import efa_devices
-from nhc.node.facts.tools.output import figure, lines
+from nhc.node.facts.tool_output import figure, lines
 
 if TYPE_CHECKING:
     from typing import List, Optional, Sequence, Tuple, Union

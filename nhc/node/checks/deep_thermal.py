@@ -7,13 +7,12 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Outcome, Verdict, crit, known, ok, skip, unknown, warn
 from nhc.core.units import seconds
-from nhc.node.checks import deep
+from nhc.node.checks import deep, deep_cpu
 from nhc.node.checks.deep_cpu import judge as judge_stress
 from nhc.node.checks.deep_gemm import PYTHON, check_deep_gemm
 from nhc.node.facts import cpufreq
 from nhc.node.facts.accelerator import accelerators
 from nhc.node.facts.accelerator_values import HARDWARE_REASONS
-from nhc.node.facts.tools import stress_ng
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Set
@@ -97,7 +96,7 @@ def _processors(host: Host, duration: float) -> Outcome:
     before, watch = _events(host), Watch(host)
     argv = ["stress-ng", "--cpu", "0", "--verify", "--metrics", "--oomable", "--timeout", f"{max(1, round(duration))}s"]
     ran = deep.measure(
-        host, argv, duration + deep.START, "stress-ng", lambda done: stress_ng.parse(done.output), watch.look
+        host, argv, duration + deep.START, "stress-ng", lambda done: deep_cpu.parse_stress_ng(done.output), watch.look
     )
     load = ran if isinstance(ran, Outcome) else judge_stress({"cpu": 0}, duration, *ran)
     if load.verdict is not Verdict.OK:

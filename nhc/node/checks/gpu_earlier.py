@@ -37,7 +37,7 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
     had = [address for address in listed if isinstance(address, str)] if isinstance(listed, list) else []
     missing = sorted(set(had) - set(here)) if len(here) < len(had) else []
     if not missing:
-        memory.keep(host.memory, HAD, {"addresses": here, "boot": boot})
+        memory.store_everywhere(host.memory, HAD, {"addresses": here, "boot": boot})
         return []
     same = held.get("boot") == boot
     verb = "are gone" if len(missing) > 1 else "is gone"
@@ -88,7 +88,7 @@ def _before_load(host: Host, device: Device) -> Iterable[Outcome]:
     held: Any = boards.get(device.id)
     known = isinstance(held, list) and len(held) == 3 and all(isinstance(value, int) for value in held[1:])
     base = total if not known else held[1] if held[0] == boot else held[2]
-    memory.keep(host.memory, LIFE, {**boards, device.id: [boot, base, total]})
+    memory.store_everywhere(host.memory, LIFE, {**boards, device.id: [boot, base, total]})
     unseen = total - base - fresh
     if known and unseen > 0:
         message = f"{device.label}: {unseen} uncorrected errors since the last look before the restart"

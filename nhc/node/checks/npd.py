@@ -14,7 +14,7 @@ from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import Action, Metric, Outcome, Verdict, crit, ok, printable, unknown, warn
 from nhc.core.units import integer, one_of, seconds, show_seconds, text, whole
-from nhc.node.checks.runtime import HEALTHZ, PROXY, ask, component_socket, probe
+from nhc.node.checks.runtime import HEALTHZ, PROXY, component_socket, probe, query_http
 from nhc.node.facts import systemd
 from nhc.node.facts.journal import messages
 from nhc.node.facts.kernel import uptime
@@ -291,7 +291,7 @@ def _answers(host: Host, component: str, deadline: float, socket: Optional[str],
         # A pod network that is not ready is no fault of the runtime: crictl pods works.
         return outcome._replace(verdict=Verdict.OK, reason="") if outcome.reason == "NetworkNotReady" else outcome
     place = url or (HEALTHZ if component == "kubelet" else PROXY)
-    status, body, took = ask(host, place, deadline)
+    status, body, took = query_http(host, place, deadline)
     metrics = (Metric("response_time", took, "s"),)
     if status == 200:
         return ok(f"{component} is healthy", metrics=metrics)

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Optional
 
 from nhc.core.host import root_of
 from nhc.core.model import Report
-from nhc.core.state.reports import fresh, kept_as
+from nhc.core.state.reports import fresh, report_name
 
 if TYPE_CHECKING:
     from nhc.core.command_line.options import CheckLocal
@@ -19,7 +19,7 @@ def of_agent(state: State, max_age: float, now: float, boot_id: str, args: Check
     The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
     results. A report of another configuration, or for another context, is no answer.
     """
-    kept = state.load(kept_as("agent"))
+    kept = state.load(report_name("agent"))
     if kept.get("config") != list(args.config) or kept.get("scripts", []) != list(args.scripts):
         return None
     if kept.get("root", "") != root_of(args.root):

@@ -35,7 +35,7 @@ def main(argv: Sequence[str]) -> int:
         print(f"nhc check local: {error}\nTry 'nhc check local --help'.", file=sys.stderr)
         from nhc.core.command_line import unusable
 
-        return unusable.tell("WrongUsage", [str(error)], **unusable.asked(argv))
+        return unusable.report_unusable("WrongUsage", [str(error)], **unusable.requested_output(argv))
 
 
 def run(args: CheckLocal) -> int:
@@ -63,7 +63,7 @@ def run(args: CheckLocal) -> int:
     if plan is None:
         from nhc.core.command_line import unusable
 
-        return unusable.tell("BadConfiguration", problems, args.shown.form, args.shown.output, name)
+        return unusable.report_unusable("BadConfiguration", problems, args.shown.form, args.shown.output, name)
     plan = select(plan, asked)
     if not plan.items:
         raise UsageError(_nothing(args, name))

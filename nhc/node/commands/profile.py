@@ -8,8 +8,8 @@ from typing import Dict, Optional
 import click
 
 from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.printing import print_result, show_table
 from nhc.core.command_line.printing import show as show_value
-from nhc.core.command_line.printing import show_table, tell
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host
 from nhc.core.model import printable
@@ -124,7 +124,7 @@ def list_profiles(pattern: str) -> None:
     width = max(len(name) for name in chosen)
     for name in chosen:
         title = _title(host, name)
-        tell(f"{name:{width}}  {title}", name=name, title=title)
+        print_result(f"{name:{width}}  {title}", name=name, title=title)
 
 
 def _title(host: Host, name: str) -> str:

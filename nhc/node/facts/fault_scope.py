@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Sequence
 
 
-def about(host: Host, outcomes: Sequence[Outcome]) -> List[Outcome]:
+def with_scope(host: Host, outcomes: Sequence[Outcome]) -> List[Outcome]:
     """The outcomes with scope and device, where a check has not set them. Doubt is the node's: an UNKNOWN stays so."""
     scopes = _scopes()
     return [_about(host, outcome, scopes) for outcome in outcomes]

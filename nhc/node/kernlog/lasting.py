@@ -42,7 +42,7 @@ def recall(memory: Memory, store: str, boot: str, began: float) -> LogState:
     return kept
 
 
-def keep(memory: Memory, store: str, state: LogState) -> None:
+def store_lasting(memory: Memory, store: str, state: LogState) -> None:
     """Write the lasting part of a store, if it has changed since it was written."""
     part: Dict[str, Any] = {
         "boot": state.get("boot", ""),
@@ -122,12 +122,12 @@ def _life(memory: Memory, boot: str) -> Dict[str, Any]:
     return {"boot": boot, "before": held.get("ended")}
 
 
-def keep_acks(memory: Memory) -> None:
+def store_acks(memory: Memory) -> None:
     """Write what is acknowledged."""
     _written(memory, ACKS, {"acks": acknowledged(memory.load(ACKS))})
 
 
-def acks_of(memory: Memory, store: str, boot: str) -> List[Dict[str, Any]]:
+def stored_acks(memory: Memory, store: str, boot: str) -> List[Dict[str, Any]]:
     """What was acknowledged of a store in this boot, oldest first: asked where its state was lost."""
     held = acknowledged(memory.load(ACKS))
     where = memory.lasting()

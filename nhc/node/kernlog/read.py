@@ -118,9 +118,9 @@ def read_log(host: Host, source: LogSource, since_boot: bool = False) -> LogRead
 def _keep(host: Host, source: LogSource, state: LogState) -> None:
     """Have what must outlive the state directory written; a log that has told of nothing needs no part of this."""
     if state.get("findings") or state.get("history") or "kept" in state:
-        from nhc.node.kernlog.lasting import keep
+        from nhc.node.kernlog.lasting import store_lasting
 
-        keep(host.memory, source.store, state)
+        store_lasting(host.memory, source.store, state)
 
 
 def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rule]) -> LogReading:
@@ -133,10 +133,10 @@ def _advance(host: Host, source: LogSource, state: LogState, rules: Sequence[Rul
 
         catalogue = source.kind != OTHER
         if first:
-            from nhc.node.kernlog.lasting import acks_of, covers
+            from nhc.node.kernlog.lasting import covers, stored_acks
 
             # Acknowledged in this boot before the state was lost: ends again what the same lines begin again.
-            for ack in acks_of(host.memory, source.store, state.get("boot", "")):
+            for ack in stored_acks(host.memory, source.store, state.get("boot", "")):
                 before = [r for r in records if covers(ack, source.store, r.number, r.when)]
                 take_in(state, [(r.text, r.when) for r in before], host.time(), rules, catalogue, _origin(host))
                 state.get("findings", {}).pop(ack["key"], None)

@@ -86,12 +86,12 @@ def acknowledge(
         held["acks"] = [*acknowledged(held), *entries][-KEPT:]
 
     if entries:
-        from nhc.node.kernlog.lasting import keep, keep_acks
+        from nhc.node.kernlog.lasting import store_acks, store_lasting
 
         memory.update(ACKS, remember)
-        keep_acks(memory)
+        store_acks(memory)
         for store in chosen:
-            keep(memory, store, load(memory, store))
+            store_lasting(memory, store, load(memory, store))
     return ended
 
 

@@ -47,7 +47,9 @@ SETTLED = 0.1
 """Seconds for which a file must have been unchanged before the run began: what was read is then what lies there."""
 
 
-def keep(state: State, plan: Plan, report: Report, settings: Mapping[str, str], max_age: float, context: str) -> None:
+def store_verdict(
+    state: State, plan: Plan, report: Report, settings: Mapping[str, str], max_age: float, context: str
+) -> None:
     """Keep the verdict of a run of `plan` in `context`, or forget an earlier one where this is none to keep.
 
     Never raises.
@@ -63,7 +65,7 @@ def keep(state: State, plan: Plan, report: Report, settings: Mapping[str, str], 
     _write(state, FILE, content)
 
 
-def keep_healthcheck(
+def store_healthcheck_verdict(
     state: State, plan: Plan, report: Report, settings: Mapping[str, str], left: float, age: float, lines: str
 ) -> None:
     """Keep the verdict of a health check for the next `left` seconds, or forget an earlier one. Never raises.
@@ -74,10 +76,10 @@ def keep_healthcheck(
     _write(state, HEALTHCHECK, content)
 
 
-def vouch(state: State, report: Report, lines: str) -> None:
+def store_agent_verdict(state: State, report: Report, lines: str) -> None:
     """The agent's part: since when every line was good. Written where a health check waits for it. Never raises."""
     if report.verdict is not Verdict.OK:
-        forget(state)
+        drop_verdict(state)
     elif os.path.exists(f"{state.directory}/{HEALTHCHECK}"):
         try:
             judged = _uptime() - max(time.time() - report.started, 0.0)
@@ -87,7 +89,7 @@ def vouch(state: State, report: Report, lines: str) -> None:
         _write(state, AGENT, "\n".join(said))
 
 
-def lines_of(items: Iterable[Item]) -> str:
+def lines_digest(items: Iterable[Item]) -> str:
     """A digest of the lines that the agent judges."""
     import hashlib
 
@@ -95,7 +97,7 @@ def lines_of(items: Iterable[Item]) -> str:
     return hashlib.sha256("\0".join(named).encode("utf-8", "surrogateescape")).hexdigest()
 
 
-def forget(state: State) -> None:
+def drop_verdict(state: State) -> None:
     """Delete the kept verdicts, so that the next hooks run their checks. Never raises."""
     for name in (FILE, HEALTHCHECK, AGENT):
         _write(state, name, "")

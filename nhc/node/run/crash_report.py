@@ -19,14 +19,14 @@ LARGEST = 64 << 10
 """Bytes of a crash file. A traceback without end (a recursion) is cut in its middle."""
 
 
-def tell(command: str, error: BaseException) -> None:
+def report_crash(command: str, error: BaseException) -> None:
     """Say in one line that nhc itself failed, and where the rest of it is. Never raises."""
     line = f"{command}: internal error: {describe(error)}"
     try:
         from nhc.node.hosts.redaction import secrets
 
         line = secrets(line)
-        path = keep(command, error)
+        path = write_crash_file(command, error)
         line += f"; please report it with {path}" if path else ""
     except BaseException as second:  # no memory, no descriptor, a signal: the line is all there is
         line += f" (no file of it could be kept: {type(second).__name__})"
@@ -39,7 +39,7 @@ def describe(error: BaseException) -> str:
     return "".join(char if char.isprintable() else "?" for char in text)[:400]
 
 
-def keep(command: str, error: BaseException) -> str:
+def write_crash_file(command: str, error: BaseException) -> str:
     """Write the file; its path, "" where the state directory cannot be used."""
     from nhc.core.state.store import State
     from nhc.core.system import written_files
@@ -49,13 +49,13 @@ def keep(command: str, error: BaseException) -> str:
         return ""
     path = f"{state.directory}/crash-{command.replace(' ', '-')}.txt"
     try:
-        written_files.write_whole(path, content(command, error), 0o600)
+        written_files.write_whole(path, crash_text(command, error), 0o600)
     except OSError:
         return ""
     return path
 
 
-def content(command: str, error: BaseException) -> bytes:
+def crash_text(command: str, error: BaseException) -> bytes:
     """What a report needs."""
     import platform
     import time

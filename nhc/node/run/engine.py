@@ -60,10 +60,10 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
 
 def _about(host: Host, outcomes: List[Outcome]) -> List[Outcome]:
     """The outcomes with the device that each fault is of; unchanged where that cannot be read, which loses no fault."""
-    from nhc.node.facts.fault_scope import about  # only where there is a fault
+    from nhc.node.facts.fault_scope import with_scope  # only where there is a fault
 
     try:
-        return about(host, outcomes)
+        return with_scope(host, outcomes)
     except (OSError, ValueError):
         return outcomes
 

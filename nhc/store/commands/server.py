@@ -10,7 +10,7 @@ import click
 
 from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, person, service_log, under
-from nhc.core.command_line.printing import tell
+from nhc.core.command_line.printing import print_result
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.matching.node_ranges import expand
@@ -104,7 +104,7 @@ def token(nodes: str, url: str, only: bool) -> None:
             if only:
                 access.revoke(connection, node, by=person(), now=time.time(), keep=made[node])
     for node, text in made.items():
-        tell(text if names == [nodes] else f"{node} {text}", node=node, token=text)
+        print_result(text if names == [nodes] else f"{node} {text}", node=node, token=text)
 
 
 @click.command("revoke", cls=GroupedCommand)

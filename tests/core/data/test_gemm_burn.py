@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from nhc.core.data.reader import read
-from nhc.node.facts.tools import gemm
+from nhc.node.checks import deep_gemm
 
 pytestmark = pytest.mark.thorough
 
@@ -105,7 +105,7 @@ def burn(tmp_path):
         env = {**os.environ, "PYTHONPATH": str(tmp_path), "FAULT": fault, "PYTHONDONTWRITEBYTECODE": "1"}
         argv = [sys.executable, "-c", read("gemm_burn.py"), "0.3", "8", "bf16"]
         done = subprocess.run(argv, env=env, capture_output=True, text=True, timeout=60)
-        return done, gemm.parse(done.stdout)
+        return done, deep_gemm.parse_burn(done.stdout)
 
     return run
 

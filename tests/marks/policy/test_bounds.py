@@ -17,14 +17,16 @@ from nhc.marks.policy.bounds import (
     RadiusBounds,
     Timed,
     Usage,
+    Zone,
     may_mark,
     may_repair,
     protected,
+    read_hours,
+    read_zone,
     sizes,
     spent,
 )  # fmt: skip
 from nhc.marks.policy.breaker import BreakerInput, BreakerSettings, blind, opens
-from nhc.marks.policy.hours import Zone, read_hours, read_zone
 from nhc.marks.ports.repair import Rung
 
 OPEN = Bounds(radii={}, first_run=Limit(1000))

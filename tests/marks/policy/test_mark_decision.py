@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from nhc.core.limits import Limit, Rate
 from nhc.core.model import Action, CheckResult, Report, crit, ok, skip, unknown, warn
-from nhc.marks.policy.bounds import FLEET, PARTITION, BegunAction, Bounds, RadiusBounds, Timed
-from nhc.marks.policy.hours import read_hours
+from nhc.marks.policy.bounds import FLEET, PARTITION, BegunAction, Bounds, RadiusBounds, Timed, read_hours
 from nhc.marks.policy.mark_decision import Policy, reconcile, shared_faults
 from nhc.marks.ports.adapter import Mark, NodeState, Operation, Silence
 

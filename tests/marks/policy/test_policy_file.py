@@ -8,8 +8,7 @@ import pytest
 
 from nhc.core.limits import Limit, Rate
 from nhc.core.settings.settings_file import SettingsError
-from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, RadiusBounds, Timed
-from nhc.marks.policy.hours import read_hours
+from nhc.marks.policy.bounds import FLEET, PARTITION, Bounds, RadiusBounds, Timed, read_hours
 from nhc.marks.policy.mark_decision import Policy
 from nhc.marks.policy.policy_file import load, parse
 from nhc.marks.ports.adapter import Operation

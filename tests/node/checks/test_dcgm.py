@@ -6,7 +6,7 @@ import pytest
 
 from nhc.core.check import find
 from nhc.core.model import Action, Verdict
-from nhc.node.facts.tools.dcgm import parse_health
+from nhc.node.facts.dcgm import parse_health
 
 ASKED = "dcgmi health -g 0 -c -j"
 OK, WARN, CRIT, UNKNOWN = Verdict.OK, Verdict.WARN, Verdict.CRIT, Verdict.UNKNOWN

@@ -11,8 +11,8 @@ from nhc.core.host import Completed, Host
 from nhc.core.model import Action, Verdict, worst
 from nhc.lab.testing.fake_host import FakeHost
 from nhc.node.checks import deep, deep_collective, deep_dcgm, deep_gemm
+from nhc.node.facts import dcgm
 from nhc.node.facts.accelerator_values import Device
-from nhc.node.facts.tools import dcgm
 from tests.support import deep_samples as samples
 from tests.support import rdma
 from tests.support.judge import judge, judge_all
@@ -544,16 +544,16 @@ def test_an_output_that_is_cut_off_is_never_good(data):
 @given(st.integers(0, len(samples.NCCL) - 40))
 def test_a_collective_that_is_cut_off_is_never_good(at):
     from nhc.core.host import Completed
+    from nhc.node.checks import deep_collective
     from nhc.node.checks.deep_collective import judge as judge_collective
-    from nhc.node.facts.tools import collective
 
     text = samples.NCCL[:at]
     try:
-        found = collective.parse(text)
+        found = deep_collective.parse_collective(text)
     except ValueError:
         return
     outcome = judge_collective(FakeHost(settings=RUN), "all_reduce", 8 << 30, 8, "all", Completed(0, text), found,
-                               collective.transport(text), 1.0)  # fmt: skip
+                               deep_collective.transport(text), 1.0)  # fmt: skip
     assert outcome.verdict is UNKNOWN
 
 
@@ -561,18 +561,18 @@ def test_a_collective_that_is_cut_off_is_never_good(at):
 def test_interleaved_lines_of_a_collective_never_invent_a_result(lines, dropped):
     """Lines in any order, one of them missing: good only if every proof is there."""
     from nhc.core.host import Completed
+    from nhc.node.checks import deep_collective
     from nhc.node.checks.deep_collective import judge as judge_collective
-    from nhc.node.facts.tools import collective
 
     kept = [line for number, line in enumerate(lines) if number != dropped]
     lost = lines[dropped]
     text = "\n".join(kept)
     try:
-        found = collective.parse(text)
+        found = deep_collective.parse_collective(text)
     except ValueError:
         return
     outcome = judge_collective(FakeHost(settings=RUN), "all_reduce", 8 << 30, 8, "all", Completed(0, text), found,
-                               collective.transport(text), 1.0)  # fmt: skip
+                               deep_collective.transport(text), 1.0)  # fmt: skip
     if any(mark in lost for mark in ("Rank", "8589934592", "Out of bounds", "concluded", "nThread")):
         assert outcome.verdict is not OK
     if outcome.verdict is OK:

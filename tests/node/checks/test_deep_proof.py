@@ -6,7 +6,8 @@ import pytest
 from nhc.core.host import Completed
 from nhc.core.model import Verdict, worst
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts.tools import collective, output
+from nhc.node.checks import deep_collective
+from nhc.node.facts import tool_output
 from tests.support import deep_samples as samples
 from tests.support.judge import judge
 
@@ -55,12 +56,12 @@ def test_a_table_in_other_units_is_not_read(node):
 
 def test_a_thousand_ranks_are_not_doubted_for_two_decimals():
     """Of 1024 ranks busbw/algbw is 1.998. Printed as 23.99 / 12.01 it looks like that of 801."""
-    assert collective.ranks_by_figures("all_reduce", 12.01, 23.99) == pytest.approx(801, abs=1)
+    assert deep_collective.ranks_by_figures("all_reduce", 12.01, 23.99) == pytest.approx(801, abs=1)
     for algbw, busbw in ((12.01, 24.00), (12.01, 23.99), (12.02, 24.01)):
-        assert collective.could_be_ranks("all_reduce", algbw, busbw, 1024)
-        assert not collective.could_be_ranks("all_reduce", algbw, busbw, 16)
-    assert not collective.could_be_ranks("all_gather", 259.78, 487.09, 16)
-    assert collective.could_be_ranks("sendrecv", 24.0, 24.0, 2)
+        assert deep_collective.could_be_ranks("all_reduce", algbw, busbw, 1024)
+        assert not deep_collective.could_be_ranks("all_reduce", algbw, busbw, 16)
+    assert not deep_collective.could_be_ranks("all_gather", 259.78, 487.09, 16)
+    assert deep_collective.could_be_ranks("sendrecv", 24.0, 24.0, 2)
 
 
 @pytest.mark.parametrize(
@@ -77,10 +78,10 @@ def test_what_is_no_number_is_no_figure(node, line, text):
 
 
 def test_figures_are_finite_numbers():
-    assert output.figure("12.5") == 12.5
+    assert tool_output.figure("12.5") == 12.5
     for word in ("nan", "-nan", "inf", "1e999", "", None, True):
         with pytest.raises(ValueError, match="is no"):
-            output.figure(word)
+            tool_output.figure(word)
 
 
 def test_a_speed_of_nothing_is_not_a_slow_one():

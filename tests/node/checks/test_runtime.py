@@ -14,7 +14,8 @@ import pytest
 from nhc.core.host import Host
 from nhc.core.model import Verdict
 from nhc.lab.testing.fake_host import FakeHost
-from nhc.node.facts import cri
+from nhc.node.checks import runtime
+from nhc.node.checks.runtime import frame
 from tests.support.judge import judge, judge_all
 from tests.support.require import need
 
@@ -143,9 +144,9 @@ def answering(conditions, status=b"0"):
             inner = b"".join(b"\x0a" + bytes((len(each),)) + each for each in one)
             body = b"\x0a" + bytes((len(inner),)) + inner
         trailer = b"\x40" + b"\x0bgrpc-status" + bytes((len(status),)) + status
-        connection.sendall(cri.frame(4, 0, 0, b"") + cri.frame(6, 0, 0, b"12345678") + cri.frame(1, 4, 1, b"\x88")
-                           + cri.frame(0, 0, 1, b"\0" + len(body).to_bytes(4, "big") + body)
-                           + cri.frame(1, 5, 1, trailer))  # fmt: skip
+        connection.sendall(frame(4, 0, 0, b"") + frame(6, 0, 0, b"12345678") + frame(1, 4, 1, b"\x88")
+                           + frame(0, 0, 1, b"\0" + len(body).to_bytes(4, "big") + body)
+                           + frame(1, 5, 1, trailer))  # fmt: skip
         connection.recv(65536)
 
     return speak
@@ -166,8 +167,8 @@ NETWORK = ("NetworkReady", True, "")
         (lambda c: c.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n"), (Verdict.CRIT, "RuntimeFails")),
         (lambda c: None, (Verdict.CRIT, "RuntimeFails")),
         (lambda c: c.recv(1) and c.recv(65536) and c.recv(1), (Verdict.CRIT, "RuntimeFails")),
-        (lambda c: c.sendall(cri.frame(4, 0, 0, b"") + cri.frame(7, 0, 0, bytes(8))), (Verdict.CRIT, "RuntimeFails")),
-        (lambda c: c.sendall(cri.frame(4, 0, 0, b"") + cri.frame(0, 1, 1, b"\0\0\0\0\2\xff\xff")),
+        (lambda c: c.sendall(frame(4, 0, 0, b"") + frame(7, 0, 0, bytes(8))), (Verdict.CRIT, "RuntimeFails")),
+        (lambda c: c.sendall(frame(4, 0, 0, b"") + frame(0, 1, 1, b"\0\0\0\0\2\xff\xff")),
          (Verdict.CRIT, "RuntimeFails")),
     ],
     ids=["ready", "broken", "no-network", "unavailable", "http", "closes", "silent", "goaway", "junk"],
@@ -292,4 +293,4 @@ def test_without_a_word_of_the_kubelets_one_runtime_must_answer(tmp_path):
 @pytest.mark.parametrize("data", [b"\x0a", b"\x0a\x05ab", b"\xff" * 12, b"\x0b"])
 def test_bytes_that_are_no_message(data):
     with pytest.raises(ValueError, match="not a protobuf"):
-        cri.fields(data)
+        runtime.fields(data)

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from nhc.core.system import protobuf
-from nhc.node.checks import cloud, limits, net
-from nhc.node.facts import bmc, certificates, crashes, cri, fstab, scheduler
+from nhc.node.checks import cloud, limits, net, runtime
+from nhc.node.facts import bmc, certificates, crashes, fstab, scheduler
 from nhc.node.facts.fstab import parse_swaps
 from nhc.node.facts.memory_pages import parse_buddyinfo, parse_unmovable
 from nhc.node.facts.pcie import ShortConfig, parse_acs_port
@@ -27,7 +27,7 @@ SAID = st.tuples(st.sampled_from([0, 200, 404, 503]), JSON.map(json.dumps)).map(
 
 @given(st.binary(max_size=400))
 def test_bytes(data):
-    for parse in (certificates.parse_x509, protobuf.fields, cri.parse_status, cri.parse_version):
+    for parse in (certificates.parse_x509, protobuf.fields, runtime.parse_status, runtime.parse_version):
         try:
             parse(data)
         except ValueError:
@@ -36,7 +36,7 @@ def test_bytes(data):
         parse_acs_port(data)
     except ShortConfig:
         pass
-    cri.grpc_status(data)
+    runtime.grpc_status(data)
 
 
 @given(st.binary(min_size=65, max_size=4096))

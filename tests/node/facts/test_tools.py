@@ -7,17 +7,17 @@ import math
 
 import pytest
 
-from nhc.node.checks import deep_disk, deep_network, deep_nvbandwidth, deep_rdma
+from nhc.node.checks import deep_collective, deep_cpu, deep_disk, deep_gemm, deep_network, deep_nvbandwidth, deep_rdma
+from nhc.node.checks.deep_collective import parse_nccom
+from nhc.node.checks.deep_gemm import parse_gpu_burn, parse_gpu_fryer, parse_rvs
 from nhc.node.checks.deep_rdma import parse_pingpong
-from nhc.node.facts.tools import collective, dcgm, gemm, memory_tests, output, stress_ng
-from nhc.node.facts.tools.collective import parse_nccom
-from nhc.node.facts.tools.gemm import parse_gpu_burn, parse_gpu_fryer, parse_rvs
-from nhc.node.facts.tools.memory_tests import parse_triad
+from nhc.node.facts import dcgm, memory_tests, tool_output
+from nhc.node.facts.memory_tests import parse_triad
 from tests.support import deep_samples as samples
 
 
 def test_progress_and_prefixes_leave_no_trace():
-    assert output.lines("[1,0]<stdout>:row\n12: row\n50%\r100%\nStuck : \b\b\bok\n") == [
+    assert tool_output.lines("[1,0]<stdout>:row\n12: row\n50%\r100%\nStuck : \b\b\bok\n") == [
         "row",
         "row",
         "100%",
@@ -27,37 +27,37 @@ def test_progress_and_prefixes_leave_no_trace():
 
 
 def test_json_is_found_behind_notes_and_before_complaints():
-    assert output.json_object('fio: {note}\n{"a": {"b": 1}}\ntrailing') == {"a": {"b": 1}}
+    assert tool_output.json_object('fio: {note}\n{"a": {"b": 1}}\ntrailing') == {"a": {"b": 1}}
     for text in ("", "no object", '{"a": {"b"', "[1, 2]"):
         with pytest.raises(ValueError, match="JSON"):
-            output.json_object(text)
+            tool_output.json_object(text)
 
 
 def test_nccl_tests_of_today():
-    found = collective.parse(samples.NCCL)
+    found = deep_collective.parse_collective(samples.NCCL)
     row = found.row(8 << 30)
 
     assert (found.name, found.version, found.headers, len(found.ranks)) == ("all_reduce_perf", "2.19.6", 1, 8)
     assert (found.bounds, found.average, found.concluded) == ((0, True), 480.155, True)
     assert (row.busbw, row.out_of_place.wrong, row.redop) == (480.27, 0, "sum")
-    assert collective.ranks_by_figures("all_reduce", row.in_place.algbw, row.in_place.busbw) == pytest.approx(
+    assert deep_collective.ranks_by_figures("all_reduce", row.in_place.algbw, row.in_place.busbw) == pytest.approx(
         8, abs=0.05
     )
 
 
 def test_nccl_tests_under_srun_tell_sixteen_ranks_by_their_figures():
-    found = collective.parse(samples.NCCL_SRUN)
+    found = deep_collective.parse_collective(samples.NCCL_SRUN)
     row = found.row(16 << 30)
 
     assert [one.size for one in found.rows] == [8 << 30, 16 << 30]
-    assert collective.ranks_by_figures("all_reduce", row.out_of_place.algbw, row.out_of_place.busbw) == pytest.approx(
-        16, abs=0.1
-    )
+    assert deep_collective.ranks_by_figures(
+        "all_reduce", row.out_of_place.algbw, row.out_of_place.busbw
+    ) == pytest.approx(16, abs=0.1)
     assert found.concluded  # versions before 2.17 have no last line: the average is it
 
 
 def test_nccl_tests_of_2_9_have_no_root_and_check_nothing():
-    found = collective.parse(samples.NCCL_29)
+    found = deep_collective.parse_collective(samples.NCCL_29)
 
     assert found.rows[0].out_of_place == (63896, 134.44, 235.26, None)
     assert len(found.ranks) == 1
@@ -68,7 +68,7 @@ def test_other_forms_of_rows():
     at = next(number for number, line in enumerate(head) if line.startswith("  8589934592"))
 
     def row(text):
-        return collective.parse("\n".join([*head[:at], text, *head[at + 1 :]])).rows[0]
+        return deep_collective.parse_collective("\n".join([*head[:at], text, *head[at + 1 :]])).rows[0]
 
     wrong = row(
         "   536870912     134217728     float     sum      -1    72488    7.41    7.41  2.68435e+08    73092    7.35    7.35  2.68435e+08"
@@ -87,7 +87,7 @@ def test_a_row_that_is_cut_off_or_shared_by_two_is_no_row():
     whole = next(line for line in samples.NCCL.splitlines() if line.startswith("  8589934592"))
     for broken in (whole[:-9], whole + whole, whole.replace("float", "")):
         with pytest.raises(ValueError, match="columns"):
-            collective.parse(samples.NCCL.replace(whole, broken))
+            deep_collective.parse_collective(samples.NCCL.replace(whole, broken))
 
 
 def test_failures_of_nccl_tests_are_kept():
@@ -97,15 +97,17 @@ def test_failures_of_nccl_tests_are_kept():
         "node-c: Test timeout (300s) common.cu:560",
         "Invalid number of GPUs: 8 requested but only 7 were found.",
     ):
-        assert collective.parse(line).failures == (line,)
+        assert deep_collective.parse_collective(line).failures == (line,)
     assert (
-        collective.parse(samples.NCCL + "# Reducing maxBytes to 27951912277 due to memory limitation\n").reduced
+        deep_collective.parse_collective(
+            samples.NCCL + "# Reducing maxBytes to 27951912277 due to memory limitation\n"
+        ).reduced
         == 27951912277
     )
 
 
 def test_transports():
-    said = collective.transport
+    said = deep_collective.transport
     assert said(samples.NCCL).names == {"P2P", "NVLS"}
     info = "n:1:2 [0] NCCL INFO "
     assert said(info + "NET/IB : Using [0]mlx5_0:1/IB\n" + info + "Channel 0 via NET/IB/0/GDRDMA").names == {"IB"}
@@ -212,7 +214,7 @@ def test_fi_pingpong():
 def test_stress_ng_times_of_all_lengths():
     base = "stress-ng: info:  [1] dispatching hogs: 1 cpu\nstress-ng: info:  [1] successful run completed in "
     for said, seconds in (("2.00s", 2.0), ("1 min, 2.05 secs", 62.05), ("1 hour, 0 mins, 1.5 secs", 3601.5)):
-        assert stress_ng.parse(base + said).completed == seconds
+        assert deep_cpu.parse_stress_ng(base + said).completed == seconds
 
 
 def test_memory_tests():
@@ -257,12 +259,12 @@ def test_our_own_programs():
     assert (found.rates, found.validated, found.ended) == ({"triad": 84.595}, False, True)
     with pytest.raises(ValueError, match="rate"):
         parse_triad("array 64 bytes 2 threads\nrate triad 84.595 MB/s\n")
-    burn = gemm.parse(samples.gemm(2))
+    burn = deep_gemm.parse_burn(samples.gemm(2))
     assert (len(burn.devices), burn.ended, burn.devices[1].tflops) == (2, True, 700.0)
-    assert not gemm.parse(samples.gemm(2, end=False)).ended
+    assert not deep_gemm.parse_burn(samples.gemm(2, end=False)).ended
     for broken in (samples.gemm(2) + samples.gemm(2), samples.gemm(2)[:-20], "x"):
         with pytest.raises(ValueError):  # noqa: PT011 (each names its own)
-            gemm.parse(broken)
+            deep_gemm.parse_burn(broken)
 
 
 SHAPES = [True, 0, 1.5, "x", {}, {"a": 1}, [None], [1], ["x"], [[]], 10**400]

@@ -242,7 +242,7 @@ def test_the_agent_sends_what_a_run_could_not_and_what_the_last_prolog_found(awa
     monkeypatch.setenv("NHC_STATE_DIR", f"{away.place}/state")
     away.send()
     found = report("n1.site", away.begin + 2, (OK,))._replace(labels={"suite": "/etc/nhc/prejob.conf"})
-    reports.keep_suite(State(), json.dumps(to_dict(found)))
+    reports.store_suite(State(), json.dumps(to_dict(found)))
     lines = []
     sink = away.sink(lines)
     try:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from nhc.core.json_values import list_in, object_in, objects_in, text_in
 from nhc.core.light import TYPE_CHECKING, NamedTuple
-from nhc.node.facts.tools.output import json_object
+from nhc.node.facts.tool_output import json_object
 
 if TYPE_CHECKING:
     from typing import Any, Dict, Iterator, List, Optional, Tuple

@@ -11,7 +11,7 @@ Our own (nhc/core/data/triad.c) prints a line a kernel, then `validated` and `en
 from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple, regex
-from nhc.node.facts.tools.output import figure, lines
+from nhc.node.facts.tool_output import figure, lines
 
 if TYPE_CHECKING:
     from typing import Dict, List, Optional, Tuple
