@@ -212,7 +212,7 @@ COMMANDS: CommandTable = {
             "-s kubernetes.toml --apply"
         ),
         "preflight": (
-            "nhc.marks.commands.kubernetes:preflight_command", "The webhook that adds a suite before a pod starts.",
+            "nhc.deep.commands.serve_preflight:command", "The webhook that adds a suite before a pod starts.",
             "-s kubernetes.toml --certificate /etc/nhc-preflight"
         ),
         "server": ("nhc.store.commands.server:run", "The server that takes in the reports of agents.",

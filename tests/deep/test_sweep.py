@@ -20,28 +20,10 @@ from nhc.marks.ports.group_launch import GroupJob, GroupOutput
 from nhc.store import deep
 from nhc.store.errors import Conflict, LeadershipLost
 from nhc.store.rounds.leader import Leader
+from tests.support.deep_samples import output_of_nodes as output
 from tests.support.new_store import new_store
 
-HALF = "time  algbw  busbw #wrong"
 ASKED = AskedMeasurement("all_reduce", 8589934592, 1)
-
-
-def output(nodes, speed="380.00", wrong="0", network="IB", rail="mlx5_0"):
-    """What nccl-tests prints, in the form of its source."""
-    ratio = 2 * (len(nodes) - 1) / len(nodes)
-    algbw = f"{float(speed) / ratio:.2f}"
-    ranks = [f"#  Rank  {n} Group  0 Pid  14{n} on  {node}    device  0 [0000:1b:00] NVIDIA H100 80GB HBM3"
-             for n, node in enumerate(nodes)]  # fmt: skip
-    row = f"{8589934592 / 1000 / float(algbw):.0f}  {algbw}  {speed}  {wrong}"
-    return "\n".join([
-        "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20",
-        *ranks,
-        f"x:1:2 [0] NCCL INFO NET/{network} : Using [0]{rail}:1/IB [RO]; OOB eth0:10.0.0.1<0>",
-        f"x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/0",
-        f"#  size  count  type  redop  root  {HALF}  {HALF}",
-        f"  8589934592    2147483648     float     sum      -1    {row}    {row}",
-        "# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {speed}", "",
-    ])  # fmt: skip
 
 
 # One run.

@@ -56,6 +56,25 @@ NCCL_29 = "\n".join([
 NCCL_WRONG = NCCL.replace("480.04       0", "480.04  2.68435e+08").replace("values : 0 OK", "values : 108 FAILED")
 
 
+def output_of_nodes(nodes, speed="380.00", wrong="0", network="IB", rail="mlx5_0"):
+    """What nccl-tests prints on several nodes of one GPU, in the form of its source."""
+    half = "time  algbw  busbw #wrong"
+    ratio = 2 * (len(nodes) - 1) / len(nodes)
+    algbw = f"{float(speed) / ratio:.2f}"
+    ranks = [f"#  Rank  {n} Group  0 Pid  14{n} on  {node}    device  0 [0000:1b:00] NVIDIA H100 80GB HBM3"
+             for n, node in enumerate(nodes)]  # fmt: skip
+    row = f"{8589934592 / 1000 / float(algbw):.0f}  {algbw}  {speed}  {wrong}"
+    return "\n".join([
+        "# nThread 1 nGpus 1 minBytes 8589934592 maxBytes 8589934592 step: 2(factor) warmup iters: 1 iters: 20",
+        *ranks,
+        f"x:1:2 [0] NCCL INFO NET/{network} : Using [0]{rail}:1/IB [RO]; OOB eth0:10.0.0.1<0>",
+        f"x:1:2 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/{network}/0",
+        f"#  size  count  type  redop  root  {half}  {half}",
+        f"  8589934592    2147483648     float     sum      -1    {row}    {row}",
+        "# Out of bounds values : 0 OK", f"# Avg bus bandwidth    : {speed}", "",
+    ])  # fmt: skip
+
+
 def nvbandwidth(gpus: int = 8, h2d: float = 55.4, d2d: float = 390.0, **status: str) -> str:
     """nvbandwidth -j (0.8): cells are strings, N/A on the diagonal."""
 

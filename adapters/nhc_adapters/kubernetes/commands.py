@@ -15,6 +15,7 @@ from nhc.core.settings.settings_file import SettingsError
 from nhc.core.system.service_log import ServiceLog
 from nhc.marks.policy.reconcile import SyncResult
 from nhc.marks.ports.adapter import AdapterError, Effect, Operation
+from nhc.marks.ports.gangs import Gangs
 from nhc_adapters.kubernetes.api.client import Client
 from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -51,6 +52,7 @@ from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
 from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate
+from nhc_adapters.kubernetes.preflight.gang_server import GangServer
 from nhc_adapters.kubernetes.preflight.server import Certificates, ServedCertificate, Webhook, WebhookServer
 from nhc_adapters.kubernetes.sink import Reporter
 
@@ -191,10 +193,12 @@ def _until_changed(running: Controller, watched: WatchedSettings, stop: threadin
     return ""
 
 
-def preflight(cluster: Cluster, read: Callable[[], ControllerSettings], listen: str, certificate: str = "") -> int:
+def preflight(
+    cluster: Cluster, read: Callable[[], ControllerSettings], listen: str, certificate: str, gangs: Gangs
+) -> int:  # fmt: skip
     """Serve the preflight webhook until SIGTERM or SIGINT, under settings that are read again as they change.
 
-    `certificate` is a directory with tls.crt and tls.key; without, it is self-made.
+    `certificate` is a directory with tls.crt and tls.key; without, it is self-made. `gangs` plays the tests of gangs.
     """
     log = ServiceLog("serve preflight", dated=True)
     watched = WatchedSettings(read, log)
@@ -202,18 +206,17 @@ def preflight(cluster: Cluster, read: Callable[[], ControllerSettings], listen: 
     if not chosen.preflight.on:
         raise SettingsError("[preflight] image is not set: no pod can get a preflight")
     name = chosen.object_name("preflight")
+    client = cluster.client(connections=8)
     certificates: Certificates
     if certificate:
         certificates = FileCertificate(certificate)
     else:
-        certificates = OwnCertificate(
-            cluster.client(), chosen.namespace, f"{name}-certificate", webhook=name, service=name
-        )
+        certificates = OwnCertificate(client, chosen.namespace, f"{name}-certificate", webhook=name, service=name)
     stop = threading.Event()
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     signal.signal(signal.SIGHUP, lambda *_: watched.asked.set())
-    webhook = Webhook(lambda: (watched.settings.preflight, watched.settings.apply), log)
+    webhook = Webhook(lambda: (watched.settings.preflight, watched.settings.apply), log, GangServer(client, gangs))
     shown = ServedCertificate(certificates, webhook)
     server = WebhookServer(listen, webhook, shown.context)
     log(f"starting, {'acting' if chosen.apply else 'dry run'}, suite {chosen.preflight.suite}")

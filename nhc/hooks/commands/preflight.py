@@ -16,7 +16,7 @@ import click
 from nhc.core.model import Report, Verdict, describe
 from nhc.core.plugins import NoAdapter
 from nhc.core.state.store import State
-from nhc.hooks import prejob
+from nhc.hooks import gang, prejob
 
 TERMINATION_LOG = "/dev/termination-log"
 START, BAD, UNTOLD = 0, 1, 3
@@ -30,21 +30,27 @@ START, BAD, UNTOLD = 0, 1, 3
     "--message", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where what is wrong is written."
 )
 def command(node: str, message: str) -> None:
-    """Run a suite in a pod's init container, before the pod's own containers start.
+    """Run a suite in a pod's init container, before the pod's own containers start, and its gang's collective.
 
     The webhook of `nhc serve preflight` adds it. NHC_PROLOG_SUITE, NHC_PROLOG_SUITE_TIME and NHC_PROLOG_SUITE_UNKNOWN
     say which suite, how long, and whether a pod starts whose suite could not tell, as for Slurm's prolog.
+    NHC_GANG_SERVER says where the pods of its gang meet.
 
     Exit status: 0 the pod starts, 1 the node is at fault, 3 the suite could not tell and the settings refuse.
     """
     name = node or os.environ.get("NHC_NODE_NAME") or os.uname().nodename
     suite = os.environ.get(prejob.SUITE, "") or "prejob"
     results = prejob.suite_results(suite, name, os.environ, os.environ, State())
+    if gang.takes_part(os.environ):
+        failed = any(one.verdict is Verdict.CRIT for one in results)
+        results = (*results, gang.result(os.environ, f"the suite {suite} failed on {name}" if failed else ""))
     for result in results:
         if result.verdict not in (Verdict.OK, Verdict.SKIP):
             print(f"{result.verdict.name}: {describe(result)}", flush=True)
     bad = [one for one in results if one.verdict is Verdict.CRIT and one.check != prejob.ITSELF]
-    refused = any(one.verdict is Verdict.CRIT for one in results)
+    refused = any(one.verdict is Verdict.CRIT for one in results) or (
+        os.environ.get(prejob.UNTOLD) == "refuse" and any(one.verdict is Verdict.UNKNOWN for one in results)
+    )
     if bad:
         _leave(message, Report(name, "", time.time(), 0.0, tuple(bad)))
     print(f"{name}: suite {suite}: {'the node is at fault' if bad else 'refused' if refused else 'the pod starts'}")

@@ -37,7 +37,7 @@ def options(*added: Command) -> Callable[[Command], Command]:
 
 
 _cluster, _policy = under("Cluster"), under("What takes a node out, and what that is called")
-_evicting, _acting = under("Evicting pods"), under("What is done and shown")
+_evicting, acting = under("Evicting pods"), under("What is done and shown")
 CLUSTER = options(
     _cluster("--kubeconfig", default="", metavar="FILE", help="Default: $KUBECONFIG, this pod's, ~/.kube/config."),
     _cluster("--context", default="", metavar="NAME", help="A context of the kubeconfig. Default: its current one."),
@@ -53,7 +53,7 @@ POLICY = options(
         "max-marked=10%, selector=pool=gpu (repeatable).",
     ),
 )
-APPLY = _acting("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
+APPLY = acting("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
 DRAINING = options(
     _evicting(
         "--grace", type=DURATION, metavar="TIME", help="Longest grace period for a pod (30s). Default: the pod's own."
@@ -102,41 +102,16 @@ def sync_command(**given: Any) -> None:
 @POLICY
 @APPLY
 @_evicting("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
-@_acting("--listen", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there.")
+@acting("--listen", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there.")
 def controller_command(**given: Any) -> None:
     """Keep all nodes in line with their conditions, as they change.
 
     Several may run; the holder of the Lease acts, the others stand by. Settings and policy are read again when their
     files change, or on SIGHUP; bad ones are refused. Ends on SIGTERM, giving the Lease up.
     """
-    _run(given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"]))
-
-
-@click.command("preflight", cls=GroupedCommand)
-@service_log
-@CLUSTER
-@POLICY
-@APPLY
-@_acting(
-    "--listen",
-    default="127.0.0.1:9443",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Serve /preflight there, over HTTPS, and /healthz, /readyz and /metrics.",
-)
-@_acting(
-    "--certificate",
-    default="",
-    metavar="DIR",
-    help="Where tls.crt and tls.key are, which another program renews. Default: self-made, in a Secret.",
-)
-def preflight_command(**given: Any) -> None:
-    """Serve the webhook that adds a preflight to pods with accelerators: a suite in an init container.
-
-    The API server asks about pods of namespaces with the label nhc/preflight=enabled, and of pods with the annotation
-    nhc/preflight. A pod whose suite finds its node at fault does not start there. Several may run. Ends on SIGTERM.
-    """
-    _run(given, lambda kit, cluster, read: kit.preflight(cluster, read, given["listen"], given["certificate"]))
+    run_with(
+        given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"])
+    )
 
 
 @click.command("status", cls=GroupedCommand)
@@ -145,7 +120,7 @@ def preflight_command(**given: Any) -> None:
 @FORMAT
 def status_command(**given: Any) -> None:
     """Show which nodes are sick and why, since when, which are marked, by whom, and what withholds a mark."""
-    _run(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
+    run_with(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
 
 
 @click.command("doctor", cls=GroupedCommand)
@@ -159,7 +134,7 @@ def doctor_command(**given: Any) -> None:
     class, clocks, settings and policy, the controller's Lease and network, and conditions that node-problem-detector
     writes as well. Exit status: 0 no problem, 1 a problem, 3 the cluster cannot be used.
     """
-    _run(given, lambda kit, cluster, read: kit.doctor(cluster, read(), given["form"]))
+    run_with(given, lambda kit, cluster, read: kit.doctor(cluster, read(), given["form"]))
 
 
 @click.command("drain", cls=GroupedCommand)
@@ -199,7 +174,7 @@ def drain_command(**given: Any) -> None:
         )
         return status
 
-    _run(given, work)
+    run_with(given, work)
 
 
 @click.command("uncordon")
@@ -212,7 +187,7 @@ def uncordon_command(**given: Any) -> None:
     The faults that stand are overruled: they take the node out again only once they have ended. Another fault does
     at once. What somebody else set, a cordon included, stays.
     """
-    _run(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], person(given["by"])))
+    run_with(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], person(given["by"])))
 
 
 @click.command("release-device")
@@ -227,7 +202,7 @@ def release_device_command(**given: Any) -> None:
     again only once it has ended; another fault does at once.
     """
     by = person(given["by"])
-    _run(given, lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], by))
+    run_with(given, lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], by))
 
 
 @click.command("publish", cls=GroupedCommand)
@@ -254,7 +229,7 @@ def publish_command(**given: Any) -> None:
         status: int = kit.publish(cluster, files.reports, given["vocabularies"], given["node"])
         return status or int(bool(files.problems))
 
-    _run(given, work)
+    run_with(given, work)
 
 
 @click.command("state")
@@ -264,7 +239,7 @@ def publish_command(**given: Any) -> None:
 @NODES
 def state_command(**given: Any) -> None:
     """Put nodes in a state of the vocabulary: checking, passed, failed (HyperPod's deep checks)."""
-    _run(given, lambda kit, cluster, read: kit.state(cluster, given["nodes"], given["state"], read()))
+    run_with(given, lambda kit, cluster, read: kit.state(cluster, given["nodes"], given["state"], read()))
 
 
 @click.command("ack")
@@ -274,10 +249,10 @@ def state_command(**given: Any) -> None:
 @NODES
 def ack_command(**given: Any) -> None:
     """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""
-    _run(given, lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], person(given["by"])))
+    run_with(given, lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], person(given["by"])))
 
 
-def _run(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
+def run_with(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
     """Load the adapter, run the command, and exit with its status."""
     from nhc.marks.policy.reconcile import BadReports
 

@@ -43,7 +43,15 @@ MANIFESTS = REPOSITORY / "adapters/kubernetes"
 SYSTEM = "nhc-system"
 OVERLAYS = sorted(path.parent.name for path in MANIFESTS.glob("overlays/*/kustomization.yaml"))
 COMPONENTS = ("prometheus", "no-runtimeclass", "least-privilege", "preflight-cert-manager")
-WITHOUT_AGENTS = ("devices", "eviction-requests", "gate", "maintenance", "preflight", "remedy-devices")
+WITHOUT_AGENTS = (
+    "devices",
+    "eviction-requests",
+    "gate",
+    "maintenance",
+    "preflight",
+    "preflight-gang",
+    "remedy-devices",
+)
 MONITOR = {
     "apiVersion": "apiextensions.k8s.io/v1",
     "kind": "CustomResourceDefinition",
@@ -375,7 +383,7 @@ def helm(plane: Any, *arguments: str) -> subprocess.CompletedProcess[str]:
         ("--set=controller.podLogNamespaces={default}",),
         (
             "--set=controller.devices.keep=device",
-            "--set=preflight.enabled=true,preflight.settings.timeout=20s",
+            "--set=preflight.enabled=true,preflight.settings.timeout=20s,preflight.gang.command=run x",
             "--set=controller.maintenance={nhc,nvsentinel},controller.evictionRequests=true",
         ),
         ("--set=agent.metrics=true,agent.port=9100,agent.labels.site=x", "--set=scripts.site\\.nhc=x=1"),

@@ -81,6 +81,14 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
         **{f"{verb} mutatingwebhookconfigurations.admissionregistration.k8s.io": (
             "preflight/certificate.py", "self.client.change(path, plan)") for verb in ("get", "patch")},
     },
+    "nhc-preflight-gang": {
+        "create tokenreviews.authentication.k8s.io": (
+            "preflight/gang_server.py", "authentication.k8s.io/v1/tokenreviews"),
+        "get pods": ("preflight/gang_server.py", 'self.client.find(namespaced(namespace, "pods", name))'),
+        **{f"get {kind}": ("preflight/gang_server.py", "self.client.find(path)") for kind in (
+            "podgroups.scheduling.k8s.io", "workloads.scheduling.k8s.io", "podgroups.scheduling.volcano.sh",
+            "jobsets.jobset.x-k8s.io")},
+    },
     "nhc-deep": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": LIST_PODS,
         **{f"get {kind}": GET_JOB for kind in JOBS}, "list jobs.batch": LIST_CHILDREN, **KUEUE,

@@ -125,6 +125,7 @@ class OwnCertificate:
             f"{service}.{namespace}.svc",
             f"{service}.{namespace}.svc.cluster.local",
             f"{service}.{namespace}",
+            f"{service}-gangs.{namespace}.svc",
         )
 
     def look(self) -> Pair:
@@ -212,7 +213,11 @@ class FileCertificate:
                 texts.append(read_text(path, LARGEST))
             except (OSError, ValueError) as error:
                 raise AdapterError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-        return Pair(texts[0], texts[1], "", until(texts[0]))
+        try:
+            authorities = read_text(os.path.join(self.directory, AUTHORITIES), LARGEST)
+        except (OSError, ValueError):
+            authorities = ""  # the pods of gangs are then not told to ask
+        return Pair(texts[0], texts[1], authorities, until(texts[0]))
 
 
 def load(context: ssl.SSLContext, pair: Pair) -> None:

@@ -1,4 +1,7 @@
-"""The HTTPS server that API servers ask: /preflight, and /healthz, /readyz and /metrics beside it."""
+"""The HTTPS server that API servers ask: /preflight, and /healthz, /readyz and /metrics beside it.
+
+The pods of gangs ask it for /gang (`gang_server`).
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from nhc.core.system.service_log import failure, problem
 from nhc.marks.ports.adapter import AdapterError
 from nhc_adapters.kubernetes.preflight import certificate
 from nhc_adapters.kubernetes.preflight.certificate import Pair
+from nhc_adapters.kubernetes.preflight.gang_server import GangServer, PodRefused
 from nhc_adapters.kubernetes.preflight.webhook import (
     BadReview,
     PreflightSettings,
@@ -47,8 +51,15 @@ class Certificates(Protocol):
 class Webhook:
     """The webhook: its settings as they are now, what it counts, and what it answers. Asked from several threads."""
 
-    def __init__(self, read: Callable[[], Tuple[PreflightSettings, bool]], log: Callable[[str], None]) -> None:
-        self._read, self.log = read, log
+    def __init__(
+        self,
+        read: Callable[[], Tuple[PreflightSettings, bool]],
+        log: Callable[[str], None],
+        gangs: Optional[GangServer] = None,
+    ) -> None:
+        self._read, self.log, self._gangs = read, log, gangs
+        self.authorities = ""
+        """Of the certificate that is shown, for the pods of gangs; "" where nobody told."""
         self.counts: Counter[str] = Counter()
         self.unready = "no certificate yet"
         """Why no API server can be answered, "" where it can."""
@@ -59,13 +70,19 @@ class Webhook:
         """The answer to a review. Raises BadReview."""
         review = read_review(body)
         settings, apply = self._read()
-        done = preflight_of(review.pod, settings)
+        done = preflight_of(review.pod, settings, review.namespace, self.authorities if self._gangs else "")
         if done.ops:
             self._count("added" if apply else "dry_run")
             self.log(f"{'' if apply else 'dry run: would add '}preflight {done.suite}: {_pod(review)}")
         else:
             self._count("left")
         return answer(review, done, apply)
+
+    def gang(self, authorization: str, body: bytes) -> dict[str, Any]:
+        """What a gang's pod is to do. Raises PodRefused."""
+        if self._gangs is None:
+            raise PodRefused(404, "there are no gangs")
+        return self._gangs.answer(authorization, body, self._read()[0])
 
     def _count(self, what: str) -> None:
         with self._lock:
@@ -139,16 +156,21 @@ class _Handler(BaseHTTPRequestHandler):
     def do_POST(self) -> None:
         webhook = self.server.webhook
         length = self.headers.get("Content-Length") or ""
-        if self.path.partition("?")[0] != "/preflight":
-            self._refuse(404, "there is /preflight")
+        path = self.path.partition("?")[0]
+        if path not in ("/preflight", "/gang"):
+            self._refuse(404, "there are /preflight and /gang")
         elif not length.isdecimal() or len(length) > 9 or not 0 < int(length) <= BODY:
             self._refuse(413 if length.isdecimal() else 411, f"expected a body of at most {BODY} bytes")
         else:
             body = self.rfile.read(int(length))
             try:
-                self._say(200, json.dumps(webhook.review(body)))
+                answer = webhook.gang(self.headers.get("Authorization") or "", body) if path == "/gang" else (
+                    webhook.review(body))  # fmt: skip
+                self._say(200, json.dumps(answer))
             except BadReview as error:
                 self._refuse(400, str(error))
+            except PodRefused as error:
+                self._refuse(error.status, str(error))
             except Exception as error:  # whatever it is, the API server lets the pod in (failurePolicy Ignore)
                 webhook.log(problem(f"a review could not be answered: {failure(error)}"))
                 self._refuse(500, "it could not be answered")
@@ -188,6 +210,7 @@ class ServedCertificate:
             if self._shown is None or pair.certificate != self._shown.certificate:
                 certificate.load(self.context, pair)
                 self._shown, webhook.ends = pair, pair.until
+            webhook.authorities = pair.authorities
         except AdapterError as error:
             text = f"no certificate: {error}"
             if text != webhook.unready:

@@ -10,13 +10,15 @@ from __future__ import annotations
 import base64
 import json
 import re
-from typing import Any, Dict, List, Mapping, NamedTuple, Sequence
+from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.core.json_values import object_from, object_of, objects_of, text_of
 from nhc.core.model import printable
 from nhc.core.settings import declared
+from nhc.marks.ports.gangs import GangRules
 from nhc_adapters.kubernetes.api.objects import controller_of, get, texts
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.preflight.gang_names import AUDIENCE, GangName, gang_of
 
 # What a preflight is: the suite that an init container runs before a pod's own containers start.
 
@@ -33,6 +35,31 @@ def _suite(text: str) -> str:
     if not SUITE.fullmatch(text):
         raise ValueError(f"{text!r} is no suite's name (nhc list suites): letters, digits, - and _")
     return text
+
+
+@declared.settings
+class GangSettings(NamedTuple):
+    """Without a command there is no collective of a gang."""
+
+    command: Tuple[str, ...] = declared.shell_words(
+        "command", (), "that each pod runs, as for `nhc deep sweep`; unset: no collective",
+        shown='"torchrun /opt/all_reduce.py"',
+    )  # fmt: skip
+    server: str = declared.text(
+        "server", "nhc-preflight-gangs.nhc-system.svc:9443", "where the pods of a gang meet: the webhook's"
+    )
+    wait: float = declared.seconds("wait", 120.0, "how long they wait for all to come", least=1.0, most=3600.0)
+    time: float = declared.seconds(
+        "time", 60.0, "of the collective; where it fails, of each of at most three rounds of pairs",
+        least=1.0, most=1800.0,
+    )  # fmt: skip
+    size: int = declared.size("size", 1 << 30, "the row of its table that counts", least=1)
+    floor: int = declared.count("floor", 0, "GB/s that this row has at least; 0: right values are enough")
+    fabric: bool = declared.flag("fabric", True, "the data must travel by the fabric, not by TCP")
+
+    def rules(self) -> GangRules:
+        """How a gang is tested."""
+        return GangRules(self.command, self.wait, self.time, self.size, self.floor, self.fabric)
 
 
 @declared.settings
@@ -56,6 +83,7 @@ class PreflightSettings(NamedTuple):
     spread: int = declared.count("spread", 2, "where it fails on more nodes than this ...")
     share: float = declared.share("share", 0.5, "... and on more than this share of those that ran it ...")
     window: float = declared.seconds("window", 600.0, "... within this time, no node is blamed: the suite is doubted")
+    gang: GangSettings = declared.part("gang", GangSettings)
 
     @property
     def on(self) -> bool:
@@ -124,8 +152,10 @@ def answer(review: Review, done: Preflight, apply: bool) -> Dict[str, Any]:
     return {"apiVersion": review.version, "kind": "AdmissionReview", "response": response}
 
 
-def preflight_of(pod: Mapping[str, Any], settings: PreflightSettings) -> Preflight:
-    """What a pod gets."""
+def preflight_of(
+    pod: Mapping[str, Any], settings: PreflightSettings, namespace: str = "", authority: str = ""
+) -> Preflight:
+    """What a pod gets. A gang's pod takes part in its collective if it can be told whose server to believe."""
     if not settings.on:
         return Preflight(why="no image is set")
     suite = texts(get(pod, "metadata", "annotations")).get(PREFLIGHT, ENABLED) or OFF
@@ -144,7 +174,38 @@ def preflight_of(pod: Mapping[str, Any], settings: PreflightSettings) -> Preflig
     resources = resources_for(containers)
     if not resources:
         return Preflight(why="it asks for no accelerator")
-    return Preflight(suite, _ops(pod, containers, resources, suite, settings), f"suite {suite}")
+    gang = gang_of(pod, namespace) if settings.gang.command and authority else None
+    door = GangDoor(gang, authority) if gang is not None and not in_no_gang(pod) else None
+    ops = _ops(pod, containers, resources, suite, settings, door)
+    return Preflight(suite, ops, f"suite {suite}" if door is None else f"suite {suite} and its gang's collective")
+
+
+class GangDoor(NamedTuple):
+    """What a gang's pod is told: its gang, and the authority of the certificate of the server where all meet."""
+
+    gang: GangName
+    authority: str
+
+
+def in_no_gang(pod: Mapping[str, Any]) -> str:
+    """Why a pod takes no part in its gang's collective, "" where it does."""
+    if any(one.get("restartPolicy") for one in objects_of(get(pod, "spec", "initContainers"))):
+        return "a sidecar runs beside its preflight, and would speak with the same identity"
+    if resolves_itself(pod):
+        return "it resolves names by itself, which may lead to another server"
+    return "" if accelerators_of(pod) else "how many devices its claims give is not known"
+
+
+def resolves_itself(pod: Mapping[str, Any]) -> bool:
+    """Whether who made a pod says what names lead to."""
+    spec = object_of(pod.get("spec"))
+    return bool(spec.get("hostAliases") or spec.get("dnsConfig") or spec.get("dnsPolicy") == "None")
+
+
+def accelerators_of(pod: Mapping[str, Any]) -> int:
+    """The accelerators that a pod asks for by number."""
+    limits = object_of(resources_for(objects_of(get(pod, "spec", "containers"))).get("limits"))
+    return sum(_count(value) for name, value in limits.items() if is_accelerator(name))
 
 
 def resources_for(containers: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
@@ -187,9 +248,16 @@ def _count(value: object) -> int:
     return int(text) if text.isdecimal() else 0
 
 
+GANG_VOLUME = "nhc-preflight-gang"
+TOKENS = "/run/nhc-preflight-gang"
+"""Where the token is that says which pod asks."""
+_TOKEN_LASTS = 3600
+
+
 def init_container(
-    containers: Sequence[Mapping[str, Any]], resources: Mapping[str, Any], suite: str, settings: PreflightSettings
-) -> Dict[str, Any]:
+    containers: Sequence[Mapping[str, Any]], resources: Mapping[str, Any], suite: str, settings: PreflightSettings,
+    door: Optional[GangDoor] = None,
+) -> Dict[str, Any]:  # fmt: skip
     """The init container itself. It needs no right, and runs under Pod Security's `restricted`."""
     env: List[Dict[str, Any]] = [
         {"name": "NHC_PROLOG_SUITE", "value": suite},
@@ -201,6 +269,10 @@ def init_container(
         {"name": "TMPDIR", "value": PLACE},
     ]
     env += _visible(containers)
+    mounts = [{"name": CONTAINER, "mountPath": PLACE}]
+    if door is not None:
+        env += _gang_env(door.gang.key, door.authority, settings)
+        mounts.append({"name": GANG_VOLUME, "mountPath": TOKENS, "readOnly": True})
     return {
         "name": CONTAINER,
         "image": settings.image,
@@ -216,8 +288,18 @@ def init_container(
             "capabilities": {"drop": ["ALL"]},
             "seccompProfile": {"type": "RuntimeDefault"},
         },
-        "volumeMounts": [{"name": CONTAINER, "mountPath": PLACE}],
+        "volumeMounts": mounts,
     }
+
+
+def _gang_env(gang: str, authority: str, settings: PreflightSettings) -> List[Dict[str, Any]]:
+    return [
+        {"name": "NHC_GANG", "value": gang},
+        {"name": "NHC_GANG_SERVER", "value": settings.gang.server},
+        {"name": "NHC_GANG_CA", "value": authority},
+        {"name": "NHC_GANG_TOKEN", "value": f"{TOKENS}/token"},
+        {"name": "NHC_GANG_TIME", "value": f"{settings.gang.rules().longest + 60:g}s"},
+    ]
 
 
 INJECTED_ENV = ("AWS_", "AZURE_", "GOOGLE_", "CLOUDSDK_", "KUBERNETES_", "OTEL_")
@@ -237,7 +319,13 @@ def altered(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
     """
     found = next((one for one in objects_of(get(pod, "spec", "initContainers")) if one.get("name") == CONTAINER), {})
     suite = texts(get(pod, "metadata", "labels")).get(PREFLIGHT, "")
-    ours = init_container(objects_of(get(pod, "spec", "containers")), {}, suite, settings)
+    door, names = None, {text_of(one.get("name")) for one in objects_of(found.get("env"))}
+    if any(name.startswith("NHC_GANG") for name in names):
+        gang = gang_of(pod, text_of(get(pod, "metadata", "namespace")))
+        if gang is None or resolves_itself(pod):
+            return "it resolves names by itself" if gang else "it is of no gang"
+        door = GangDoor(gang, "")
+    ours = init_container(objects_of(get(pod, "spec", "containers")), {}, suite, settings, door)
     for field in ("image", "command", "securityContext"):
         if found.get(field) != ours[field]:
             return f"{field} is another"
@@ -246,10 +334,11 @@ def altered(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
             return f"{field} was added"
     has, wanted = ({text_of(one.get("name")): _env_value(one) for one in objects_of(made.get("env"))}
                    for made in (found, ours))  # fmt: skip
-    free = ("NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN")  # the settings were others when it was made
+    # The settings, or the authority, were others when it was made: another authority than ours believes nobody.
+    free = ("NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN", "NHC_GANG_TIME", "NHC_GANG_CA")
     changed = sorted(name for name in wanted if name not in free and has.get(name) != wanted[name])
     added = sorted(name for name in has if name not in wanted and not name.startswith(INJECTED_ENV))
-    mounts = {text_of(one.get("mountPath")) for one in objects_of(found.get("volumeMounts"))} - {PLACE}
+    mounts = {text_of(one.get("mountPath")) for one in objects_of(found.get("volumeMounts"))} - {PLACE, TOKENS}
     added += sorted(path for path in mounts if not path.startswith(INJECTED_MOUNTS))
     if changed or added:
         return f"{(changed + added)[0]} was {'changed' if changed else 'added'}"
@@ -283,15 +372,20 @@ def _ops(
     resources: Mapping[str, Any],
     suite: str,
     settings: PreflightSettings,
+    door: Optional[GangDoor],
 ) -> List[Dict[str, Any]]:
     """The patch. Behind the init containers that there are: what a provider puts there sets devices up."""
-    volume = {"name": CONTAINER, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}
-    made = init_container(containers, resources, suite, settings)
+    volumes: List[Dict[str, Any]] = [{"name": CONTAINER, "emptyDir": {"medium": "Memory", "sizeLimit": "64Mi"}}]
+    if door is not None:
+        token = {"audience": AUDIENCE, "expirationSeconds": _TOKEN_LASTS, "path": "token"}
+        volumes.append({"name": GANG_VOLUME, "projected": {"sources": [{"serviceAccountToken": token}]}})
+    made = init_container(containers, resources, suite, settings, door)
     ops: List[Dict[str, Any]] = []
-    for path, value in (("/spec/volumes", volume), ("/spec/initContainers", made)):
-        standing = get(pod, *path.strip("/").split("/"))
-        ops.append({"op": "add", "path": f"{path}/-", "value": value} if standing else
-                   {"op": "add", "path": path, "value": [value]})  # fmt: skip
+    for path, values in (("/spec/volumes", volumes), ("/spec/initContainers", [made])):
+        if get(pod, *path.strip("/").split("/")):
+            ops += [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
+        else:
+            ops.append({"op": "add", "path": path, "value": values})
     if get(pod, "metadata", "labels"):
         ops.append({"op": "add", "path": f"/metadata/labels/{PREFLIGHT.replace('/', '~1')}", "value": suite})
     else:
