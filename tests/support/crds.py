@@ -120,12 +120,18 @@ KINDS = (
 )  # fmt: skip
 
 
+WHOLE = {"type": "integer"}
+OVERRIDES = record(force=FLAG, skip=FLAG)
 MAINTENANCE = Kind(
     "nvsentinel.dgxc.nvidia.com", "v1", "MaintenanceRequest", "maintenancerequests",
     record(startTime=TIME, healthEvent=record(
-        version={"type": "integer"}, agent=TEXT, componentClass=TEXT, checkName=TEXT, nodeName=TEXT, message=TEXT,
-        isHealthy=FLAG, isFatal=FLAG, recommendedAction=TEXT)),
-    record(conditions=CONDITIONS), "NVIDIA/NVSentinel docs/configuration/lifecycle-manager.md", False,
+        version=WHOLE, agent=TEXT, componentClass=TEXT, checkName=TEXT, nodeName=TEXT, message=TEXT, isHealthy=FLAG,
+        isFatal=FLAG, recommendedAction=TEXT, customRecommendedAction=TEXT, id=TEXT, generatedTimestamp=TIME,
+        errorCode={"type": "array", "items": TEXT}, metadata=TEXTS, processingStrategy=TEXT,
+        entitiesImpacted={"type": "array", "items": record(entityType=TEXT, entityValue=TEXT)},
+        quarantineOverrides=OVERRIDES, drainOverrides=OVERRIDES)),
+    record(conditions=CONDITIONS),
+    "NVIDIA/NVSentinel data-models/protobufs/health_event.proto, lifecycle-manager/api/v1alpha1 and pkg/webhook", False,
 )  # fmt: skip
 """Not among KINDS: a test sees what a cluster without it is like."""
 

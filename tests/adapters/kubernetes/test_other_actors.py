@@ -39,6 +39,9 @@ def node(labels: Any = None, annotations: Any = None, taints: Any = (), conditio
         (node({"cloud.google.com/perform-reboot": "true"}), "gke"),
         (node(annotations={"machineconfiguration.openshift.io/state": "Working"}), "machine-config-operator"),
         (node({"eks.amazonaws.com/compute-type": "auto"}, conditions=[("KernelReady", "False")]), "eks-auto-mode"),
+        (node(conditions=[("SlurmNodeReboot", "True")]), "soperator"),
+        (node(conditions=[("SlurmNodeDrain", "True"), ("SlurmNodeReboot", "False")]), "soperator"),
+        (node(conditions=[("SoperatorChecksNodeMaintenance", "True")]), "soperator"),
         (node(deletionTimestamp="2026-11-22T10:00:00Z"), "cluster"),
     ],
 )
@@ -57,6 +60,8 @@ def test_what_a_node_shows_of_others(shown: Any, actor: str) -> None:
         node({"eks.amazonaws.com/compute-type": "auto"}, conditions=[("KernelReady", "True"), ("Ready", "True")]),
         node({"karpenter.sh/nodepool": "gpu"}, conditions=[("KernelReady", "False")]),
         node(taints=["nhc/unhealthy", "nvidia.com/gpu", "node.kubernetes.io/unschedulable"]),
+        {"status": {"conditions": [{"type": "SlurmNodeReboot", "status": "True", "reason": "NodeRebooted"}]}},
+        node(conditions=[("SlurmNodeDrain", "False")]),
         {},
     ],
 )

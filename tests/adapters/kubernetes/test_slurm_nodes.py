@@ -6,6 +6,9 @@ from typing import Any, Mapping
 
 import pytest
 
+from nhc.core.model import Action
+from nhc.marks.ports.adapter import Mark
+from nhc.marks.ports.marks import mark_text, read_mark_text
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced
 from nhc_adapters.kubernetes.nodes.drain import SLURM_JOBS, DrainRules, sort_pods
 from nhc_adapters.kubernetes.nodes.own_marks import MARK
@@ -15,10 +18,21 @@ from tests.support.kube import Kube
 from tests.support.waiting import until
 
 OURS = "NHC: [node] check_gpu_lost: gpu3: fell off the bus [action: reboot]"
+SOPERATOR = (
+    "[node_problem] gpu_health_check: XID 79 [hc_program]",
+    "[user_problem] alloc_gpus_busy: 4 processes [prolog]",
+    "[hardware_problem] gpu",
+    "[compute_maintenance] node replacement process",
+    "[compute_maintenance] node reboot process",
+    "Kill task failed",
+)
+"""Reasons as soperator writes and reads them (internal/consts/slurm.go, slurm_scripts/check_runner.py), with the words
+that it looks for anywhere in a reason, and acts upon."""
+
 THEIRS = (
+    *SOPERATOR,
     "k8s: cordon: maintenance",
     "slurm-operator: NHC: [node] gone",
-    "[node_problem] gpu_health_check",
     "alice",
     "",
 )
@@ -42,6 +56,14 @@ def test_only_what_nhc_has_drained_in_slurm_is_its_mark_here() -> None:
     noted = drained_in_slurm({"metadata": {"annotations": {SUNK_DRAIN: OURS}}}, {})
     assert noted is not None
     assert noted.mark == mark
+
+
+def test_a_mark_of_ours_has_no_word_by_which_soperator_takes_it_for_its_own() -> None:
+    words = {reason.partition("]")[0] for reason in SOPERATOR}
+    for kind in ("node", "user"):
+        mark = Mark("check_gpu_lost: gone", action=Action.REBOOT, kind=kind)
+        assert read_mark_text(mark_text(mark)) is not None
+        assert not [word for word in words if word in mark_text(mark)]
 
 
 @pytest.mark.parametrize(

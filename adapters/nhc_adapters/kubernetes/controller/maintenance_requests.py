@@ -1,8 +1,9 @@
 """What others ask of nodes by NVSentinel's MaintenanceRequest, where the cluster has that kind.
 
 Presence is the request, and its deletion the end: `spec.healthEvent` names the node and says why and who, and
-`spec.startTime` from when on (NVSentinel's docs/configuration/lifecycle-manager.md, v1.31). We only read it: its
-finalizer and its status are its own controller's, where that runs.
+`spec.startTime` from when on (NVSentinel's docs/configuration/lifecycle-manager.md, v1.31; its kind is generated from
+health_event.proto). We only read it: its finalizer and its status are its own controller's, where that runs. That
+controller lets a node have one request at a time; of several the earliest counts here.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Claim, Right
 from nhc_adapters.kubernetes.api.client import namespaced, node_path
-from nhc_adapters.kubernetes.api.objects import notes_of, texts
+from nhc_adapters.kubernetes.api.objects import notes_of, texts, true_conditions
 from nhc_adapters.kubernetes.api.rights import ClusterRight
 from nhc_adapters.kubernetes.nodes.maintenance import DRAIN_IN_PROGRESS, IN_PROGRESS, SHUTS_DOWN, of_others
 from nhc_adapters.kubernetes.repair import gke
@@ -75,6 +75,15 @@ EKS_CONDITIONS = {
 }  # fmt: skip
 """Conditions of EKS' node monitoring agent on which Auto Mode replaces a node (and Karpenter with NodeRepair)."""
 
+SOPERATOR = {
+    "SlurmNodeReboot": "reboots it", "SlurmNodeDrain": "drains it",
+    "SoperatorChecksNodeMaintenance": "has it maintained or replaced",
+}  # fmt: skip
+"""Conditions of soperator's controllers and rebooter while they work on a node (internal/consts/conditions.go,
+internal/rebooter/reconcile.go)."""
+REBOOTED = "NodeRebooted"
+"""The reason with which SlurmNodeReboot stays True when the reboot is over."""
+
 KURED_LOCK = "weave.works/kured-node-lock"
 
 
@@ -94,11 +103,17 @@ def of_node(node: Mapping[str, Any], karpenter_repairs: bool = False) -> List[Cl
         for key, value in sorted(places[sign.where].items())
         if _matches(sign, key, value)
     ]
+    conditions = true_conditions(node)
     if meta.get("deletionTimestamp"):
         claims.append(Claim("cluster", "deletes the node", "metadata.deletionTimestamp"))
     claims += [
         Claim("administrator", printable(f"{one.message or one.reason or 'works on it'}", 120), f"condition {one.type}")
         for one in of_others(node, DRAIN_IN_PROGRESS, IN_PROGRESS, SHUTS_DOWN)
+    ]
+    claims += [
+        Claim("soperator", doing, f"condition {kind}")
+        for kind, doing in SOPERATOR.items()
+        if kind in conditions and conditions[kind].get("reason") != REBOOTED
     ]
     claims += gke.claims(labels, auto_repair=False)
     claims += _eks(node, labels, karpenter_repairs)
