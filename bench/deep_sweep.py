@@ -14,11 +14,10 @@ import time
 
 sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
-from nhc.deep.group_output import AskedMeasurement, judged, read
+from nhc.deep.group_output import AskedMeasurement, GroupOutput, judged, read
 from nhc.deep.group_test import GroupOutcome, Rules, Topology
 from nhc.deep.simulate import break_some, cluster, play
 from nhc.marks.policy.deep_due import DeepRule, due
-from nhc.marks.ports.group_launch import GroupOutput
 from nhc.store import deep
 from nhc.store.connect import open_store
 from nhc.store.deep import DeepResult

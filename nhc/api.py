@@ -57,7 +57,6 @@ if TYPE_CHECKING:
         SettingError,
     )
     from nhc.marks.ports.gates import Gatekeeper, GateNews, GateStanding, LifecycleHook, MakeGatekeeper
-    from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput, Launcher
     from nhc.marks.ports.job_control import (
         JobController,
         JobEndRecord,
@@ -101,7 +100,17 @@ if TYPE_CHECKING:
         Sighting,
         Stage,
     )
-    from nhc.marks.ports.runner import NHC, MakeRunner, NodeRun, NotStarted, RunLimits, Runner, RunPhase, RunState
+    from nhc.marks.ports.runner import (
+        NHC,
+        Launcher,
+        MakeRunner,
+        NodeRun,
+        NotStarted,
+        RunLimits,
+        Runner,
+        RunPhase,
+        RunState,
+    )
     from nhc.marks.ports.sinks import BufferedSink, Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
     from nhc.marks.ports.spares import AddedNode, AddedPhase, AddFailed, CapacityPool, MakeSparePool, SparePool
 
@@ -134,9 +143,6 @@ __all__ = [
     "GateNews",
     "GateStanding",
     "Gatekeeper",
-    "GroupJob",
-    "GroupOrder",
-    "GroupOutput",
     "Host",
     "JobController",
     "JobEndRecord",
@@ -238,7 +244,6 @@ _MODULES = (
     "nhc.core.settings.settings_file",
     "nhc.marks.ports.adapter",
     "nhc.marks.ports.gates",
-    "nhc.marks.ports.group_launch",
     "nhc.marks.ports.job_control",
     "nhc.marks.ports.marks",
     "nhc.marks.ports.repair",

@@ -18,7 +18,7 @@ from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import SweepPlan, read, write
 from nhc.marks.policy.deep_due import LastVerdicts, newest_of, oldest_first
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import Launcher
+from nhc.marks.ports.runner import Launcher
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.rounds.leader import Leader

@@ -12,12 +12,11 @@ import time
 from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from nhc.core.model import Verdict, printable
-from nhc.deep.group_output import FEW, AskedMeasurement, MeasuredGroup, judged, read
+from nhc.deep.group_output import FEW, AskedMeasurement, GroupOutput, MeasuredGroup, judged, read
 from nhc.deep.group_test import Culprit, GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
 from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import next_round
 from nhc.marks.ports.gangs import PAIR_ROUNDS, SLACK, TIMED_OUT, GangMember, GangRules
-from nhc.marks.ports.group_launch import GroupOutput
 
 KEPT = 600.0
 """Seconds that the end of a gang is remembered, for a container that starts again."""

@@ -11,7 +11,6 @@ from statistics import median
 from typing import Callable, Dict, FrozenSet, NamedTuple, Optional, Sequence, Tuple
 
 from nhc.deep.group_test import GroupOutcome
-from nhc.marks.ports.group_launch import GroupOutput
 from nhc.node.checks import deep_collective
 from nhc.node.checks.deep_collective import NETWORKS, unproven, wrong_values
 
@@ -81,6 +80,13 @@ class AskedMeasurement(NamedTuple):
     size: int
     tasks: int
     fabric: bool = True
+
+
+class GroupOutput(NamedTuple):
+    """A test that came to its end: the tool's exit status, and what it printed."""
+
+    status: int
+    output: str
 
 
 class MeasuredGroup(NamedTuple):

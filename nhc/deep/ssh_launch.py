@@ -22,15 +22,15 @@ from nhc.core.json_values import object_from
 from nhc.core.model import printable
 from nhc.core.settings import declared
 from nhc.core.system import written_files
-from nhc.core.system.bounded_read import read_text
+from nhc.core.system.bounded_read import read_head, read_text
 from nhc.core.units import show_size
 from nhc.deep import journal
 from nhc.deep.idle import ALLOWED, DEVICES
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Node, Stream, Transport, Trouble
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.marks.ports.part_settings import read
+from nhc.marks.ports.runner import NodeRun, RunPhase, RunState, with_nhc
 from nhc.node.checks.deep import RUN
 
 PROBED = 15.0
@@ -83,13 +83,13 @@ class SshLauncher:
     def __init__(self, settings: Mapping[str, str], transport: Optional[Transport] = None) -> None:
         self.settings = read(SshSettings, settings)
         self._transport = transport or OpenSSH(self.settings.ssh)
-        self._runs: Dict[Tuple[str, str], GroupRun] = {}
+        self._runs: Dict[Tuple[str, str], GuardedRun] = {}
         self._probed: Dict[str, Tuple[float, str]] = {}
         self._connecting = threading.Semaphore(AT_ONCE)
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
         """Nodes whose own look says that nobody uses them, and that no deep check has locked."""
-        ours = {node for run in self._runs.values() if run.alive() for node in run.order.nodes}
+        ours = {node for guarded in self._runs.values() if guarded.alive() for node in guarded.run.nodes}
         now = time.monotonic()
         asked = [node for node in nodes if node not in ours and self._probed.get(node, (0.0, ""))[0] < now - PROBED]
         if asked:
@@ -120,93 +120,98 @@ class SshLauncher:
         finally:
             session.close()
 
-    def launch(self, sweep: str, order: GroupOrder) -> str:
+    def start(self, run: NodeRun) -> str:
         """Put a guard on each node; the tool begins when all of them have proved that their node is idle."""
-        place = self._place(sweep, order.key)
+        place = self._place(run)
         try:
             os.makedirs(place, mode=0o700, exist_ok=True)
+            os.mkdir(f"{place}/begun", 0o700)
+        except FileExistsError:
+            return run.key
         except OSError as error:
             raise AdapterError(f"{place}: {error.strerror}") from None
-        run = GroupRun(self._transport, self.settings, sweep, order, place, self._connecting)
-        self._runs[sweep, order.key] = run
-        for node in order.nodes:
+        guarded = GuardedRun(self._transport, self.settings, run, place, self._connecting)
+        self._runs[run.group, run.key] = guarded
+        for node in run.nodes:
             self._probed.pop(node, None)
-        run.start()
-        return order.key
+        guarded.start()
+        return run.key
 
-    def jobs(self, sweep: str) -> Dict[str, GroupJob]:
-        """The tests that this process carries out. Those of another that was killed were ended by their guards."""
-        return {
-            key: GroupJob(key, run.going) for (name, key), run in self._runs.items() if name == sweep and run.alive()
-        }
+    def poll(self, runs: Sequence[NodeRun]) -> Mapping[str, RunState]:
+        """The files that were written when the tool had ended; else what this process's guards say."""
+        return {run.key: self._state(run)._replace(name=run.key) for run in runs}
 
-    def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
-        """The files that were written when the tool had ended."""
-        place = self._place(sweep, key)
+    def _state(self, run: NodeRun) -> RunState:
+        place, guarded = self._place(run), self._runs.get((run.group, run.key))
         try:
             marker = read_text(f"{place}/marker", 4096).split()
-            output = read_text(f"{place}/output", OUTPUT_LIMIT, "replace")
+            if len(marker) == 2 and marker[0] == run.group and marker[1].isdigit():
+                output = read_head(f"{place}/output", run.limits.output + 1)
+                text = output[: run.limits.output].decode("utf-8", "replace")
+                return RunState(RunPhase.ENDED, int(marker[1]), text, len(output) > run.limits.output)
         except FileNotFoundError:
-            return None
+            pass
         except (OSError, UnicodeDecodeError) as error:
-            raise AdapterError(f"{place}: {error}") from None
-        if len(marker) != 2 or marker[0] != sweep or not marker[1].isdigit():
-            return None
-        return GroupOutput(int(marker[1]), output)
+            return RunState(RunPhase.UNKNOWN, why=f"{place}: {error}")
+        if guarded is not None:
+            if guarded.alive():
+                return RunState(RunPhase.RUNNING if guarded.going else RunPhase.WAITING)
+            return RunState(RunPhase.STOPPED if guarded.stopped else RunPhase.LOST, why=guarded.why)
+        try:
+            heard = time.time() - os.stat(f"{place}/begun").st_mtime
+        except OSError:
+            return RunState(RunPhase.ABSENT)
+        # Of another process: its guards end the test when they have heard nothing for SILENCE.
+        there = 0 <= heard < SILENCE + self.settings.grace + KILLED
+        return RunState(RunPhase.RUNNING if there else RunPhase.LOST)
 
-    def failure(self, sweep: str, key: str) -> str:
-        """What the test's guards said, or why they could not be reached, where it was this process that ran it."""
-        run = self._runs.get((sweep, key))
-        return run.why if run is not None else ""
+    def stop(self, run: NodeRun) -> None:
+        """Have the guards end a test: SIGTERM, the grace period, SIGKILL. Those of a killed process do so alone."""
+        guarded = self._runs.get((run.group, run.key))
+        if guarded is not None:
+            guarded.stop()
 
-    def end(self, handle: str) -> None:
-        """Have the guards end a test: SIGTERM, the grace period, SIGKILL."""
-        for (_sweep, key), run in self._runs.items():
-            if key == handle:
-                run.stop()
-
-    def finish(self, sweep: str) -> None:
+    def finish(self, group: str) -> None:
         """Wait until the guards have left; outputs stay here: they are the evidence.
 
         Raises AdapterError with the processes that do not end.
         """
         until = time.monotonic() + self.settings.grace + KILLED
-        for (name, _key), run in self._runs.items():
-            if name == sweep:
-                run.stop()
-                run.join(until)
-        left = [line for (name, _key), run in self._runs.items() if name == sweep for line in run.left]
+        guards = [guarded for (name, _key), guarded in self._runs.items() if name == group]
+        for guarded in guards:
+            guarded.end()
+            guarded.join(until)
+        left = [line for guarded in guards for line in guarded.left]
         if left:
             more = f" (and {len(left) - 1} more)" if len(left) > 1 else ""
             raise AdapterError(f"{left[0]}{more}")
 
-    def _place(self, sweep: str, key: str) -> str:
-        if not sweep.isalnum() or not key.isalnum():
-            raise AdapterError(f"{sweep!r} and {key!r} name no test")
-        return os.path.join(self.settings.state, sweep, key)
+    def _place(self, run: NodeRun) -> str:
+        if not run.group.isalnum() or not run.key.isalnum():
+            raise AdapterError(f"{run.group!r} and {run.key!r} name no test")
+        return os.path.join(self.settings.state, run.group, run.key)
 
 
-class GroupRun:
+class GuardedRun:
     """One test: a thread for each node's guard."""
 
     def __init__(
-        self, transport: Transport, settings: SshSettings, sweep: str, order: GroupOrder, place: str,
-        connecting: threading.Semaphore,
-    ) -> None:  # fmt: skip
-        self.order, self.going = order, False
+        self, transport: Transport, settings: SshSettings, run: NodeRun, place: str, connecting: threading.Semaphore
+    ) -> None:
+        self.run, self.going, self.stopped = run, False, False
         self.why = ""
         """Why the test did not run to its end: the first reason, from which others follow."""
         self.left: List[str] = []
         """What was not ended, a line for each node."""
-        self._transport, self._settings, self._sweep, self._place = transport, settings, sweep, place
+        self._transport, self._settings, self._place = transport, settings, place
         self._connecting = connecting
-        self._token = f"{sweep}-{order.key}"
+        self._token = f"{run.group}-{run.key}"
         self._over = threading.Event()
         self._ready: set[str] = set()
         self._output: List[bytes] = []
-        self._room = OUTPUT_LIMIT
+        self._room = min(OUTPUT_LIMIT, run.limits.output + 1)
         self._lock = threading.Lock()
-        self._threads = [threading.Thread(target=self._serve, args=(node,), daemon=True) for node in order.nodes]
+        self._threads = [threading.Thread(target=self._serve, args=(node,), daemon=True) for node in run.nodes]
 
     def start(self) -> None:
         """Begin to connect."""
@@ -218,6 +223,11 @@ class GroupRun:
         return any(thread.is_alive() for thread in self._threads)
 
     def stop(self) -> None:
+        """Have it end before its end."""
+        self.stopped = not self._over.is_set()
+        self.end()
+
+    def end(self) -> None:
         """Have it end."""
         self._over.set()
 
@@ -229,7 +239,7 @@ class GroupRun:
     def _serve(self, node: str) -> None:
         try:
             with self._connecting:
-                limit = self.order.seconds + SPARE
+                limit = self.run.limits.seconds + SPARE
                 session = GuardSession(self._transport, self._settings, node, self._token, limit)
         except Trouble as trouble:
             self._fail(f"{node}: {trouble.message}")
@@ -246,12 +256,13 @@ class GroupRun:
         """Until the test is over; whether the guard has left. Raises Trouble."""
         ordered, spoke = False, time.monotonic()
         while not self._over.is_set():
-            if self.going and not ordered and session.node == self.order.nodes[0]:
+            if self.going and not ordered and session.node == self.run.nodes[0]:
                 ordered = True
                 session.tell(go=self._order())
             if time.monotonic() - spoke > ALIVE:
                 spoke = time.monotonic()
                 session.tell(alive=True)
+                self._say_alive()
             answer = session.answer(LOOK) or {}
             for key in ("busy", "taken"):
                 if key in answer:
@@ -259,7 +270,7 @@ class GroupRun:
             if "ready" in answer:
                 with self._lock:
                     self._ready.add(session.node)
-                    self.going = len(self._ready) == len(self.order.nodes)
+                    self.going = len(self._ready) == len(self.run.nodes)
             if "out" in answer:
                 self._keep(str(answer["out"]))
             if isinstance(answer.get("end"), int):
@@ -269,6 +280,13 @@ class GroupRun:
                 self._fail(f"{session.node}: {answer.get('why')}")
                 return True
         return False
+
+    def _say_alive(self) -> None:
+        """For another process that looks at the files alone."""
+        try:
+            os.utime(f"{self._place}/begun")
+        except OSError:
+            return
 
     def _has_left(self, session: GuardSession, answer: Mapping[str, object]) -> bool:
         """Whether this is a guard's last answer: it names the processes that it could not end."""
@@ -301,10 +319,10 @@ class GroupRun:
 
     def _order(self) -> Dict[str, object]:
         """What the first node's guard is to run. Open MPI 4 (orte) and 5 (prte) read the same from other variables."""
-        settings, order = self._settings, self.order
+        settings, run = self._settings, self.run
         argv = [
-            settings.mpirun, "--hostfile", "{hosts}", "-np", str(len(order.nodes) * order.tasks), "--map-by",
-            f"ppr:{order.tasks}:node", "--bind-to", "none", "-x", RUN, *settings.mpi_args, *order.argv,
+            settings.mpirun, "--hostfile", "{hosts}", "-np", str(len(run.nodes) * run.tasks), "--map-by",
+            f"ppr:{run.tasks}:node", "--bind-to", "none", "-x", RUN, *settings.mpi_args, *with_nhc(run.argv),
         ]  # fmt: skip
         # The daemons that it starts on the other nodes carry the mark, too: that is how their guards know them.
         mark = f"env {RUN}={self._token}"
@@ -314,12 +332,12 @@ class GroupRun:
             "OMPI_ALLOW_RUN_AS_ROOT": "1", "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
             "PRTE_ALLOW_RUN_AS_ROOT": "1", "PRTE_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
         }  # fmt: skip
-        return {"argv": argv, "env": env, "hosts": "".join(f"{node} slots={order.tasks}\n" for node in order.nodes)}
+        return {"argv": argv, "env": env, "hosts": "".join(f"{node} slots={run.tasks}\n" for node in run.nodes)}
 
     def _write(self, status: int) -> None:
         """The output, and then the marker that says that it is whole."""
         try:
-            for name, data in (("output", b"".join(self._output)), ("marker", f"{self._sweep} {status}\n".encode())):
+            for name, data in (("output", b"".join(self._output)), ("marker", f"{self.run.group} {status}\n".encode())):
                 written_files.write_whole(f"{self._place}/{name}", data, durable=True)
         except OSError as error:
             self._fail(f"{self._place}: {error.strerror}")

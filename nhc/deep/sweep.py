@@ -14,7 +14,7 @@ from typing import Callable, Dict, List, NamedTuple, Optional, Sequence, Set, Tu
 from nhc.core.model import Report, Verdict, describe, printable
 from nhc.core.render.json import parse
 from nhc.core.state.reports import suite_name
-from nhc.deep.group_output import KILLED, MeasuredGroup, held, judged
+from nhc.deep.group_output import KILLED, GroupOutput, MeasuredGroup, held, judged
 from nhc.deep.group_output import read as read_output
 from nhc.deep.group_test import (
     Blame,
@@ -30,7 +30,8 @@ from nhc.deep.node_verdicts import judge
 from nhc.deep.planner import Round, next_round
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput, Launcher, SaysWhyBusy
+from nhc.marks.ports.repair import Machine
+from nhc.marks.ports.runner import Launcher, NodeRun, RunLimits, RunPhase, RunState, SaysWhyBusy
 from nhc.store import deep
 from nhc.store.database import Store
 from nhc.store.deep import DONE, MEASURED, PLANNED, RUNNING, STOPPED, STOPPING, DeepResult, SweepTest
@@ -43,6 +44,8 @@ ENDINGS = 5
 """Times that a launcher that does not answer is asked to end what runs."""
 THE_NODE = "{node}"
 """What stands for the node's name in the command that runs a suite."""
+AT_WORK = (RunPhase.WAITING, RunPhase.RUNNING)
+"""What a test is in that its launcher has, and that has not come to its end."""
 SUITE = "sweep"
 """What verdicts of sweeps are filed under."""
 SLACK = 60.0
@@ -157,8 +160,11 @@ class Sweeper:
         """End what runs, and close the sweep as stopped; what is certain by then. Raises StoreError, AdapterError."""
         for left in range(ENDINGS - 1, -1, -1):
             try:
-                for job in self._launcher.jobs(self._plan.token).values():
-                    self._launcher.end(job.handle)
+                runs = [self._run_of(row) for row in self._rows() if row.state in (PLANNED, RUNNING)]
+                states = self._launcher.poll(runs) if runs else {}
+                for run in runs:
+                    if states[run.key].phase in (*AT_WORK, RunPhase.UNKNOWN):
+                        self._launcher.stop(run)
                 break
             except AdapterError as error:
                 if not left:
@@ -198,57 +204,65 @@ class Sweeper:
 
     def _look(self, open_ones: List[SweepTest]) -> None:
         """One look at all open tests; launch what may be launched. Raises AdapterError."""
-        jobs = self._launcher.jobs(self._plan.token)
+        states = self._launcher.poll([self._run_of(row) for row in open_ones])
         waiting: List[SweepTest] = []
         busy: Set[str] = set()
         for row in open_ones:
-            if not self._ended_or_unread(row, jobs.get(key(planned_test(row)))):
-                if row.state == PLANNED and key(planned_test(row)) not in jobs:
+            state = states[key(planned_test(row))]
+            if not self._ended_or_unread(row, state):
+                if row.state == PLANNED and state.phase is RunPhase.ABSENT:
                     waiting.append(row)
                 else:
                     busy.update(row.nodes.split())
         self._launch(waiting, busy)
 
-    def _ended_or_unread(self, row: SweepTest, job: Optional[GroupJob]) -> bool:
-        """As `_ended`; a test whose result cannot be read keeps no other waiting, and is given up after `patience`."""
-        try:
-            ended = self._ended(row, job)
-        except AdapterError as error:
-            self._around.say(f"{row.name}: {error}")
+    def _run_of(self, row: SweepTest) -> NodeRun:
+        """A test as its launcher knows it."""
+        test, plan = planned_test(row), self._plan
+        argv = held(plan.argv, test.rail, plan.rail_by)
+        if plan.suite:
+            argv = tuple(argument.replace(THE_NODE, test.nodes[0]) for argument in argv)
+        machines = tuple(Machine(node) for node in test.nodes)
+        return NodeRun(key(test), machines, argv, RunLimits(plan.seconds), plan.token, plan.asked.tasks, row.name)
+
+    def _ended_or_unread(self, row: SweepTest, state: RunState) -> bool:
+        """As `_ended`; a test whose state cannot be told keeps no other waiting, and is given up after `patience`."""
+        if state.phase is RunPhase.UNKNOWN:
+            self._around.say(f"{row.name}: {state.why}")
             if self._waited(f"{row.name} unread") < self._plan.patience:
                 return False
-            return self._unknown(row, f"what became of it cannot be read: {error}")
+            return self._unknown(row, f"what became of it cannot be read: {state.why}")
         self._since.pop(f"{row.name} unread", None)
-        return ended
+        return self._ended(row, state)
 
-    def _ended(self, row: SweepTest, job: Optional[GroupJob]) -> bool:
-        """Whether a test has its result now. Its marker decides; then how long it waits, runs, or is gone."""
+    def _ended(self, row: SweepTest, state: RunState) -> bool:
+        """Whether a test has its result now. Its end decides; then how long it waits, runs, or is gone."""
         now, test = self._around.clock(), planned_test(row)
-        done = self._launcher.finished(self._plan.token, key(test))
-        if done is not None:
+        if state.phase is RunPhase.ENDED and state.status is not None:
+            done = GroupOutput(state.status, state.output)
             measured = self._of_suite(done, row) if self._plan.suite else (
                 read_output(done, test.nodes, self._plan.asked, test.rail)
             )  # fmt: skip
-            state = MEASURED if measured.value is not None else measured.seen.value
             self._save(row._replace(
-                state=state, value=measured.value, why=measured.why, missing=" ".join(measured.missing), ended=now
+                state=MEASURED if measured.value is not None else measured.seen.value, value=measured.value,
+                why=measured.why, missing=" ".join(measured.missing), ended=now,
             ))  # fmt: skip
             return True
-        if job is not None:
-            if row.state == PLANNED or row.handle != job.handle:
-                self._save(row._replace(state=RUNNING, handle=job.handle, began=row.began or now))
-            limit = self._plan.seconds + SLACK if job.running else self._plan.patience
-            if self._waited(f"{row.name} {job.running}") < limit:
+        if state.phase in AT_WORK:
+            if row.state == PLANNED or row.handle != state.name:
+                self._save(row._replace(state=RUNNING, handle=state.name, began=row.began or now))
+            running = state.phase is RunPhase.RUNNING
+            limit = self._plan.seconds + SLACK if running else self._plan.patience
+            if self._waited(f"{row.name} {running}") < limit:
                 return False
-            self._launcher.end(job.handle)
-            what = "did not end in time" if job.running else "its nodes were taken by other work"
+            self._launcher.stop(self._run_of(row))
+            what = "did not end in time" if running else "its nodes were taken by other work"
             return self._unknown(row, f"{what} ({limit:.0f} s)")
-        if row.state == RUNNING:
+        if row.state == RUNNING or state.phase is not RunPhase.ABSENT:
             # The marker may come a moment after the job has gone: shared file systems keep what they know for a while.
             if self._waited(f"{row.name} gone") < 2 * self._around.every:
                 return False
-            why = self._launcher.failure(self._plan.token, key(test)) or "preempted or cancelled"
-            return self._unknown(row, f"{why}: it left no completion marker")
+            return self._unknown(row, f"{state.why or 'preempted or cancelled'}: it left no completion marker")
         return False
 
     def _of_suite(self, done: GroupOutput, row: SweepTest) -> MeasuredGroup:
@@ -295,7 +309,7 @@ class Sweeper:
                 self._unknown(row, f"it cannot be launched: {failed[-1]}")
                 continue
             busy.update(test.nodes)
-            self._launch_test(row, test)
+            self._launch_test(row)
 
     def _say_busy(self, nodes: List[str]) -> None:
         """Say why a node is waited for, once for each reason: a host key that differs is seen at once."""
@@ -312,13 +326,9 @@ class Sweeper:
         """Where not all tests may run at once, those of the first suspects go first; else they go by name."""
         return min(self._places.get(node, len(self._places)) for node in row.nodes.split())
 
-    def _launch_test(self, row: SweepTest, test: GroupTest) -> None:
-        argv = held(self._plan.argv, test.rail, self._plan.rail_by)
-        if self._plan.suite:
-            argv = tuple(argument.replace(THE_NODE, test.nodes[0]) for argument in argv)
-        order = GroupOrder(key(test), test.nodes, argv, self._plan.asked.tasks, self._plan.seconds)
+    def _launch_test(self, row: SweepTest) -> None:
         try:
-            handle = self._launcher.launch(self._plan.token, order)
+            handle = self._launcher.start(self._run_of(row))
         except AdapterError as error:
             self._failed[row.name] = (*self._failed.get(row.name, ()), str(error))
             self._around.say(f"{row.name}: {error}")

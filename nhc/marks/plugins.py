@@ -15,10 +15,9 @@ if TYPE_CHECKING:
 
     from nhc.marks.ports.adapter import MakeAdapter, NodeSource
     from nhc.marks.ports.gates import LifecycleHook, MakeGatekeeper
-    from nhc.marks.ports.group_launch import Launcher
     from nhc.marks.ports.job_control import MakeJobController
     from nhc.marks.ports.repair import MakeRepairer
-    from nhc.marks.ports.runner import MakeRunner
+    from nhc.marks.ports.runner import Launcher, MakeRunner
     from nhc.marks.ports.sinks import Sink
     from nhc.marks.ports.spares import MakeSparePool
 
@@ -88,7 +87,7 @@ LAUNCHERS = PartKind(
         "ssh": "nhc.deep.ssh_launch:SshLauncher",
     },
 )
-"""nhc.marks.ports.group_launch.Launcher: the tests of a sweep."""
+"""nhc.marks.ports.runner.Launcher: the tests of a sweep."""
 SPARE_POOLS = PartKind(
     "keeper of spares",
     "nhc.spare_pools",

@@ -1,8 +1,12 @@
-"""The contract of runners over each of them: a real sshd, a real control plane of Kubernetes, AWS on loopback."""
+"""The contract of runners over each of them: a real sshd, a real control plane of Kubernetes, AWS on loopback, a real
+Slurm. The launcher on Kubernetes: tests/adapters/kubernetes/test_deep_sweep.py.
+"""
 
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
 from pathlib import Path
 from typing import Any, Iterator
 
@@ -14,11 +18,13 @@ from nhc.marks.ports.runner import Runner
 from nhc_adapters.cloud.aws.runner import SsmRunner
 from nhc_adapters.kubernetes.repair.job_runner import JobRunner
 from nhc_adapters.node.runner import SshRunner
+from nhc_adapters.slurm.deep_launch import SlurmLauncher
 from tests.adapters.cloud.test_aws_contract import ENVIRON
 from tests.support.clouds.aws import FakeAws
 from tests.support.kube import Kube, kube, plane
 from tests.support.pod_kubelet import kubelet
 from tests.support.ports import free_port
+from tests.support.slurm import Cluster
 from tests.support.ssh import Server, sshd, user
 
 __all__ = ["kube", "plane"]
@@ -118,3 +124,32 @@ class TestSsm(RunnerContract):
         yield SsmWorld(tmp_path, made)
         made.close()
         assert made.wrong == [], "what AWS's own model does not allow"
+
+
+class SlurmWorld(RunnerWorld):
+    patience = 120.0
+    tracks_processes = False  # these slurmd have no cgroups
+
+    def __init__(self, cluster: Cluster, folder: Path) -> None:
+        self.cluster, self.folder = cluster, folder
+        self.machines = (Machine("n1"),)
+
+    def runner(self, **more: str) -> Runner:
+        return SlurmLauncher({"directory": f"{self.folder}/shared"}, {**self.cluster.env, **more}, 20.0)
+
+    def unreachable(self) -> Runner:
+        conf = self.cluster.conf.read_text()
+        port = f"SlurmctldPort={self.cluster.control_port}"
+        assert port in conf
+        (self.folder / "slurm.conf").write_text(conf.replace(port, f"SlurmctldPort={free_port()}"))
+        return self.runner(SLURM_CONF=str(self.folder / "slurm.conf"))
+
+
+@pytest.mark.slow
+class TestSlurm(RunnerContract):
+    @pytest.fixture
+    def world(self, cluster: Cluster, slurm_directory: Path) -> Iterator[SlurmWorld]:
+        folder = Path(tempfile.mkdtemp(dir=slurm_directory))
+        folder.chmod(0o755)
+        yield SlurmWorld(cluster, folder)
+        shutil.rmtree(folder, ignore_errors=True)

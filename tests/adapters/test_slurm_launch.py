@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from nhc.core.host import Completed
-from nhc.marks.ports.group_launch import GroupOrder
-from nhc_adapters.slurm import deep_launch
+from nhc.marks.ports.runner import RunPhase
 from nhc_adapters.slurm.deep_launch import SlurmLauncher
+from tests.support.group_runs import group_run, look
 
 SRUN = """#!/bin/sh
 while [ $# -gt 0 ]; do case $1 in --output=*) out=${1#--output=};; --*) ;; *) break;; esac; shift; done
@@ -18,11 +18,21 @@ exec "$@" >>$out 2>&1
 """
 
 
+RUN = group_run("s1", ["n1", "n2"], ["sh", "-c", "echo it\\'s; exit 3"])
+
+
+def launcher(place: Path) -> SlurmLauncher:
+    """One whose Slurm has no job and takes every one as its seventh."""
+    said = {"sbatch": "7\n"}
+    return SlurmLauncher(
+        {"directory": str(place)}, {}, run=lambda argv, timeout, env: Completed(0, said.get(argv[0], ""), "")
+    )
+
+
 @pytest.fixture
 def launched(tmp_path: Path) -> Path:
     """The folder of a test whose job sbatch has taken; its tool says each time that it runs."""
-    launcher = SlurmLauncher({"directory": str(tmp_path)}, {}, run=lambda argv, timeout, env: Completed(0, "7\n", ""))
-    assert launcher.launch("s1", GroupOrder("k1", ("n1", "n2"), ("sh", "-c", "echo it\\'s; exit 3"), 1, 60.0)) == "7"
+    assert launcher(tmp_path).start(RUN) == "7"
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/srun").write_text(SRUN)
     (tmp_path / "bin/srun").chmod(0o755)
@@ -35,12 +45,20 @@ def run(place: Path) -> int:
 
 
 def test_a_job_that_was_submitted_twice_runs_its_test_once(launched: Path) -> None:
-    launcher = SlurmLauncher({"directory": str(launched)}, {})
-    assert launcher.finished("s1", "k1") is None
+    assert look(launcher(launched), RUN).phase is RunPhase.ABSENT
     assert run(launched) == 3
-    assert launcher.finished("s1", "k1") == (3, "it's\n")
+    ended = look(launcher(launched), RUN)
+    assert (ended.phase, ended.status, ended.output, ended.cut) == (RunPhase.ENDED, 3, "it's\n", False)
     assert run(launched) == 0
-    assert launcher.finished("s1", "k1") == (3, "it's\n")
+    assert look(launcher(launched), RUN) == ended
+    assert launcher(launched).start(RUN) == "", "nor is it submitted again"
+
+
+def test_one_that_began_and_left_no_marker_is_lost(launched: Path) -> None:
+    (launched / "s1/k1/begun").mkdir()
+    assert look(launcher(launched), RUN).phase is RunPhase.LOST
+    (launched / "s1/k1/stopped").touch()
+    assert look(launcher(launched), RUN).phase is RunPhase.STOPPED
 
 
 @pytest.mark.thorough
@@ -48,8 +66,7 @@ def test_an_output_without_an_end_is_read_to_a_limit(launched: Path) -> None:
     """More than that was an error, which the sweep took for a launcher that does not answer, for ever."""
     run(launched)
     with open(launched / "s1/k1/output", "ab") as file:
-        file.truncate(deep_launch.OUTPUT_LIMIT + 4096)
-    found = SlurmLauncher({"directory": str(launched)}, {}).finished("s1", "k1")
-    assert found is not None
+        file.truncate(RUN.limits.output + 4096)
+    found = look(launcher(launched), RUN)
     assert found.output.startswith("it's\n")
-    assert len(found.output) == deep_launch.OUTPUT_LIMIT
+    assert (len(found.output), found.cut) == (RUN.limits.output, True)

@@ -2,9 +2,8 @@
 
 import pytest
 
-from nhc.deep.group_output import AskedMeasurement, read
+from nhc.deep.group_output import AskedMeasurement, GroupOutput, read
 from nhc.deep.group_test import GroupOutcome
-from nhc.marks.ports.group_launch import GroupOutput
 from tests.deep.test_sweep import output
 
 ASKED = AskedMeasurement("all_reduce", 8 << 30, 1)

@@ -13,7 +13,8 @@ from nhc.deep.ssh_launch import OUTPUT_LIMIT, GuardSession, SshLauncher, SshSett
 from nhc.fleet.ssh.transport_openssh import OpenSSH
 from nhc.fleet.transport import Trouble
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupOrder
+from nhc.marks.ports.runner import RunPhase
+from tests.support.group_runs import at_work, group_run, look, result
 from tests.support.waiting import until
 
 pytestmark = pytest.mark.thorough
@@ -64,6 +65,9 @@ print(json.dumps({"ready": True}), json.dumps({"left": [12, 34], "why": "the lim
 """A guard that ends the test by itself: nobody told it to."""
 
 
+RUN = group_run("s", ["n1"], ["true"])
+
+
 def program(path, text):
     path.write_text(text)
     path.chmod(0o755)
@@ -96,11 +100,11 @@ def test_a_node_whose_line_has_no_end_is_not_idle(tmp_path, ssh):
 def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
-    launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
+    launcher.start(RUN)
     try:
-        until(lambda: launcher.finished("s", "k1"), 60)
+        until(lambda: result(launcher, RUN), 60)
         assert (tmp_path / "state/s/k1/output").stat().st_size == OUTPUT_LIMIT
-        done = launcher.finished("s", "k1")
+        done = look(launcher, RUN)
         assert (done.status, done.output[:8]) == (0, "begin ?\n")
     finally:
         launcher.finish("s")
@@ -114,10 +118,10 @@ def test_the_output_that_is_written_is_bounded_and_can_be_read(tmp_path, ssh):
 def test_why_a_test_ended_and_what_it_left_is_told(tmp_path, ssh, guard, why):
     settings = {"python": str(program(tmp_path / "python", guard)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
-    launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
-    until(lambda: not launcher.jobs("s"), 60)
-    assert launcher.failure("s", "k1") == f"n1: {why}"
-    assert launcher.failure("s", "k2") == ""
+    launcher.start(RUN)
+    until(lambda: not at_work(launcher, RUN), 60)
+    assert look(launcher, RUN)[:5] == (RunPhase.LOST, None, "", False, f"n1: {why}")
+    assert look(launcher, RUN._replace(key="k2")).phase is RunPhase.ABSENT
     with pytest.raises(AdapterError, match=r"^n1: processes 12 34 do not end$"):
         launcher.finish("s")
 
@@ -126,7 +130,7 @@ def test_a_result_that_cannot_be_written_is_the_reason(tmp_path, ssh):
     settings = {"python": str(program(tmp_path / "python", TALKER)), "state": str(tmp_path / "state")}
     launcher = SshLauncher(settings, ssh)
     (tmp_path / "state/s/k1/output").mkdir(parents=True)  # what stands in the way of the file
-    launcher.launch("s", GroupOrder("k1", ("n1",), ("true",), 1, 60.0))
-    until(lambda: not launcher.jobs("s"), 60)
-    assert launcher.failure("s", "k1").endswith("/state/s/k1: Is a directory")
-    assert launcher.finished("s", "k1") is None
+    launcher.start(RUN)
+    until(lambda: not at_work(launcher, RUN), 60)
+    state = look(launcher, RUN)
+    assert (state.phase, state.why.rpartition("/state")[2]) == (RunPhase.LOST, "/s/k1: Is a directory")

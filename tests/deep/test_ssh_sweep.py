@@ -16,10 +16,11 @@ import pytest
 from nhc.deep.group_output import held
 from nhc.deep.ssh_launch import SshLauncher, SshSettings
 from nhc.marks.ports.adapter import AdapterError, SettingError
-from nhc.marks.ports.group_launch import GroupOrder
 from nhc.marks.ports.part_settings import read
+from nhc.marks.ports.runner import RunPhase
 from nhc.store import deep
 from nhc.store.connect import open_store
+from tests.support.group_runs import at_work, group_run, is_running, look, result
 from tests.support.node_namespaces import nodes
 from tests.support.require import need
 from tests.support.waiting import until
@@ -164,8 +165,8 @@ def test_real_work_on_a_node_ends_its_test_at_once_and_the_node_is_left_alone(mp
 # The launcher by itself.
 
 
-def order(*names, key="k1", argv=("sleep", "600"), seconds=60.0):
-    return GroupOrder(key, names, argv, 1, seconds)
+def sleeps(group, *names, argv=("sleep", "600"), seconds=60.0):
+    return group_run(group, names, argv, seconds=seconds)
 
 
 @pytest.fixture
@@ -176,49 +177,56 @@ def launcher(mpi_fleet):
 def test_idle_is_what_the_node_itself_says(mpi_fleet, launcher):
     assert launcher.idle(["n01", "n02", "nowhere"]) == {"n01", "n02"}
     assert "not resolve" in launcher._probed["nowhere"][1]
-    launcher.launch("idle", order("n01", "n02"))
-    until(lambda: launcher.jobs("idle")["k1"].running)
+    run = sleeps("idle", "n01", "n02")
+    launcher.start(run)
+    until(lambda: is_running(launcher, run))
     assert launcher.idle(["n01", "n02", "n07"]) == {"n07"}
     assert SshLauncher(mpi_fleet.settings).idle(["n01", "n07"]) == {"n07"}  # another process sees the lock
-    launcher.end("k1")
+    assert look(SshLauncher(mpi_fleet.settings), run).phase is RunPhase.RUNNING  # and that its test goes on
+    launcher.stop(run)
     launcher.finish("idle")
-    assert launcher.jobs("idle") == {}
-    assert launcher.finished("idle", "k1") is None
+    assert look(launcher, run).phase is RunPhase.STOPPED
+    launcher.start(run)
+    assert look(launcher, run).phase is RunPhase.STOPPED
 
 
 def test_what_ignores_the_request_to_end_is_killed_after_the_grace_period(mpi_fleet, launcher):
-    launcher.launch("deaf", order("n01", "n02", argv=("sh", "-c", "trap '' TERM; while :; do sleep 0.2; done")))
+    run = sleeps("deaf", "n01", "n02", argv=("sh", "-c", "trap '' TERM; while :; do sleep 0.2; done"))
+    launcher.start(run)
     until(lambda: mpi_fleet.running("n01", "n02").count("sh") >= 2, 60)
-    launcher.end("k1")
+    launcher.stop(run)
     until(lambda: not mpi_fleet.running("n01", "n02"), 60)
-    assert launcher.finished("deaf", "k1") is None
+    assert result(launcher, run) is None
 
 
 def test_a_test_runs_into_its_limit_although_nobody_ends_it(mpi_fleet, launcher):
-    launcher.launch("limit", order("n01", "n02", seconds=-27.0))  # with the spare time: 3 s
-    until(lambda: launcher.jobs("limit")["k1"].running)
-    until(lambda: launcher.jobs("limit") == {}, 60)
-    assert launcher.finished("limit", "k1") is None
-    assert "the limit of 3 s has passed" in launcher.failure("limit", "k1")
+    run = sleeps("limit", "n01", "n02", seconds=-27.0)  # with the spare time: 3 s
+    launcher.start(run)
+    until(lambda: is_running(launcher, run))
+    until(lambda: not at_work(launcher, run), 60)
+    state = look(launcher, run)
+    assert (state.phase, "the limit of 3 s has passed" in state.why) == (RunPhase.LOST, True)
 
 
 def test_a_guard_that_is_killed_is_cleaned_up_after_by_the_next(mpi_fleet, launcher):
-    launcher.launch("orphan", order("n08", "n09"))
+    run = sleeps("orphan", "n08", "n09")
+    launcher.start(run)
     until(lambda: "sleep" in mpi_fleet.running("n09"), 60)
     before = mpi_fleet.spaces.processes("n09")
     guards = [pid for pid, comm in before.items() if comm.startswith("python")]
     assert guards
     for pid in guards:
         os.kill(pid, signal.SIGKILL)
-    until(lambda: launcher.jobs("orphan") == {}, 60)
+    until(lambda: not at_work(launcher, run), 60)
     assert launcher.idle(["n08", "n09"]) == {"n08", "n09"}
     assert "sleep" not in mpi_fleet.running("n08", "n09")
 
 
 def test_a_command_that_is_not_there_has_a_status_and_no_figure(mpi_fleet):
     launcher = SshLauncher({**mpi_fleet.settings, "mpirun": "/no/such/mpirun"})
-    launcher.launch("none", order("n01", "n02"))
-    found = until(lambda: launcher.finished("none", "k1"))
+    run = sleeps("none", "n01", "n02")
+    launcher.start(run)
+    found = until(lambda: result(launcher, run))
     assert (found.status, found.output) == (127, "/no/such/mpirun: No such file or directory\n")
     launcher.finish("none")
 
@@ -226,8 +234,9 @@ def test_a_command_that_is_not_there_has_a_status_and_no_figure(mpi_fleet):
 def test_a_rail_reaches_every_rank_on_every_node(mpi_fleet):
     tool = ("sh", "-c", 'echo "$OMPI_COMM_WORLD_RANK $NCCL_IB_HCA $UCX_NET_DEVICES"')
     launcher = SshLauncher(mpi_fleet.settings)
-    launcher.launch("rail", GroupOrder("k1", ("n01", "n02"), held(tool, "mlx5_3", "hca"), 2, 60.0))
-    found = until(lambda: launcher.finished("rail", "k1"), 60)
+    run = group_run("rail", ["n01", "n02"], held(tool, "mlx5_3", "hca"), tasks=2)
+    launcher.start(run)
+    found = until(lambda: result(launcher, run), 60)
     assert sorted(found.output.splitlines()) == [f"{rank} =mlx5_3 mlx5_3:1" for rank in range(4)]
     assert found.status == 0
     launcher.finish("rail")
@@ -248,4 +257,4 @@ def test_a_state_that_cannot_be_written_is_one_line(tmp_path):
     (tmp_path / "state").write_text("")
     launcher = SshLauncher({"state": str(tmp_path / "state")})
     with pytest.raises(AdapterError, match="state/s/k1: Not a directory"):
-        launcher.launch("s", order("n1", "n2"))
+        launcher.start(sleeps("s", "n1", "n2"))

@@ -9,14 +9,14 @@ from hypothesis import strategies as st
 
 from nhc.core.model import CheckResult, Report, crit, ok
 from nhc.core.render.json import render
-from nhc.deep.group_output import AskedMeasurement, held, judged, read
+from nhc.deep.group_output import AskedMeasurement, GroupOutput, held, judged, read
 from nhc.deep.group_test import Culprit, GroupOutcome, NodeStanding, Rules
 from nhc.deep.simulate import cluster
 from nhc.deep.sweep import SUITE, Surroundings, Sweeper, SweepStopped
 from nhc.deep.sweep_plan import BadPlan, SweepPlan, key, planned_test, results, write
 from nhc.deep.sweep_plan import read as read_plan
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupJob, GroupOutput
+from nhc.marks.ports.runner import RunPhase, RunState
 from nhc.store import deep
 from nhc.store.errors import Conflict, LeadershipLost
 from nhc.store.rounds.leader import Leader
@@ -98,12 +98,12 @@ class World:
         assert used.isdisjoint(order.nodes), "a node in two tests at once"
         assert not self.taken.intersection(order.nodes), "a node that is not idle"
         self.launched.append(order.key)
-        self.standing[order.key] = (GroupJob(str(next(self.numbers)), True), order)
+        self.standing[order.key] = (str(next(self.numbers)), order)
         self.most = max(self.most, len(used) + len(order.nodes))
         self.drawn = max(self.drawn, sum(self.draws.get(node, 0.0) for node in (*used, *order.nodes)))
         if self.chance.random() < self.lose:
             raise AdapterError("sbatch did not end within 30 s")
-        return self.standing[order.key][0].handle
+        return self.standing[order.key][0]
 
     def jobs(self, sweep):
         return {name: job for name, (job, _order) in self.standing.items()}
@@ -115,7 +115,29 @@ class World:
         return self.why
 
     def end(self, handle):
-        self.standing = {name: one for name, one in self.standing.items() if one[0].handle != handle}
+        self.standing = {name: one for name, one in self.standing.items() if one[0] != handle}
+
+    def start(self, run):
+        return self.launch(run.group, run)
+
+    def poll(self, runs):
+        jobs = self.jobs(runs[0].group)
+        return {run.key: self.state(run, jobs) for run in runs}
+
+    def state(self, run, jobs):
+        try:
+            done = self.finished(run.group, run.key)
+        except AdapterError as error:
+            return RunState(RunPhase.UNKNOWN, why=str(error))
+        if done is not None:
+            return RunState(RunPhase.ENDED, *done)
+        if run.key in jobs:
+            return RunState(RunPhase.RUNNING, name=jobs[run.key])
+        return RunState(RunPhase.ABSENT, why=self.failure(run.group, run.key))
+
+    def stop(self, run):
+        if run.key in self.standing:
+            self.end(self.standing[run.key][0])
 
     def finish(self, sweep):
         self.finished_sweeps.append(sweep)

@@ -13,14 +13,14 @@ from __future__ import annotations
 import base64
 import json
 import zlib
-from typing import Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Mapping, NamedTuple, Optional, Sequence
 
 from nhc.core.settings import declared
 from nhc.core.system.bounded_read import unpacked
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.part_settings import read
 from nhc.marks.ports.repair import Machine
-from nhc.marks.ports.runner import NHC, NodeRun, NotStarted, RunPhase, RunState
+from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState, with_nhc
 from nhc_adapters._command import Runner as CommandRunner
 from nhc_adapters.node.hand.runs import DIRECTORY
 from nhc_adapters.node.reach import LoginSettings, ProgramReply, Reach, login_of, run_program
@@ -96,11 +96,6 @@ def only_machine(run: NodeRun) -> Machine:
     if len(run.machines) != 1:
         raise NotStarted(f"{run.key}: this runner runs on one node at a time, not on {len(run.machines)}", later=False)
     return run.machines[0]
-
-
-def with_nhc(argv: Sequence[str], nhc: str) -> Tuple[str, ...]:
-    """The arguments with nhc as it is called there."""
-    return tuple(nhc if word == NHC else word for word in argv)
 
 
 def state_of(reply: ProgramReply) -> RunState:

@@ -20,8 +20,8 @@ from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequenc
 from nhc.core.settings import declared
 from nhc.core.system.bounded_read import read_head, read_text
 from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
 from nhc.marks.ports.part_settings import Given, read
+from nhc.marks.ports.runner import NodeRun, RunPhase, RunState, with_nhc
 from nhc_adapters._command import Runner, plain, run_command
 from nhc_adapters.slurm.adapter import Slurm
 from nhc_adapters.slurm.commands import SlurmPlace
@@ -46,7 +46,7 @@ class SlurmLaunchSettings(NamedTuple):
 SCRIPT = """\
 #!/bin/sh
 cd {place} || exit 1
-[ ! -e marker ] || exit 0
+mkdir begun || exit 0
 trap 'kill $step 2>/dev/null; exit 143' TERM
 srun --nodes={count} --ntasks={tasks} --ntasks-per-node={each} --kill-on-bad-exit=1 --input=none{mpi} \\
     --output=output --error=output {argv} &
@@ -57,10 +57,7 @@ printf '%s %s\\n' {token} $status > marker.new && mv marker.new marker
 exit $status
 """
 """The marker is renamed into place: it is whole, or not there. A job that was submitted twice, since sbatch's first
-answer was lost, runs its test once."""
-
-OUTPUT_LIMIT = 32 << 20
-"""Bytes of a test's output that are read: NCCL_DEBUG=INFO writes some 20 KiB a rank. A figure beyond is none."""
+answer was lost, runs its test once: the other finds that it was begun."""
 
 
 class SlurmLauncher:
@@ -85,13 +82,16 @@ class SlurmLauncher:
             if not state.busy and (reserved or (state.available and not state.hold))
         )
 
-    def launch(self, sweep: str, order: GroupOrder) -> str:
-        """One exclusive job on exactly these nodes."""
-        place = self._place(sweep, order.key)
+    def start(self, run: NodeRun) -> str:
+        """One exclusive job on exactly these nodes; its number, "" for one that has gone."""
+        place = self._place(run)
+        known = self._jobs(run.group).get(run.key)
+        if known is not None or os.path.isdir(f"{place}/begun") or os.path.exists(f"{place}/stopped"):
+            return known.name if known is not None else ""
         mpi = f" --mpi={shlex.quote(self.settings.mpi)}" if self.settings.mpi else ""
         script = SCRIPT.format(
-            place=shlex.quote(place), count=len(order.nodes), tasks=len(order.nodes) * order.tasks, each=order.tasks,
-            mpi=mpi, argv=" ".join(shlex.quote(argument) for argument in order.argv), token=shlex.quote(sweep),
+            place=shlex.quote(place), count=len(run.nodes), tasks=len(run.nodes) * run.tasks, each=run.tasks,
+            mpi=mpi, argv=shlex.join(with_nhc(run.argv)), token=shlex.quote(run.group),
         )  # fmt: skip
         try:
             os.makedirs(place, mode=0o755, exist_ok=True)
@@ -102,10 +102,10 @@ class SlurmLauncher:
         # Explicitly what srun and the tool are found by: not whatever the sweep's own environment holds.
         exported = ",".join(f"{name}={self.command.env[name]}" for name in ("PATH", "SLURM_CONF")
                             if name in self.command.env)  # fmt: skip
-        minutes = max(1, -(-int(order.seconds) // 60))
-        argv = ["sbatch", "--parsable", f"--job-name={self._name(sweep)}", f"--comment={order.key}", "--exclusive",
-                f"--nodes={len(order.nodes)}", f"--nodelist={','.join(plain(node) for node in order.nodes)}",
-                f"--ntasks-per-node={order.tasks}", "--no-requeue", f"--time={minutes}", f"--export={exported}",
+        minutes = max(1, -(-int(run.limits.seconds) // 60))
+        argv = ["sbatch", "--parsable", f"--job-name={self._name(run.group)}", f"--comment={run.key}", "--exclusive",
+                f"--nodes={len(run.nodes)}", f"--nodelist={','.join(plain(node) for node in run.nodes)}",
+                f"--ntasks-per-node={run.tasks}", "--no-requeue", f"--time={minutes}", f"--export={exported}",
                 f"--output={place}/job.out", f"--chdir={place}"]  # fmt: skip
         own = self.settings
         chosen = (("partition", own.partition), ("qos", own.qos), ("reservation", own.reservation),
@@ -117,47 +117,63 @@ class SlurmLauncher:
             raise AdapterError(f"sbatch answered {' '.join(answer)[:80]!r}, not a job's number")
         return handle
 
-    def jobs(self, sweep: str) -> Dict[str, GroupJob]:
-        """What squeue still has under the sweep's name."""
-        listed: Dict[str, GroupJob] = {}
-        for line in self.command.ask("squeue", "-h", "-n", self._name(sweep), "-o", "%A %T %k").splitlines():
+    def poll(self, runs: Sequence[NodeRun]) -> Mapping[str, RunState]:
+        """What squeue still has under the group's name, and the markers of what it has no more."""
+        jobs = self._jobs(runs[0].group) if runs else {}
+        return {run.key: self._state(run, jobs.get(run.key)) for run in runs}
+
+    def _jobs(self, group: str) -> Dict[str, RunState]:
+        listed: Dict[str, RunState] = {}
+        for line in self.command.ask("squeue", "-h", "-n", self._name(group), "-o", "%A %T %k").splitlines():
             fields: List[str] = line.split()
             if len(fields) == 3:
-                listed[fields[2]] = GroupJob(fields[0], fields[1] not in ("PENDING", "CONFIGURING", "REQUEUED"))
+                waits = fields[1] in ("PENDING", "CONFIGURING", "REQUEUED")
+                listed[fields[2]] = RunState(RunPhase.WAITING if waits else RunPhase.RUNNING, name=fields[0])
         return listed
 
-    def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
-        """The marker with this sweep's token, and the step's output beside it."""
-        place = self._place(sweep, key)
+    def _state(self, run: NodeRun, job: Optional[RunState]) -> RunState:
+        """The marker with this group's token, and the step's output beside it; without one what squeue says.
+
+        slurmctld forgets a job minutes after its end, and its word would decide nothing.
+        """
+        place = self._place(run)
         try:
             fields = read_text(f"{place}/marker").split()
         except FileNotFoundError:
-            return None
+            fields = []
         except (OSError, UnicodeDecodeError) as error:
-            raise AdapterError(f"{place}/marker: {error}") from None
-        if len(fields) != 2 or fields[0] != sweep or not fields[1].isdigit():
-            return None
+            return RunState(RunPhase.UNKNOWN, why=f"{place}/marker: {error}")
+        if len(fields) != 2 or fields[0] != run.group or not fields[1].isdigit():
+            if job is not None:
+                return job
+            if os.path.exists(f"{place}/stopped"):
+                return RunState(RunPhase.STOPPED, why="it was stopped")
+            return RunState(RunPhase.LOST if os.path.isdir(f"{place}/begun") else RunPhase.ABSENT)
         try:
-            output = read_head(f"{place}/output", OUTPUT_LIMIT).decode("utf-8", "replace")
+            output = read_head(f"{place}/output", run.limits.output + 1)
         except FileNotFoundError:
-            output = ""  # srun could not start: its complaint is in job.out
+            output = b""  # srun could not start: its complaint is in job.out
         except OSError as error:
-            raise AdapterError(f"{place}/output: {error.strerror}") from None
-        return GroupOutput(int(fields[1]), output)
+            return RunState(RunPhase.UNKNOWN, why=f"{place}/output: {error.strerror}")
+        text = output[: run.limits.output].decode("utf-8", "replace")
+        return RunState(RunPhase.ENDED, int(fields[1]), text, len(output) > run.limits.output)
 
-    def failure(self, sweep: str, key: str) -> str:
-        """Nothing: slurmctld forgets a job minutes after its end, and its word would decide nothing."""
-        return ""
-
-    def end(self, handle: str) -> None:
+    def stop(self, run: NodeRun) -> None:
         """Cancel the job; one that has ended is none of scancel's errors."""
-        self.command.ask("scancel", plain(handle))
+        job = self._jobs(run.group).get(run.key)
+        if job is not None:
+            try:
+                with open(f"{self._place(run)}/stopped", "w", encoding="ascii"):
+                    pass
+            except OSError as error:
+                raise AdapterError(f"{self._place(run)}: {error.strerror}") from None
+            self.command.ask("scancel", plain(job.name))
 
-    def finish(self, sweep: str) -> None:
+    def finish(self, group: str) -> None:
         """Outputs and markers stay in the shared directory: they are the evidence."""
 
-    def _place(self, sweep: str, key: str) -> str:
-        return os.path.join(self.directory, plain(sweep), plain(key))
+    def _place(self, run: NodeRun) -> str:
+        return os.path.join(self.directory, plain(run.group), plain(run.key))
 
-    def _name(self, sweep: str) -> str:
-        return f"nhc-sweep-{plain(sweep)}"
+    def _name(self, group: str) -> str:
+        return f"nhc-sweep-{plain(group)}"

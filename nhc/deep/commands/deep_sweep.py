@@ -38,8 +38,8 @@ from nhc.jobs.settings import PATH, JobControllerSettings, load
 from nhc.marks.plugins import JOB_CONTROLLERS
 from nhc.marks.plugins import launcher as launcher_of
 from nhc.marks.ports.adapter import AdapterError, SettingError
-from nhc.marks.ports.group_launch import Launcher
 from nhc.marks.ports.job_control import JobName, JobView
+from nhc.marks.ports.runner import Launcher
 from nhc.store import audit, deep, job_restarts
 from nhc.store.commands.store_options import URL, opened
 from nhc.store.database import Store

@@ -8,19 +8,25 @@ A run is known by its group and its key, which its caller chooses. Every runner 
 - **Whole.** When it is over, by itself, by `stop` or by its limit, it has left no process on its nodes.
 - **A lost answer is UNKNOWN.** Only what is proved to be over is ENDED, STOPPED or LOST.
 
-`nhc.lab.testing.runners` holds the contract as tests. Ours stand in `nhc.marks.plugins.RUNNERS`.
+`nhc.lab.testing.runners` holds the contract as tests. Ours stand in `nhc.marks.plugins.RUNNERS` and `LAUNCHERS`.
 """
 
 from __future__ import annotations
 
 from enum import Enum
-from typing import Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import FrozenSet, Mapping, NamedTuple, Optional, Protocol, Sequence, Tuple
+from typing import runtime_checkable as port
 
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Sent
 
 NHC = "{nhc}"
 """The word of a run's arguments that stands for the path of nhc on its node."""
+
+
+def with_nhc(argv: Sequence[str], nhc: str = "nhc") -> Tuple[str, ...]:
+    """The arguments with nhc as it is called there."""
+    return tuple(nhc if word == NHC else word for word in argv)
 
 
 class RunLimits(NamedTuple):
@@ -55,10 +61,10 @@ class NodeRun(NamedTuple):
 class RunPhase(str, Enum):
     """How far a run is.
 
-    ABSENT: nothing of it is there; it was not started, or was forgotten long after its end. ENDED: the program ended by
-    itself. STOPPED: somebody has ended it, by `stop` or by hand. LOST: it is over and has no result: past its limit,
-    preempted, its node gone, or stopped where the transport does not tell. UNKNOWN: it cannot be told now; the run may
-    be in any phase.
+    ABSENT: nothing of it is there; it was not started, or was forgotten: long after its end, or as it was stopped.
+    ENDED: the program ended by itself. STOPPED: somebody has ended it, by `stop` or by hand. LOST: it is over and has
+    no result: past its limit, preempted, its node gone, or stopped where the transport does not tell. UNKNOWN: it
+    cannot be told now; the run may be in any phase.
     """
 
     ABSENT = "absent"
@@ -119,8 +125,30 @@ class Runner(Protocol):
         """End a run with all its processes; nothing where it is over. Raises AdapterError."""
 
 
+@port
+class Launcher(Runner, Protocol):
+    """A runner for sweeps: it knows idle nodes, keeps other work off the nodes of a run, and gives way to real work."""
+
+    def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
+        """Those of the nodes on which nothing runs and on which a run may be started now. Raises AdapterError."""
+
+    def finish(self, group: str) -> None:
+        """The group is over: remove what nobody needs any more. Asked for twice it does nothing more.
+
+        Raises AdapterError that names what could not be taken away or ended.
+        """
+
+
+@port
+class SaysWhyBusy(Protocol):
+    """A launcher that knows why a node was not idle when it last looked."""
+
+    def why_busy(self, node: str) -> str:
+        """One line, "" where nothing is known."""
+
+
 class MakeRunner(Protocol):
-    """How nhc constructs what stands in `nhc.marks.plugins.RUNNERS`."""
+    """How nhc constructs what stands in `nhc.marks.plugins.RUNNERS`; a launcher is made in the same way."""
 
     def __call__(self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None) -> Runner:
         """Raises SettingError where one of the settings makes no sense. Reaches nobody yet."""

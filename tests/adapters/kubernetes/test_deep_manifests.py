@@ -10,9 +10,9 @@ from typing import Any, Dict
 import pytest
 
 from nhc.deep.group_output import held
-from nhc.marks.ports.group_launch import GroupOrder
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.launcher import JOB, JOBSET, MPIJOB, WorkloadKind, manifests
+from tests.support.group_runs import group_run
 
 OWNER = {"metadata": {"name": "nhc-sweep-s", "uid": "u"}}
 
@@ -34,9 +34,9 @@ print(json.dumps(vars(parser.parse_args())))
 
 def container(kind: WorkloadKind, *argv: str, rail: str = "") -> Dict[str, Any]:
     """The container of a test's first pod."""
-    order = GroupOrder("k1", ("n1", "n2"), held(argv, rail, "hca"), 8, 60.0)
+    test = group_run("s", ["n1", "n2"], held(argv, rail, "hca"), tasks=8)
     given = deep_settings.read({"image": "x", "port": "29777"})
-    spec = manifests(kind, given, "s", order, OWNER)[-1].body["spec"]
+    spec = manifests(kind, given, test, OWNER)[-1].body["spec"]
     if kind is MPIJOB:
         spec = spec["mpiReplicaSpecs"]["Launcher"]
     elif kind is JOBSET:

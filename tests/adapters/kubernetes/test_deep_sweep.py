@@ -18,8 +18,10 @@ from typing import Any, Iterator
 import pytest
 
 from nhc.deep.commands.deep_sweep import suspicion
+from nhc.lab.testing.runners import RunnerContract, RunnerWorld
 from nhc.marks.ports.adapter import SettingError
-from nhc.marks.ports.group_launch import GroupOrder
+from nhc.marks.ports.repair import Machine
+from nhc.marks.ports.runner import NodeRun
 from nhc.store import deep
 from nhc.store import job_restarts as store_jobs
 from nhc.store.connect import open_store
@@ -27,8 +29,10 @@ from nhc_adapters.kubernetes.api.access import Access, ClusterTls, Credentials
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client
 from nhc_adapters.kubernetes.deep import settings as deep_settings
 from nhc_adapters.kubernetes.deep.launcher import KubernetesLauncher
+from tests.support.group_runs import at_work, group_run, is_running, result
 from tests.support.kube import REPOSITORY, environment, started
 from tests.support.pod_kubelet import kubelet
+from tests.support.ports import free_port
 from tests.support.published import install, published, remove
 from tests.support.waiting import until
 from tests.support.wire import Wire
@@ -301,29 +305,53 @@ def seen_by_job_run(url: str, uid: str, nodes: str) -> None:
 # The launcher by itself.
 
 
-def order(key: str, *nodes: str, seconds: float = 60.0) -> GroupOrder:
-    return GroupOrder(key, nodes, ("fake-tool",), 1, seconds)
+def tool(group: str, key: str, *nodes: str) -> NodeRun:
+    return group_run(group, nodes, ("fake-tool",), key)
 
 
 def test_a_test_asked_for_twice_is_made_once_and_ended_once(deep_plane: Site) -> None:
     launcher = deep_plane.launcher()
     (deep_plane.place / "hold").touch()
     try:
-        handle = launcher.launch("twice", order("k1", "n030", "n031"))
-        assert launcher.launch("twice", order("k1", "n030", "n031")) == handle == "job/nhc-twice-k1"
-        until(lambda: launcher.jobs("twice").get("k1") and launcher.jobs("twice")["k1"].running)
+        run = tool("twice", "k1", "n030", "n031")
+        assert launcher.start(run) == launcher.start(run) == "job/nhc-twice-k1"
+        until(lambda: is_running(launcher, run))
         assert sorted(pod["spec"]["nodeName"] for pod in deep_plane.pods()) == ["n030", "n031"]
         assert launcher.idle(["n030", "n031", "n032", "none"]) == {"n032"}
-        assert launcher.finished("twice", "k1") is None
-        launcher.end(handle)
-        launcher.end(handle)
-        until(lambda: launcher.jobs("twice") == {} and deep_plane.pods() == [])
-        assert launcher.finished("twice", "k1") is None
+        launcher.stop(run)
+        launcher.stop(run)
+        until(lambda: not at_work(launcher, run) and deep_plane.pods() == [])
+        assert result(launcher, run) is None
     finally:
         (deep_plane.place / "hold").unlink()
         launcher.finish("twice")
         launcher.finish("twice")
     until(lambda: deep_plane.left() == [], 60, 0.5)
+
+
+class LauncherWorld(RunnerWorld):
+    forgets_stopped = True
+
+    def __init__(self, site: Site, folder: Path) -> None:
+        self.site, self.folder = site, folder
+        self.machines = (Machine(NODES[-1]),)
+
+    def runner(self, **more: str) -> KubernetesLauncher:
+        return self.site.launcher(kind="job", **more)
+
+    def unreachable(self) -> KubernetesLauncher:
+        text = self.site.kubeconfig.read_text()
+        (self.folder / "nobody").write_text(text.replace(self.site.plane.url, f"https://127.0.0.1:{free_port()}"))
+        return self.runner(kubeconfig=str(self.folder / "nobody"))
+
+
+class TestLauncher(RunnerContract):
+    @pytest.fixture
+    def world(self, deep_plane: Site, tmp_path: Path) -> Iterator[LauncherWorld]:
+        world = LauncherWorld(deep_plane, tmp_path)
+        yield world
+        world.runner().finish("contract")
+        until(lambda: deep_plane.left() == [], 60, 0.5)
 
 
 def test_a_node_is_not_idle_for_a_cordon_a_taint_or_its_kubelet(deep_plane: Site) -> None:
@@ -450,22 +478,22 @@ def test_a_test_is_an_object_of_the_operator_that_is_there(
     launcher = deep_plane.launcher(kind=kind, kubeconfig=str(kubeconfig))
     (deep_plane.place / "hold").touch()
     try:
-        handle = launcher.launch(word, order("k1", "n041", SLOW))
-        assert handle == f"{word}/nhc-{word}-k1"
-        until(lambda: launcher.jobs(word).get("k1") and launcher.jobs(word)["k1"].running, 60, 0.2)
+        run, second = tool(word, "k1", "n041", SLOW), tool(word, "k2", "n044", "n045")
+        assert launcher.start(run) == f"{word}/nhc-{word}-k1"
+        until(lambda: is_running(launcher, run), 60, 0.2)
         assert launcher.idle(["n041", SLOW, "n043"]) == {"n043"}
         (deep_plane.place / "hold").unlink()
-        until(lambda: launcher.jobs(word) == {}, 60, 0.2)
-        found = launcher.finished(word, "k1")
+        until(lambda: not at_work(launcher, run), 60, 0.2)
+        found = result(launcher, run)
         assert found is not None
         assert found.status == 0
         assert "# Avg bus bandwidth    : 20.00" in found.output
         (deep_plane.place / "hold").touch()
-        second = launcher.launch(word, order("k2", "n044", "n045"))
-        until(lambda: launcher.jobs(word).get("k2") and launcher.jobs(word)["k2"].running, 60, 0.2)
-        launcher.end(second)
+        launcher.start(second)
+        until(lambda: is_running(launcher, second), 60, 0.2)
+        launcher.stop(second)
         until(lambda: launcher.idle(["n044", "n045"]) == {"n044", "n045"}, 60, 0.5)
-        assert launcher.finished(word, "k2") is None
+        assert result(launcher, second) is None
     finally:
         (deep_plane.place / "hold").unlink(missing_ok=True)
         launcher.finish(word)

@@ -33,11 +33,11 @@ from nhc.core.timestamps import utc
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Machine, Right
-from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState
+from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState, with_nhc
 from nhc_adapters.cloud.aws import ec2, rights
 from nhc_adapters.cloud.aws.client import Aws, AwsAccess, AwsIdentity, identity
 from nhc_adapters.node.hand.runs import DIRECTORY, MARK
-from nhc_adapters.node.runner import only_machine, with_nhc
+from nhc_adapters.node.runner import only_machine
 from nhc_adapters.repair import CallFailed, RepairRefused, pair, unknown
 
 DOCUMENT = "AWS-RunShellScript"

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 from typing import Any, Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from nhc.marks.ports.adapter import AdapterError
-from nhc.marks.ports.group_launch import GroupJob, GroupOrder, GroupOutput
+from nhc.marks.ports.runner import NodeRun, RunPhase, RunState, with_nhc
 from nhc_adapters.kubernetes.api.access import find
 from nhc_adapters.kubernetes.api.client import Client, namespaced
 from nhc_adapters.kubernetes.api.errors import ApiError
@@ -99,11 +98,9 @@ class Manifest(NamedTuple):
     body: Dict[str, Any]
 
 
-def manifests(
-    kind: WorkloadKind, settings: DeepSettings, sweep: str, order: GroupOrder, belongs: Mapping[str, Any]
-) -> List[Manifest]:
+def manifests(kind: WorkloadKind, settings: DeepSettings, run: NodeRun, belongs: Mapping[str, Any]) -> List[Manifest]:
     """What is created for a test, in this order. `belongs` is the ConfigMap as the server has it."""
-    made = _Making(settings, sweep, order, belongs)
+    made = _Making(settings, run, belongs)
     if kind is MPIJOB:
         return [Manifest(kind.group, kind.resource, made.mpijob())]
     if kind is JOBSET:
@@ -112,10 +109,11 @@ def manifests(
 
 
 class _Making:
-    def __init__(self, settings: DeepSettings, sweep: str, order: GroupOrder, belongs: Mapping[str, Any]) -> None:
-        self.settings, self.sweep, self.order = settings, sweep, order
-        self.name = name_of(sweep, order.key)
-        self.labels = {SWEEP: sweep, TEST: order.key}
+    def __init__(self, settings: DeepSettings, run: NodeRun, belongs: Mapping[str, Any]) -> None:
+        self.settings, self.run = settings, run
+        self.argv = with_nhc(run.argv)
+        self.name = name_of(run.group, run.key)
+        self.labels = {SWEEP: run.group, TEST: run.key}
         self.owner = {"apiVersion": "v1", "kind": "ConfigMap", "name": belongs["metadata"]["name"],
                       "uid": belongs["metadata"]["uid"]}  # fmt: skip
 
@@ -144,9 +142,9 @@ class _Making:
         }  # fmt: skip
 
     def mpijob(self) -> Dict[str, Any]:
-        count, settings = len(self.order.nodes), self.settings
-        argv = ("mpirun", "--allow-run-as-root", "-np", str(count * self.order.tasks), "--map-by",
-                f"ppr:{self.order.tasks}:node", "--bind-to", "none", *settings.mpi_args, *self.order.argv)  # fmt: skip
+        count, settings = len(self.run.nodes), self.settings
+        argv = ("mpirun", "--allow-run-as-root", "-np", str(count * self.run.tasks), "--map-by",
+                f"ppr:{self.run.tasks}:node", "--bind-to", "none", *settings.mpi_args, *self.argv)  # fmt: skip
         small = {"cpu": "100m", "memory": "256Mi"}
         launcher = self._pod({ROLE: FIRST}, self._container(_watched(argv), small), apart=False)
         # Without a command: the operator has its workers run sshd as the implementation needs it.
@@ -154,7 +152,7 @@ class _Making:
         return {
             "apiVersion": MPIJOB.version, "kind": "MPIJob", "metadata": self._metadata(),
             "spec": {
-                "slotsPerWorker": self.order.tasks, "mpiImplementation": "OpenMPI",
+                "slotsPerWorker": self.run.tasks, "mpiImplementation": "OpenMPI",
                 "launcherCreationPolicy": "WaitForWorkersReady",
                 "runPolicy": {
                     "cleanPodPolicy": "Running", "ttlSecondsAfterFinished": round(settings.ttl), "backoffLimit": 0,
@@ -168,15 +166,15 @@ class _Making:
         }  # fmt: skip
 
     def _job_spec(self, first: str, subdomain: str) -> Dict[str, Any]:
-        count, settings = len(self.order.nodes), self.settings
+        count, settings = len(self.run.nodes), self.settings
         rank = {"fieldRef": {"fieldPath": f"metadata.annotations['{COMPLETION_INDEX}']"}}
         env: List[Dict[str, Any]] = [
             {"name": "NODE_RANK", "valueFrom": rank},
-            {"name": "NNODES", "value": str(count)}, {"name": "NPROC_PER_NODE", "value": str(self.order.tasks)},
+            {"name": "NNODES", "value": str(count)}, {"name": "NPROC_PER_NODE", "value": str(self.run.tasks)},
             {"name": "MASTER_ADDR", "value": first}, {"name": "MASTER_PORT", "value": str(settings.port)},
         ]  # fmt: skip
         env += [{**variable, "name": f"{TORCHRUN}{variable['name']}"} for variable in env]
-        pod = self._pod({}, self._container(_watched(self.order.argv), settings.resources, env), apart=True)
+        pod = self._pod({}, self._container(_watched(self.argv), settings.resources, env), apart=True)
         if subdomain:
             pod["spec"]["subdomain"] = subdomain
         return {
@@ -194,7 +192,7 @@ class _Making:
             # Terms are alternatives; one field takes one name (API validation of matchFields).
             "nodeSelectorTerms": [
                 {"matchFields": [{"key": "metadata.name", "operator": "In", "values": [node]}]}
-                for node in self.order.nodes
+                for node in self.run.nodes
             ]
         }}}  # fmt: skip
         if apart:
@@ -220,7 +218,7 @@ class _Making:
     def _container(
         self, command: Tuple[str, ...], resources: Mapping[str, str], env: Sequence[Dict[str, Any]] = ()
     ) -> Dict[str, Any]:
-        own = [{"name": "NHC_TOKEN", "value": self.sweep}, {"name": "NHC_NODES", "value": " ".join(self.order.nodes)},
+        own = [{"name": "NHC_TOKEN", "value": self.run.group}, {"name": "NHC_NODES", "value": " ".join(self.run.nodes)},
                {"name": "NODE_NAME", "valueFrom": {"fieldRef": {"fieldPath": "spec.nodeName"}}}]  # fmt: skip
         return {
             **({"command": list(command)} if command else {}),
@@ -232,7 +230,7 @@ class _Making:
         }  # fmt: skip
 
     def _limit(self) -> int:
-        return int(self.order.seconds) + SPARE
+        return int(self.run.limits.seconds) + SPARE
 
     def _metadata(self) -> Dict[str, Any]:
         return {"name": self.name, "labels": self.labels, "ownerReferences": [self.owner]}
@@ -244,8 +242,8 @@ def _watched(argv: Tuple[str, ...]) -> Tuple[str, ...]:
 
 BUSY_BY_NODE = 20
 """Up to so many nodes, pods are asked for node by node; above it, all at once: a sweep asks for most of a cluster."""
-OUTPUT_LIMIT = 32 << 20
-"""Bytes of a pod's log that are asked for. kubelet keeps 10 MiB by default (containerLogMaxSize)."""
+MARKER = 256
+"""Bytes that a completion marker takes at most."""
 BACKGROUND = {"propagationPolicy": "Background"}
 Pod = Mapping[str, Any]
 
@@ -262,8 +260,6 @@ class KubernetesLauncher:
         self._cluster = Kubernetes(self.client)
         self._kind: Optional[WorkloadKind] = None
         self._owners: Dict[str, Dict[str, Any]] = {}
-        self._ended: Dict[str, Pod] = {}
-        """The first pods that have ended, by test: what `jobs` saw last."""
 
     # What there is.
 
@@ -287,67 +283,71 @@ class KubernetesLauncher:
         devices = set(self.settings.devices)
         return not devices or bool(devices & resources_of(pod) or pod.get("spec", {}).get("resourceClaims"))
 
-    def jobs(self, sweep: str) -> Dict[str, GroupJob]:
-        """The workloads of a sweep that have not ended."""
-        jobs: Dict[str, GroupJob] = {}
+    def poll(self, runs: Sequence[NodeRun]) -> Mapping[str, RunState]:
+        """Their workloads and pods; the log of the first pod of each that has ended."""
+        group = runs[0].group if runs else ""
         by_test: Dict[str, List[Pod]] = {}
-        for pod in self.client.items(self._path("pods"), labelSelector=f"{SWEEP}={sweep}"):
+        for pod in self.client.items(self._path("pods"), labelSelector=f"{SWEEP}={group}"):
             by_test.setdefault(str(pod["metadata"]["labels"].get(TEST, "")), []).append(pod)
-        ended = [pod for pods in by_test.values() for pod in pods if has_ended(pod)]
-        self._ended = {str(pod["metadata"]["labels"].get(TEST, "")): pod for pod in ended if _is_first(pod)}
         kind = self._chosen()
-        for item in self.client.items(self._path(kind.resource, kind.group), labelSelector=f"{SWEEP}={sweep}"):
-            metadata = item["metadata"]
-            if metadata.get("deletionTimestamp") or _over(item):
-                continue
-            key = str(metadata["labels"].get(TEST, ""))
-            running = _expected(kind, item) <= sum(_phase(pod) == "Running" for pod in by_test.get(key, ()))
-            jobs[key] = GroupJob(f"{kind.word}/{metadata['name']}", running or key in self._ended)
-        return jobs
+        items: Dict[str, Mapping[str, Any]] = {}
+        for item in self.client.items(self._path(kind.resource, kind.group), labelSelector=f"{SWEEP}={group}"):
+            items[str(item["metadata"]["labels"].get(TEST, ""))] = item
+        return {run.key: self._state(kind, run, items.get(run.key), by_test.get(run.key, [])) for run in runs}
 
-    def finished(self, sweep: str, key: str) -> Optional[GroupOutput]:
-        """The log of the test's first pod, where it ends with the marker."""
-        pod = self._ended.get(key)
-        if pod is None:
-            return None
-        path = f"{self._path('pods')}/{pod['metadata']['name']}/log"
+    def _state(
+        self, kind: WorkloadKind, run: NodeRun, item: Optional[Mapping[str, Any]], pods: Sequence[Pod]
+    ) -> RunState:
+        name = f"{kind.word}/{name_of(run.group, run.key)}"
+        first = next((pod for pod in pods if has_ended(pod) and _is_first(pod)), None)
+        if first is not None:
+            ended = self._ended(run, first)
+            if ended is not None:
+                return ended._replace(name=name)
+        if item is None and not pods:
+            return RunState(RunPhase.ABSENT)
+        if item is None or item["metadata"].get("deletionTimestamp") or _over(item):
+            return RunState(RunPhase.LOST, name=name)
+        running = first is not None or _expected(kind, item) <= sum(_phase(pod) == "Running" for pod in pods)
+        return RunState(RunPhase.RUNNING if running else RunPhase.WAITING, name=name)
+
+    def _ended(self, run: NodeRun, pod: Pod) -> Optional[RunState]:
+        """What a test left whose first pod has ended, None where its log does not end with the marker."""
+        path, most = f"{self._path('pods')}/{pod['metadata']['name']}/log", run.limits.output
         try:
-            text = self.client.text(path, container=CONTAINER, limitBytes=str(OUTPUT_LIMIT))
+            text = self.client.text(path, container=CONTAINER, limitBytes=str(most + MARKER))
+            body, _, last = text.rstrip("\n").rpartition("\n")
+            if len(text.encode()) >= most + MARKER:
+                end = self.client.text(path, container=CONTAINER, tailLines="1")
+                body, last = text, end.rstrip("\n").rpartition("\n")[2]
         except ApiError as error:
             if error.status in (401, 403):
-                raise
+                return RunState(RunPhase.UNKNOWN, why=str(error))
             return None  # the node went away, and the log with it: that is no result
-        body, _, last = text.rstrip("\n").rpartition("\n")
         fields = last.split()
-        if len(fields) != 3 or fields[:2] != [END, sweep] or not fields[2].isdigit():
+        if len(fields) != 3 or fields[:2] != [END, run.group] or not fields[2].isdigit():
             return None
-        return GroupOutput(int(fields[2]), body)
+        output = body.encode()
+        return RunState(RunPhase.ENDED, int(fields[2]), output[:most].decode("utf-8", "replace"), len(output) > most)
 
     # What is done.
 
-    def launch(self, sweep: str, order: GroupOrder) -> str:
+    def start(self, run: NodeRun) -> str:
         """Create a test's objects; those that are there already are the test."""
         kind = self._chosen()
-        for manifest in manifests(kind, self.settings, sweep, order, self._owner(sweep)):
+        for manifest in manifests(kind, self.settings, run, self._owner(run.group)):
             self._create(self._path(manifest.resource, manifest.group), manifest.body)
-        return f"{kind.word}/{name_of(sweep, order.key)}"
+        return f"{kind.word}/{name_of(run.group, run.key)}"
 
-    def failure(self, sweep: str, key: str) -> str:
-        """Nothing: what the cluster says of a pod that has gone would decide nothing."""
-        return ""
-
-    def end(self, handle: str) -> None:
+    def stop(self, run: NodeRun) -> None:
         """Delete a workload, its pods after it; one that is gone is none of our errors."""
-        kind_name, _, name = handle.partition("/")
-        kind = KINDS.get(kind_name)
-        if kind is None or not name:
-            raise AdapterError(f"{handle!r} is no test of this launcher")
-        self._delete(f"{self._path(kind.resource, kind.group)}/{name}")
+        kind = self._chosen()
+        self._delete(f"{self._path(kind.resource, kind.group)}/{name_of(run.group, run.key)}")
 
-    def finish(self, sweep: str) -> None:
+    def finish(self, group: str) -> None:
         """Delete all that belongs to a sweep."""
-        self._owners.pop(sweep, None)
-        self._delete(f"{self._path('configmaps')}/{owner_name(sweep)}")
+        self._owners.pop(group, None)
+        self._delete(f"{self._path('configmaps')}/{owner_name(group)}")
 
     def _owner(self, sweep: str) -> Dict[str, Any]:
         if sweep not in self._owners:

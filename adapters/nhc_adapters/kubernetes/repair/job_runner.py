@@ -22,7 +22,7 @@ from nhc.core.settings.settings_file import Table
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.part_settings import Given, read
 from nhc.marks.ports.repair import Answer, Right
-from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState
+from nhc.marks.ports.runner import NodeRun, NotStarted, RunPhase, RunState, with_nhc
 from nhc_adapters.kubernetes.api.access import ClusterSettings
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, namespaced
 from nhc_adapters.kubernetes.api.objects import notes_of, true_conditions
@@ -35,7 +35,7 @@ from nhc_adapters.kubernetes.repair.pinned_job import (
     pinned_job,
     read_job,
 )
-from nhc_adapters.node.runner import only_machine, with_nhc
+from nhc_adapters.node.runner import only_machine
 from nhc_adapters.repair import CallFailed, RepairRefused
 
 COMPONENT = CONTAINER = "suite"
