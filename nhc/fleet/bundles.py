@@ -124,7 +124,7 @@ def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Si
     contents: Dict[str, bytes] = {}
     options: List[str] = []
     for path in config:
-        config_files(os.path.abspath(path), contents)
+        contents.update(config_files(os.path.abspath(path)))
         options += ["--config", _there(path)]
     for directory in scripts:
         if not os.path.isdir(directory):
@@ -161,10 +161,11 @@ def _read(path: str) -> bytes:
         raise BadSite(f"{path}: {error.strerror}") from None
 
 
-def config_files(path: str, contents: Dict[str, bytes]) -> None:
-    """Add a configuration file or directory, and what it includes by relative names. Raises BadSite."""
+def config_files(path: str) -> Dict[str, bytes]:
+    """The content of a configuration file or directory, and of what it includes by relative names. Raises BadSite."""
     from nhc.core.language.lines import parse_text
 
+    contents: Dict[str, bytes] = {}
     todo = [path]
     if os.path.isdir(path):
         todo = sorted(glob.glob(f"{glob.escape(path)}/*.conf"))
@@ -182,6 +183,7 @@ def config_files(path: str, contents: Dict[str, bytes]) -> None:
                 todo += _included(pattern)
                 if not _included(pattern) and os.path.isdir(os.path.dirname(pattern)):
                     contents[f"{os.path.dirname(pattern)}/{EMPTY}"] = b""
+    return contents
 
 
 EMPTY = ".empty"

@@ -79,7 +79,7 @@ def _lines(paths: Sequence[str]) -> Tuple[List[RawLine], List[Problem]]:
     problems: List[Problem] = []
     files: Dict[str, bytes] = {}
     for path in paths:
-        config_files(os.path.abspath(path), files)
+        files.update(config_files(os.path.abspath(path)))
     for path, content in files.items():
         if b"\0" in content:
             problems.append(Problem(path, 0, 0, "not a text file"))

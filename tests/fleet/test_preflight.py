@@ -164,6 +164,4 @@ def test_a_directory_that_an_include_finds_empty_is_there_on_the_node_too(tmp_pa
     (tmp_path / "conf.d").mkdir()
     config = tmp_path / "nhc.conf"
     config.write_text("* || check_fs_mount_rw /\ninclude conf.d/*.conf\ninclude none/*.conf\n")
-    contents = {}
-    config_files(str(config), contents)
-    assert set(contents) == {str(config), f"{tmp_path}/conf.d/.empty"}
+    assert set(config_files(str(config))) == {str(config), f"{tmp_path}/conf.d/.empty"}

@@ -239,7 +239,8 @@ def sync(
         while todo:
             for operation, results in carry_out(todo, partial(_act, adapter, seen)):
                 done.update({(operation, applied.node): applied for applied in results})
-            todo = _not_done(adapter, todo, done)
+            done.update(_lost(adapter, todo, done))
+            todo = [planned for planned in todo if _again(done[planned.operation, planned.node], planned)]
             if not todo or time.monotonic() + wait > deadline:
                 break
             pause(wait)
@@ -305,27 +306,31 @@ def repair(adapter: object, operation: Operation, operations: Sequence[PlannedOp
     return applied
 
 
-def _not_done(
-    adapter: Marker, operations: Sequence[PlannedOperation], done: Dict[Tuple[Operation, str], Applied]
-) -> List[PlannedOperation]:
-    """The operations that failed, or that the other side took and then lost. Repairs are never repeated."""
-    marks = [r for r in operations if r.operation in (Operation.CLEAR, Operation.MARK)]
-    again = [r for r in marks if done[r.operation, r.node].effect is Effect.FAILED]
-    changed = [r for r in marks if done[r.operation, r.node].effect is Effect.CHANGED]
+def _again(applied: Applied, planned: PlannedOperation) -> bool:
+    """Whether an operation that failed is done again. Repairs are never repeated."""
+    return applied.effect is Effect.FAILED and planned.operation in (Operation.CLEAR, Operation.MARK)
+
+
+def _lost(
+    adapter: Marker, operations: Sequence[PlannedOperation], done: Mapping[Tuple[Operation, str], Applied]
+) -> Dict[Tuple[Operation, str], Applied]:
+    """The marks and their removals that the other side took and then lost, or that nobody can confirm."""
+    changed = [
+        planned
+        for planned in operations
+        if planned.operation in (Operation.CLEAR, Operation.MARK)
+        and done[planned.operation, planned.node].effect is Effect.CHANGED
+    ]
     if not changed:
-        return again
+        return {}
     try:
         now: Mapping[str, NodeState] = {state.name: state for state in adapter.nodes([r.node for r in changed])}
     except AdapterError as error:
         # Nobody can tell now whether it held: once the controller answers again, doing it again is harmless.
-        for planned in changed:
-            done[planned.operation, planned.node] = Applied(planned.node, Effect.FAILED, f"not confirmed: {error}")
-        return again + changed
-    for planned in changed:
-        if not _holds(planned, now.get(planned.node)):
-            done[planned.operation, planned.node] = Applied(planned.node, Effect.FAILED, "taken, and lost again")
-            again.append(planned)
-    return again
+        lost, why = changed, f"not confirmed: {error}"
+    else:
+        lost, why = [r for r in changed if not _holds(r, now.get(r.node))], "taken, and lost again"
+    return {(planned.operation, planned.node): Applied(planned.node, Effect.FAILED, why) for planned in lost}
 
 
 def _holds(planned: PlannedOperation, state: Optional[NodeState]) -> bool:
