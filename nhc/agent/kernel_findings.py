@@ -147,7 +147,7 @@ class KernelLog:
         pairs = [(key, eased(finding)) for key, finding in standing if not ignored(finding, ignore)]
         pairs = self._without_asked([pair for pair in pairs if _place(pair[1]) not in known])
         try:
-            pairs, _gone = beside_node(self._host.anew(State(self._state.directory, 0.0)), store, pairs)
+            pairs, _gone = beside_node(self._host.without_facts(State(self._state.directory, 0.0)), store, pairs)
         except OSError as error:
             self._log(f"findings of the kernel log: {error.strerror}: a round judges them")
             return []

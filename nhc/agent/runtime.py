@@ -30,7 +30,7 @@ class Runtime(NamedTuple):
 
 def node_name(settings: AgentSettings, host: Host) -> str:
     """As the agent's settings have it, else as every door of nhc on this node calls it."""
-    return settings.node or site_settings().node_here(host)
+    return settings.node or site_settings().local_node_name(host)
 
 
 def runtime(settings: AgentSettings, host: Host, state: State, loop: Loop, log: Callable[[str], None]) -> Runtime:

@@ -20,7 +20,7 @@ class NotFound(Exception):
 
 
 class ProblemRow(NamedTuple):
-    """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.core.model.speaks_of`)."""
+    """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.core.model.scope_text`)."""
 
     node: str
     check: str

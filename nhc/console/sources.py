@@ -28,7 +28,7 @@ from nhc.console.fleet_nodes import FleetNodes, NodeRow
 from nhc.console.snapshot import ProblemRow, Snapshot, take
 from nhc.console.standing import StandingWork
 from nhc.core.matching.node_ranges import fold
-from nhc.core.model import Report, Verdict, speaks_of
+from nhc.core.model import Report, Verdict, scope_text
 from nhc.core.system.bounded_read import read_text
 from nhc.marks.policy.reconcile import BadReports, files_of, no_reports_in, read_report_file, where_from
 from nhc.marks.ports.adapter import AdapterError, ConditionReport, ConditionReports, NodeSource, NodeState
@@ -270,7 +270,7 @@ def problem_rows(report: Report) -> List[ProblemRow]:
         ProblemRow(
             report.host, result.check, result.outcome.reason, result.outcome.target, result.verdict.name,
             result.outcome.action.value, result.outcome.message, report.started,
-            about=speaks_of(result.outcome.scope, result.outcome.device),
+            about=scope_text(result.outcome.scope, result.outcome.device),
         )
         for result in report.results
         if result.verdict in (Verdict.WARN, Verdict.UNKNOWN, Verdict.CRIT)

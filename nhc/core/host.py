@@ -298,7 +298,7 @@ class Host:
         """Where checks remember from now on."""
         self.memory = memory
 
-    def anew(self, memory: Memory) -> Host:
+    def without_facts(self, memory: Memory) -> Host:
         """The same host with nothing gathered yet, and another memory."""
         return self._copy(_facts={}, memory=memory)
 

@@ -205,7 +205,7 @@ def subject(outcome: Outcome) -> str:
     return f" {printable(target)}" if target and not outcome.message.startswith(target) else ""
 
 
-def speaks_of(scope: Scope, device: DeviceId) -> str:
+def scope_text(scope: Scope, device: DeviceId) -> str:
     """What a fault speaks of, for a person: `device 0000:3b:00.0, GPU-1f3e..., serial 165...`; "" for the node."""
     if scope is Scope.NODE:
         return ""

@@ -57,7 +57,8 @@ def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSett
     asked = sorted({name for node in wanted for name in (node, names.stored(node))})
     rows = store_problems.list_problems(connection, nodes=asked, is_open=None, since=now - LOOK_BACK)
     return [
-        JobNodeFault(names.here(row.node), f"{row.reason}: {row.message}" if row.message else row.reason, row.began,
+        JobNodeFault(names.scheduler_name(row.node),
+                     f"{row.reason}: {row.message}" if row.message else row.reason, row.began,
                      row.ended)
         for row in rows
         if row.verdict == Verdict.CRIT.name and settings.counts(row.check) and row.node not in contested

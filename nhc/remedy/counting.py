@@ -38,7 +38,7 @@ def fleet(connection: Connection, states: Sequence[NodeState]) -> FleetGroups:
     names = NodeNames((state.name for state in states), stored)
     groups = {state.name: radii_of(state) for state in states}
     for node, named in stored.items():
-        here = names.here(node)
+        here = names.scheduler_name(node)
         if here in groups:
             own = tuple((kind, name) for kind, name in named.items() if name)
             groups[here] = tuple(dict.fromkeys((*groups[here], *own)))
@@ -86,7 +86,7 @@ def count(
     also when that is left to a person. `ended` spares the reading of what cannot change: the details of episodes that
     have ended.
     """
-    here = fleet.names.here
+    here = fleet.names.scheduler_name
     usage = Usage(fleet.groups, fleet.sizes, {here(node): at for node, at in nodes.machines_since(connection).items()})
     ledger = StoreLedger(connection, cases, now - longest(bounds, breaker), ended)
     states = list(states)
@@ -148,7 +148,7 @@ def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: floa
     """
     unknown = nodes.list_nodes(connection, verdicts=("UNKNOWN",))
     silent = nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age, now=now)
-    return sum(fleet.names.here(row.node) in fleet.groups for row in (*unknown, *silent))
+    return sum(fleet.names.scheduler_name(row.node) in fleet.groups for row in (*unknown, *silent))
 
 
 class Beginning(NamedTuple):

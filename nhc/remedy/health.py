@@ -49,9 +49,9 @@ def stored(
         rows = store_nodes.list_nodes(connection, asked if asked is not None else sorted(open_ones))
     healths = {}
     for row in rows:
-        health = _health(row, open_ones.get(row.node, []), names.here(row.node))
+        health = _health(row, open_ones.get(row.node, []), names.scheduler_name(row.node))
         if health is not None:
-            healths[names.here(row.node)] = health
+            healths[names.scheduler_name(row.node)] = health
     return healths
 
 
@@ -84,7 +84,7 @@ def reported(
     """
     healths: Dict[str, Health] = {}
     for report, since, standing in reports:
-        name = names.here(report.host)
+        name = names.scheduler_name(report.host)
         before = healths.get(name)
         if before is not None and before.at >= report.started:
             continue
@@ -106,7 +106,7 @@ def reported(
 def by_suite(connection: Connection, names: NodeNames, suite: str) -> Dict[str, Tuple[str, float]]:
     """The verdict of each node's newest run of a deep suite, and when that was; nothing where no suite is asked for."""
     rows = deep.last_verdicts(connection) if suite else []
-    return {names.here(row.node): (row.verdict, row.at) for row in rows if row.suite == suite}
+    return {names.scheduler_name(row.node): (row.verdict, row.at) for row in rows if row.suite == suite}
 
 
 def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
@@ -134,7 +134,7 @@ def lost_marks(
     ]  # fmt: skip
     newest = episodes.newest_of(connection, [names.stored(name) for name in marked], 1) if marked else []
     left = (EpisodeState.ESCALATED.value, EpisodeState.ABORTED.value)
-    known = {names.here(row.node) for row in newest if row.ended is None or row.state in left}
+    known = {names.scheduler_name(row.node) for row in newest if row.ended is None or row.state in left}
     return sorted(set(marked) - known)
 
 

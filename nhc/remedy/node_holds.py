@@ -19,7 +19,7 @@ class StandingHolds:
         self._fleet = fleet
         self._by_name: Dict[Tuple[str, str], List[Hold]] = {}
         for hold in in_force:
-            name = fleet.names.here(hold.name) if hold.scope == "node" else hold.name
+            name = fleet.names.scheduler_name(hold.name) if hold.scope == "node" else hold.name
             self._by_name.setdefault((hold.scope, name), []).append(hold)
 
     def why(self, node: str, own: int = 0) -> str:

@@ -142,7 +142,7 @@ class Observer:
             free = sorted(state.name for state in states or () if _free(state))
             asked, wrong = self._requests(free)
             boot = self.actuators.repairers.boot
-            contested = {self.fleet.names.here(name) for name in nodes.contested(connection)} & known
+            contested = {self.fleet.names.scheduler_name(name) for name in nodes.contested(connection)} & known
             faults = [fault for fault in faults if fault.node not in contested]
             faults = [fault if fault.boot else fault._replace(boot=boot(fault.node)) for fault in faults]
             wanted = {fault.node for fault in faults} - {row.node for row in rows} | set(asked)
@@ -192,7 +192,7 @@ class Observer:
         asked = [state for state in silent if state.name not in booting]
         stored = self.fleet.names.stored
         rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
-        heard = {self.fleet.names.here(row.node): row.reported_at or 0.0 for row in rows}
+        heard = {self.fleet.names.scheduler_name(row.node): row.reported_at or 0.0 for row in rows}
         # UNKNOWN is also what an adapter itself says of a node that is not heard.
         speaks = {name: report.at for name, report in own.items() if report.verdict is not Verdict.UNKNOWN}
         heard.update({name: max(at, heard.get(name, 0.0)) for name, at in speaks.items()})
@@ -248,7 +248,7 @@ class Observer:
             return True
         known = nodes.groups(connection, sorted(names.stored(name) for name in unhealthy if name in groups))
         return any(
-            (kind, name) not in groups.get(names.here(node), ())
+            (kind, name) not in groups.get(names.scheduler_name(node), ())
             for node, named in known.items()
             for kind, name in named.items()
             if name
@@ -308,10 +308,10 @@ class Observer:
             wanted = {case.detail.successor or case.episode.node for case in cases}
             own = {name: report for name, report in base.own.items() if name in wanted}
             rows = nodes.list_nodes(connection, sorted(stored(name) for name in names))
-            reports = [row for row in rows if self.fleet.names.here(row.node) in wanted]
-            came = {self.fleet.names.here(row.node): row.machine_since or 0.0 for row in rows}
+            reports = [row for row in rows if self.fleet.names.scheduler_name(row.node) in wanted]
+            came = {self.fleet.names.scheduler_name(row.node): row.machine_since or 0.0 for row in rows}
             healths = self._together([health.stored(connection, self.fleet.names, sorted(wanted), reports), own])
-            self.actuators.repairers.learn({self.fleet.names.here(row.node): row for row in rows})
+            self.actuators.repairers.learn({self.fleet.names.scheduler_name(row.node): row for row in rows})
             in_force = holds.in_force(connection, now)
             held, numbers = StandingHolds(in_force, self.fleet), {hold.id for hold in in_force}
             breaker = holds.breaker_of(connection, NAME)
@@ -374,7 +374,7 @@ class Observer:
         if not waiting:
             return {}
         known = {state.name for state in base.states or ()}
-        rows = [(self.fleet.names.here(row.node), row) for row in nodes.list_nodes(connection)]
+        rows = [(self.fleet.names.scheduler_name(row.node), row) for row in nodes.list_nodes(connection)]
         joined = {}
         for case in waiting:
             names = self.actuators.repairers.node_of(case.detail.replacement, known, rows)

@@ -109,7 +109,7 @@ class RemedySite:
     def known(connection: Connection, fleet: FleetGroups) -> Dict[str, StoredNode]:
         """What the store knows of the fleet's nodes, by the scheduler's names: what repairers need of a machine."""
         rows = store_nodes.list_nodes(connection)
-        return {fleet.names.here(row.node): row for row in rows}
+        return {fleet.names.scheduler_name(row.node): row for row in rows}
 
     def reports(self, apply: bool) -> Iterable[ConditionReport]:
         """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.

@@ -131,7 +131,7 @@ class Repairs:
         """What was left to a person is so no more where they have put the node back. The nodes are read anew: what the
         round began with may be older than the end of an episode.
         """
-        here = self.observer.fleet.names.here
+        here = self.observer.fleet.names.scheduler_name
         rows = [row for row in left if row.ended is not None and row.ended < base.now]
         names = {here(row.node) for row in rows} & {state.name for state in base.states or () if state.available}
         if not names:
@@ -146,7 +146,7 @@ class Repairs:
         ended by themselves: after an outage of a shared file system, say. No sooner than `verify.healthy-for` after the
         episode: a fault that comes and goes begins no more proofs than that.
         """
-        here, earliest = self.observer.fleet.names.here, base.now - self.settings.verify.healthy_for
+        here, earliest = self.observer.fleet.names.scheduler_name, base.now - self.settings.verify.healthy_for
         rows = {here(row.node): row for row in left if row.ended is not None and row.ended <= earliest}
         out = {state.name for state in base.states or () if state.out_by_us}
         alone = {name: row for name, row in rows.items() if name in out and is_unrepairable(row)}

@@ -13,7 +13,7 @@ import sqlalchemy as sa
 from sqlalchemy.engine import Connection
 
 from nhc.core.matching.node_ranges import fold
-from nhc.core.model import DeviceId, Scope, speaks_of
+from nhc.core.model import DeviceId, Scope, scope_text
 from nhc.store.intake import Findings, ReportedProblem, ends
 from nhc.store.schema import of_nodes, problems, with_end
 
@@ -42,7 +42,7 @@ class StoredProblem(NamedTuple):
 
     def about(self) -> str:
         """What the problem speaks of, for a person; "" for the node."""
-        return speaks_of(Scope(self.scope), self.device_id()) if self.scope else ""
+        return scope_text(Scope(self.scope), self.device_id()) if self.scope else ""
 
 
 @lru_cache(maxsize=8192)  # the console and the loop ask for each that stands, every few seconds

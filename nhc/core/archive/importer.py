@@ -151,7 +151,7 @@ class Uncompiled(Compiled):
         return code
 
 
-class KeptModules(Uncompiled):
+class CachedModules(Uncompiled):
     """The same, with what was compiled kept in a directory that only its user can write to."""
 
     def __init__(self, zipped: zipimporter, directory: str) -> None:
@@ -209,7 +209,7 @@ OTHERS = 3
 def from_sources(zipped: zipimporter, interpreter: str, digest: str) -> Uncompiled:
     """The importer of an interpreter that nothing was compiled for; `digest` is that of the sources."""
     try:
-        return KeptModules(zipped, directory_of_user(interpreter, digest))
+        return CachedModules(zipped, directory_of_user(interpreter, digest))
     except OSError:
         return Uncompiled(zipped)
 

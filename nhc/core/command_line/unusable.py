@@ -33,7 +33,7 @@ def report_unusable(reason: str, problems: Sequence[str], format: str, output: s
         reason, f"{problems[0] if problems else 'nothing could be judged'}{more}", evidence=tuple(problems)
     )
     boot_id = host.boot_id()
-    name, result = node or site_settings().node_here(host), CheckResult(NO_CHECK, outcome)
+    name, result = node or site_settings().local_node_name(host), CheckResult(NO_CHECK, outcome)
     report = Report(name, boot_id, time.time(), 0.0, (result,), version=__version__)
     try:
         emit(report, ReportOutput(format, output, evidence=True, color="never"))

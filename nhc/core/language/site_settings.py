@@ -44,11 +44,11 @@ class SiteSettings(NamedTuple):
         """The directory of the site's own checks."""
         return self.settings.get("INCDIR") or f"{self.settings.get('CONFDIR') or CONFDIR}/scripts"
 
-    def node_here(self, host: Host) -> str:
+    def local_node_name(self, host: Host) -> str:
         """What targets are matched against on this node, by its settings (`nhc.core.system.node_name`)."""
         return target_name(os.environ, self.settings, host.system.hostname())
 
-    def of_node(self, node: str) -> Mapping[str, str]:
+    def settings_for(self, node: str) -> Mapping[str, str]:
         """The settings for a plan of `node`: the shell of a line sees the name that targets are matched against."""
         return {**self.settings, "HOSTNAME": node} if "HOSTNAME" in self.settings else self.settings
 

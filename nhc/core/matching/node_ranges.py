@@ -95,11 +95,11 @@ class NodeNames:
         self._scheduler: Set[str] = set(scheduler)
         self._stored: Dict[str, str] = {}
         for name in store:
-            here = self.here(name)
+            here = self.scheduler_name(name)
             if here != name:
                 self._stored[here] = name
 
-    def here(self, name: str) -> str:
+    def scheduler_name(self, name: str) -> str:
         """The scheduler's name of a node that a report names."""
         if name in self._scheduler:
             return name

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.model import DRASTIC, Action, CheckResult, Report, Verdict, printable, speaks_of, subject
+from nhc.core.model import DRASTIC, Action, CheckResult, Report, Verdict, printable, scope_text, subject
 from nhc.core.units import show_number, show_seconds
 
 if TYPE_CHECKING:
@@ -102,7 +102,7 @@ def _line(result: CheckResult, verbose: int, colour: bool) -> str:
     details = [outcome.reason] if outcome.reason and (wrong or verbose) else []
     if wrong and outcome.action is not Action.NONE:
         details.append(f"action: {outcome.action.value}")
-    about = speaks_of(outcome.scope, outcome.device) if wrong else ""
+    about = scope_text(outcome.scope, outcome.device) if wrong else ""
     if about:
         details.append(about)
     if verbose:

@@ -145,7 +145,7 @@ def run_command(**options: Any) -> int:
     Exit status: 0 good, 1 bad, 2 wrong usage, 3 could not tell.
     """
     host, state = _host(options["record"]), State()
-    node = options["node"] or site_settings().node_here(host)
+    node = options["node"] or site_settings().local_node_name(host)
     started = (host.time(), host.monotonic())
     terminal = sys.stderr.isatty() and not options["quiet"]
     try:
@@ -270,7 +270,7 @@ def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSou
 def list_command(suite: str, form: str, node: str) -> None:
     """List the suites, or what one of them runs on this node, and about how long that takes."""
     host, state = Host(memory=State()), State()
-    name = node or site_settings().node_here(host)
+    name = node or site_settings().local_node_name(host)
     try:
         there = suites.suites(host)
         chosen = [suite] if suite else [known.name for known in there.values()]

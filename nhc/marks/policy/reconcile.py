@@ -191,7 +191,7 @@ def by_node(reports: Iterable[Report], nodes: Iterable[str]) -> Reports:
     names = NodeNames(nodes, ())
     newest: Reports = {}
     for report in reports:
-        name = names.here(report.host)
+        name = names.scheduler_name(report.host)
         if name not in newest or newest[name].started < report.started:
             newest[name] = report
     return newest

@@ -52,7 +52,7 @@ def run(args: CheckLocal) -> int:
     state = State()
     host = _host(args.root, state)
     site = site_settings()
-    name = args.node or site.node_here(host)
+    name = args.node or site.local_node_name(host)
     if max_age is not None:
         fresh = fresh_report(state, max_age, host, args) or _agents_report(state, max_age, host, args)
         if fresh is not None:

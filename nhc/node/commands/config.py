@@ -97,7 +97,7 @@ def check_command(
         print(f"{site.path}: {mistake}", file=sys.stderr)
     if validation.problems or site.note or wrong:
         return 2
-    own = [] if files or nodes or hostname else [site.node_here(Host())]
+    own = [] if files or nodes or hostname else [site.local_node_name(Host())]
     missing = without_lines(files or (site.config,), nodes or own, site.settings, where)
     if missing:
         print(f"no line is for {fold(missing)}: hooks check nothing there", file=sys.stderr)
@@ -162,10 +162,10 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     state = State()
     host = Host(memory=state)
     site = site_settings()
-    here = site.node_here(host)
+    here = site.local_node_name(host)
     paths = site.paths(files)
     name = node or here
-    settings = site.of_node(name)
+    settings = site.settings_for(name)
     wanted = profile or (AUTO if name == here else UNLESS_NAMED)
     try:
         directories = site.scripts_directories(scripts)

@@ -47,7 +47,7 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
     if not force:
         _keep(path)
     host = Host(memory=State())
-    node = site_settings().node_here(host)
+    node = site_settings().local_node_name(host)
     mask = target or node
     wrong = problem(mask)
     if wrong or re.search(r"\|\||[#\n]", mask):
@@ -79,7 +79,7 @@ def render(groups: List[LineGroup], held: Dict[str, Outcome], mask: str, host: H
     """The configuration's text."""
     stamp = time.strftime("%Y-%m-%d %H:%M:%S %z", time.localtime())
     head = (
-        f"# What {site_settings().node_here(host)} was and had on {stamp}.\n"
+        f"# What {site_settings().local_node_name(host)} was and had on {stamp}.\n"
         f"# Written by nhc genconf {__version__}: look it through before you use it.\n"
         "#\n"
         "# A line is TARGET || CHECK ARGUMENTS. Widen the target where other nodes are to be the same, as in\n"

@@ -69,7 +69,7 @@ def _by_criteria(name: str, form: str) -> int:
     from nhc.node.planning import criteria as published
 
     host = Host()
-    judged = published.judge(published.criteria(name), host, site_settings().node_here(host))
+    judged = published.judge(published.criteria(name), host, site_settings().local_node_name(host))
     counts = {state: sum(one.state == state for one in judged) for state in published.STATES}
     if form == "json":
         rows = [

@@ -70,7 +70,7 @@ def recording_host(directory: str, raw: bool = False) -> RecordingHost:
 def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
     """Raises OSError where the directory cannot be written."""
     host = recording_host(directory, raw)
-    name = node or site_settings().node_here(host)
+    name = node or site_settings().local_node_name(host)
     started = (host.time(), host.monotonic())
     try:
         plan = _plan(Question(config, profile=profile, checks=check), name, host)

@@ -51,7 +51,7 @@ def load_plan(asked: Question, node: str, host: Host, state: State, site: Option
     site = site_settings() if site is None else site
     paths = site.paths(asked.config)
     plan = node_plan(
-        state, host, node, paths, settings=site.of_node(node), scripts=site.scripts_directories(asked.scripts),
+        state, host, node, paths, settings=site.settings_for(node), scripts=site.scripts_directories(asked.scripts),
         profile=asked.profile, ask=not asked.context, default=default_text, default_path=site.config,
         trust=trust.rule(site.settings, hook=False, named=bool(asked.config or asked.scripts)),
     )  # fmt: skip

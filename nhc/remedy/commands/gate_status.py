@@ -140,7 +140,7 @@ def _expected(rules: GateRules, findings: List[LimitFinding]) -> float | None:
     """Seconds that the suite takes on a node like this one; None where it cannot be read."""
     host = Host(memory=State())
     try:
-        plan = suites.plan_of(rules.suite, host, site_settings().node_here(host), State())
+        plan = suites.plan_of(rules.suite, host, site_settings().local_node_name(host), State())
     except (suites.NoSuite, ValueError, OSError) as error:
         findings.append(LimitFinding("problem", f"group {rules.name}", f"suite {rules.suite}: {error}"))
         return None

@@ -139,7 +139,7 @@ def _walks(site: RemedySite) -> List[Examined]:
             rows = nodes.list_nodes(connection, sorted(fleet.names.stored(state.name) for state in states))
     except (AdapterError, StoreError):
         return []  # which is said of the adapter and the store
-    site.actuators.repairers.learn({fleet.names.here(row.node): row for row in rows})
+    site.actuators.repairers.learn({fleet.names.scheduler_name(row.node): row for row in rows})
     return [_walk(site, entry, [state.name for state in states]) for entry in site.actuators.repairers.entries]
 
 
@@ -220,7 +220,7 @@ def _reports(site: RemedySite, settings: RemedySettings) -> List[Examined]:
         newest = max((row.reported_at for row in rows if row.reported_at is not None), default=None)
         heard = f"the newest report is from {when(newest)}" if newest is not None else "No node has reported yet"
         return [*unread, Examined("reports", None, f"{heard}; reports come from {_where_from(settings)}")]
-    known, reporting = {state.name for state in states}, {names.here(name) for name in told}
+    known, reporting = {state.name for state in states}, {names.scheduler_name(name) for name in told}
     strange = sorted(reporting - known)
     if not strange:
         return unread

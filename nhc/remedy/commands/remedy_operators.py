@@ -128,7 +128,7 @@ def is_known(connection: Connection, scope: str, name: str) -> bool:
     rows = nodes.list_nodes(connection)
     if scope == "node":
         names = NodeNames([name], ())
-        return any(names.here(row.node) == name or name.partition(".")[0] == row.node for row in rows)
+        return any(names.scheduler_name(row.node) == name or name.partition(".")[0] == row.node for row in rows)
     kind, _, group = name.partition("=")
     return any(row.groups.get(kind) == group for row in rows)
 

@@ -17,7 +17,7 @@ from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.json_values import object_from
 from nhc.core.limits import Mode
-from nhc.core.model import Scope, printable, speaks_of
+from nhc.core.model import Scope, printable, scope_text
 from nhc.core.plugins import NoAdapter
 from nhc.core.timestamps import from_utc
 from nhc.core.units import seconds
@@ -216,7 +216,7 @@ def show(number: int, settings_path: Optional[str], form: str) -> None:
     click.echo(f"episode {row.id}: {printable(row.node)} is {row.state}{f' ({row.rung})' if row.rung else ''}")
     click.echo(f"  opened {when(row.opened)}, moved {when(row.updated)}, ended {when(row.ended)}")
     if case.detail.about.known:
-        click.echo(f"  about  {speaks_of(Scope.DEVICE, case.detail.about)}")
+        click.echo(f"  about  {scope_text(Scope.DEVICE, case.detail.about)}")
     if row.outcome or case.detail.waiting:
         click.echo(f"  {printable(row.outcome) if row.outcome else f'waits for {printable(case.detail.waiting)}'}")
     for fault in case.detail.faults:

@@ -194,7 +194,7 @@ def test_a_node_with_one_gpu_has_no_other_to_compare_it_with(gpus, verdict):
     for program in ("mixer", "solver", "mixer", "solver"):
         node.passes(3600)
         node.says(xid(31, bus="0f", name=program))
-        outcomes = judge_all(node.host.anew(node.host.memory), "check_kmsg")
+        outcomes = judge_all(node.host.without_facts(node.host.memory), "check_kmsg")
     assert (outcomes[0].verdict, outcomes[0].reason) == (verdict, "Xid31")
     assert "run diagnostics" in outcomes[0].message or verdict is Verdict.CRIT
 
@@ -211,7 +211,7 @@ def test_a_mount_that_failed_stands_until_one_succeeds(line, reason):
     node.says(line)
     assert [(o.verdict, o.reason) for o in judge_all(node.host, "check_kmsg")[:-1]] == [(Verdict.WARN, reason)]
     node.mounts(ROOT, "92 22 8:32 / /data rw - xfs /dev/sdc rw")
-    assert judge_all(node.host.anew(node.host.memory), "check_kmsg")[0].verdict is Verdict.OK
+    assert judge_all(node.host.without_facts(node.host.memory), "check_kmsg")[0].verdict is Verdict.OK
 
 
 @pytest.mark.parametrize(
