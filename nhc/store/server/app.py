@@ -19,7 +19,7 @@ from weakref import WeakValueDictionary
 
 from aiohttp import web
 
-from nhc.core.model import printable
+from nhc.core.model import Verdict, printable
 from nhc.core.prometheus_family import page_for
 from nhc.core.render.json import parse
 from nhc.core.system.bounded_read import GZIP, TooLarge, unpacked
@@ -385,7 +385,12 @@ def _read(plain: bytes) -> Tuple[push.Push, int]:
 
 
 def _volume(pushed: push.Push, size: int) -> NodeVolume:
-    results = [result for sent in pushed.reports for result in sent.report.results if result.is_problem]
+    results = [
+        result
+        for sent in pushed.reports
+        for result in sent.report.results
+        if result.outcome.verdict is not Verdict.OK and result.is_problem
+    ]
     named = {(result.check, result.outcome.reason, result.outcome.target) for result in results}
     return NodeVolume(size, len(pushed.reports), len(named))
 
