@@ -22,6 +22,7 @@ from nhc.marks.ports.adapter import OWNER, OWNER_SETTING, REMEDY_OWNER, AdapterE
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, namespaced
 from nhc_adapters.kubernetes.controller.preflights import PreflightEnd, doubted, ends_of
 from nhc_adapters.kubernetes.nodes.conditions import PREFLIGHT_FAILED
+from nhc_adapters.kubernetes.nodes.drain import SAFE_VOLUMES, DrainRules, sort_pods
 from nhc_adapters.kubernetes.plugin import Adapter
 from nhc_adapters.kubernetes.preflight import certificate
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate, Pair, blocks
@@ -55,10 +56,25 @@ def test_the_init_container_has_all_accelerators_of_the_pod_and_no_more_memory_t
     }  # fmt: skip
     assert made["command"] == ["nhc", "kubernetes", "preflight"]
     paths = [one["path"] for one in done.ops]
-    assert paths == ["/spec/volumes", "/spec/initContainers", "/metadata/labels"]
+    assert paths == ["/spec/volumes", "/spec/initContainers", "/metadata/annotations", "/metadata/labels"]
     before = pod({"resources": GPUS}, labels={"a": "b"}, volumes=[{"name": "v"}], initContainers=[{"name": "setup"}])
     paths = [one["path"] for one in preflight_of(before, ON).ops]
-    assert paths == ["/spec/volumes/-", "/spec/initContainers/-", "/metadata/labels/nhc~1preflight"]
+    assert paths == ["/spec/volumes/-", "/spec/initContainers/-", "/metadata/annotations",
+                     "/metadata/labels/nhc~1preflight"]  # fmt: skip
+
+
+@pytest.mark.parametrize(("before", "after"), [({}, CONTAINER), ({SAFE_VOLUMES: "tmp"}, f"tmp,{CONTAINER}")])
+def test_no_drain_waits_for_what_the_preflight_has_written(before: Mapping[str, str], after: str) -> None:
+    ops = preflight_of(pod({"resources": GPUS}, annotations=before), ON).ops
+    (value,) = [one["value"] for one in ops if one["path"].startswith("/metadata/annotations")]
+    assert value == (after if before else {SAFE_VOLUMES: after})
+    volumes = next(one["value"] for one in ops if one["path"] == "/spec/volumes")
+    owner = [{"kind": "ReplicaSet", "controller": True}]
+    drained = {"metadata": {"name": "p", "namespace": "ns", "uid": "u", "ownerReferences": owner,
+                            "annotations": {SAFE_VOLUMES: after}},
+               "spec": {"nodeName": "n", "volumes": [*volumes, {"name": "tmp", "emptyDir": {}}] if before else volumes},
+               "status": {"phase": "Running"}}  # fmt: skip
+    assert not sort_pods([drained], DrainRules()).block
 
 
 @pytest.mark.parametrize(

@@ -18,6 +18,7 @@ from nhc.core.settings import declared
 from nhc.marks.ports.gangs import GangRules
 from nhc_adapters.kubernetes.api.objects import controller_of, get, texts
 from nhc_adapters.kubernetes.nodes.accelerators import is_accelerator
+from nhc_adapters.kubernetes.nodes.drain import SAFE_VOLUMES
 from nhc_adapters.kubernetes.preflight.gang_names import AUDIENCE, GangName, gang_of
 
 # What a preflight is: the suite that an init container runs before a pod's own containers start.
@@ -386,6 +387,13 @@ def _ops(
             ops += [{"op": "add", "path": f"{path}/-", "value": value} for value in values]
         else:
             ops.append({"op": "add", "path": path, "value": values})
+    # Nothing in it outlives the preflight: no drain has to wait for it.
+    annotations = texts(get(pod, "metadata", "annotations"))
+    safe = ",".join(filter(None, (annotations.get(SAFE_VOLUMES, ""), CONTAINER)))
+    if annotations:
+        ops.append({"op": "add", "path": f"/metadata/annotations/{SAFE_VOLUMES.replace('/', '~1')}", "value": safe})
+    else:
+        ops.append({"op": "add", "path": "/metadata/annotations", "value": {SAFE_VOLUMES: safe}})
     if get(pod, "metadata", "labels"):
         ops.append({"op": "add", "path": f"/metadata/labels/{PREFLIGHT.replace('/', '~1')}", "value": suite})
     else:
