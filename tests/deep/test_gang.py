@@ -87,20 +87,21 @@ def test_a_gang_that_is_whole_runs_once_and_starts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("does", "rules"),
+    ("does", "rules", "why"),
     [
-        (bad("p3"), RULES),
-        (bad("p3", TIMED_OUT), RULES),
-        (bad("p3", 0, 100.0), RULES._replace(floor=300.0)),
+        (bad("p3"), RULES, "the output cannot be read"),
+        (bad("p3", TIMED_OUT), RULES, "did not end within 30 s"),
+        (bad("p3", 0, 100.0), RULES._replace(floor=300.0), "100 GB/s, at least 300 expected"),
     ],
     ids=["fails", "hangs", "is slow"],
 )
-def test_pairs_name_the_node_with_which_a_collective_fails(does: Does, rules: GangRules) -> None:
+def test_pairs_name_the_node_with_which_a_collective_fails(does: Does, rules: GangRules, why: str) -> None:
     played = Played(does, rules)
     ends = played.play(*(member(number) for number in range(1, 7)))
     assert {name for name, (verdict, _why) in ends.items() if verdict == "CRIT"} == {"p3"}
     assert {verdict for name, (verdict, _why) in ends.items() if name != "p3"} == {"OK"}
     assert "n3" in ends["p3"][1]
+    assert why in ends["p3"][1]
 
 
 @pytest.mark.parametrize(
