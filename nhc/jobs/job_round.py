@@ -14,6 +14,7 @@ from nhc.jobs.faults import DownNodes
 from nhc.jobs.restart_decision import JobScene, JobStep, LeaveReason, RestartBounds, StepKind, first, following
 from nhc.jobs.run_ends import RunEnds
 from nhc.jobs.settings import RestartSettings
+from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.job_control import ENDS, JobController, JobNotes, JobOrder, JobView, Phase
 from nhc.store import holds
 from nhc.store import job_restarts as jobs
@@ -101,8 +102,10 @@ class OneRound:
             rate = self.settings.limits.rate
             self.left = rate.operations - jobs.begun_since(connection, self.now - rate.seconds)
             in_force = holds.in_force(connection, self.now)
+            breaker = holds.breaker_of(connection, NAME)
         of_fleet = (f"hold by {hold.by}: {hold.why}" for hold in in_force if hold.scope == "fleet")
-        self.held = held or next(of_fleet, "")
+        open_breaker = f"the breaker is open: {breaker.why}" if breaker.is_open else ""
+        self.held = held or open_breaker or next(of_fleet, "")
 
     def result(self) -> JobRound:
         """What the round has done so far."""

@@ -305,6 +305,25 @@ def test_a_dry_round_writes_nothing(world):
     assert (whats(world), world.acts, restarts(world)) == (before, [], [])
 
 
+def test_the_open_breaker_keeps_restarts_from_beginning(world):
+    """What is reported about nodes is not to be trusted then: neither marks nor jobs follow from it."""
+
+    def breaker(state):
+        with world.plain.write() as connection:
+            holds.set_breaker(connection, "remedy", state, by="ann", why="too many", now=world.now)
+
+    body = world.submit()
+    world.rounds(1)
+    breaker("open")
+    world.fail(body, LossCause.NODE, "n0", "its node failed")
+    world.rounds(3)
+    assert world.acts == []
+    assert [wait.why for wait in world.loop.round().waiting] == ["the breaker is open: too many"]
+    breaker("closed")
+    world.rounds(4)
+    assert body.phase is Phase.RUNNING
+
+
 def test_a_hold_on_the_fleet_keeps_restarts_from_beginning_and_from_ending(world):
     body = world.submit()
     world.rounds(1)
