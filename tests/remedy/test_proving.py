@@ -227,7 +227,7 @@ def test_what_somebody_stopped_is_left_to_a_person_and_what_was_lost_is_run_agai
     world.fall_sick("n0")
     text = "[verify]\nhealthy-for = '0s'\nsuite = 'quick'\nsuite-limit = '10s'"
     controller = world.controller(text, suite=proved_by(world, runner))
-    rounds_until(world, controller, lambda: any("it is over" in one for one in controller.observer.problems))
+    rounds_until(world, controller, lambda: any("it is over" in one for one in controller.flow.observer.problems))
     for _ in range(20):
         controller.round()
         world.tick(1.0)
