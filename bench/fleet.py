@@ -120,7 +120,7 @@ class Bench:
                     "PYTHONPATH": f"{ROOT}:{ROOT / 'adapters'}", "XDG_CACHE_HOME": str(scratch / "cache")}  # fmt: skip
 
     def ours(self, hosts: Path, *more: str) -> List[str]:
-        return [*self.nhc, "fleet", "check", "--set", f"ssh-config={self.server.config}", "--file", str(hosts),
+        return [*self.nhc, "fleet", "check", "--set", f"ssh-config={self.server.config}", "-w", f"^{hosts}",
                 "--set", "accept-new=true", "--set", f"history={self.scratch / 'history.sqlite'}",
                 "--set", f"connect-timeout={CONNECT}s", "-f", "jsonl",
                 *more]  # fmt: skip

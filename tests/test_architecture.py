@@ -452,8 +452,7 @@ LIBRARIES_ATTRIBUTES = {
     },
     "nhc.fleet.worker": {"value"},  # multiprocessing
     "nhc.core.light": {"__qualname__"},
-    "nhc.core.command_line.options": {"__defaults__"},  # of a NamedTuple's constructor
-    "nhc.core.settings.declared": {"__defaults__"},
+    "nhc.core.settings.declared": {"__defaults__"},  # of a NamedTuple's constructor
     "nhc.core.command_line.printing": {"callback", "params"},  # click's command
     "nhc.node.run.engine": {"end"},  # of a function, which its worker calls at its end
     "nhc.core.system.written_files": {"filename"},  # OSError

@@ -178,7 +178,7 @@ class AgentSettings(NamedTuple):
         "agent.listen", ("127.0.0.1:20258",), "HTTP: /metrics /healthz /livez /conditions /report; [] for none",
         one=True, each=_address,
     )  # fmt: skip
-    socket: str = declared.text("agent.socket", "", shown='"/run/nhc/agent.sock"')
+    socket: str = declared.text("agent.socket", "", "for `nhc agent`", shown='"/run/nhc/agent.sock"')
     events: str = declared.text("events.path", "-", '"-" is standard output, "" none')
     events_format: str = declared.choice(
         "events.format", EVENT_FORMATS, "json",

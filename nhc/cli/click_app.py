@@ -14,7 +14,7 @@ from click.shell_completion import CompletionItem
 from nhc import __version__
 from nhc.cli.command_table import COMMANDS, PLAIN, SECTIONS, Verb
 from nhc.core.command_line.command_error import refusal
-from nhc.core.command_line.common_options import command
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.options import CheckLocal, LostOutput, UsageError
 from nhc.core.command_line.printing import formatted
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
@@ -167,7 +167,7 @@ def did_you_mean(word: str, known: Iterable[str]) -> str:
     return f" Did you mean {near[0]!r}?" if near else ""
 
 
-@command(CheckLocal)
+@click_command
 def check_local(args: CheckLocal) -> None:
     """Judge the node this runs on, now, by its configuration.
 

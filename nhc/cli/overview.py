@@ -10,7 +10,8 @@ from typing import Dict, Iterator, List, Tuple
 import click
 
 from nhc import __version__
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import show, show_table
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_USAGE
 from nhc.core.host import Host
@@ -25,15 +26,14 @@ SERVICE = re.compile(r"(?:^|/)nhc(?:\.pyz)? serve(?: ([a-z]+))?(?: |$)")
 Row = Dict[str, str]
 
 
-@click.command("overview")
-@FORMAT
-def command(form: str) -> int:
+@click_command
+def command(args: options.Formatted) -> int:
     """Show what of nhc is set up and runs here: services, the last reports of hooks and the agent, settings files.
 
     Exit status: 0, or 2 where a settings file cannot be used.
     """
     rows = [*services(), *reports(State(), time.time()), *settings()]
-    if form == "json":
+    if args.form == "json":
         show({"version": __version__, "parts": rows})
     else:
         click.echo(f"nhc {__version__}")

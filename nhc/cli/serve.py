@@ -11,73 +11,65 @@ import contextlib
 import os
 import signal
 import threading
-from typing import Any, Callable, Dict, List, Optional, Sequence
+from typing import Callable, List, Optional, Sequence
 
-import click
-
-from nhc.cli.host_settings import PATH, HostSettings, SparesPart, load
-from nhc.console.commands.notices import PATH as NOTICES
+from nhc.cli.host_settings import HostSettings, SparesPart, load
 from nhc.console.commands.notices import service_of as notices_service
-from nhc.core.command_line.common_options import GroupedCommand, check_settings, service_log, under
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import service_command
 from nhc.core.system.metrics_server import Pages
 from nhc.core.system.service_log import ServiceLog
 from nhc.core.system.stop_signals import StopSignals
+from nhc.jobs.commands.job_run import JobRunOptions
 from nhc.jobs.commands.job_run import service_of as job_service
 from nhc.remedy.commands import spares
+from nhc.remedy.commands.remedy_run import RemedyRunOptions
 from nhc.remedy.commands.remedy_run import service_of as remedy_service
-from nhc.remedy.spares.settings import PATH as POOLS
 from nhc.remedy.spares.spare_rounds import SpareRounds
+from nhc.store import settings as store_settings
 from nhc.store.commands import server as reports
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService, listening
 
-AS_SERVICE: Dict[str, Any] = {
-    "leader": "", "dry_run": False, "once": False, "listen": "", "metrics_file": "", "form": "text",
-}  # fmt: skip
-"""The options of `nhc serve remedy` and `nhc serve job` for a service whose address another has."""
+
+class ServeOptions(options.Declared):
+    settings: str = options.settings_file("serve.toml", checked=True, heading="Where")
+    listen: str = options.text("--listen", "ADDRESS", "Instead of the settings' listen.", heading="What is shown")
 
 
-@click.command("serve", cls=GroupedCommand)
-@service_log
-@check_settings("serve.toml", heading="Where")
-@under("Where")(
-    "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="Which services (TOML)."
-)
-@under("What is shown")("--listen", default="", metavar="ADDRESS", help="Instead of the settings' listen.")
-def command(path: str, listen: str) -> int:
+@service_command
+def command(args: ServeOptions) -> int:
     """Host in one process what the settings name: [remedy], [jobs], [notices], [spares], [server].
 
     Each does what its own command does (`nhc serve remedy`, `job`, `notices` and `server`, `nhc spares swap`),
     by its own settings file. Exit status: 0 ended by a signal, 1 one of them has failed, 2 wrong usage or settings, 3
     a store, an adapter or an address cannot be had.
     """
-    settings = load(path)
+    settings = load(args.settings)
     with contextlib.ExitStack() as opened:
         services = services_of(settings, opened)
         front = server_of(settings)
-        return host(services, listen or settings.listen if services else "", front)
+        return host(services, args.listen or settings.listen if services else "", front)
 
 
 def services_of(settings: HostSettings, opened: contextlib.ExitStack) -> List[RoundService]:
     """The services that go round; `opened` closes what they use. Raises SettingsError, StoreError, CommandError."""
     services = []
-    remedy = settings.remedy.settings or None if settings.remedy is not None else None
+    remedy = settings.remedy.settings if settings.remedy is not None else ""
     if settings.remedy is not None:
-        services.append(opened.enter_context(
-            remedy_service({**AS_SERVICE, "settings_path": remedy}))[0])  # fmt: skip
+        services.append(opened.enter_context(remedy_service(RemedyRunOptions(settings=remedy)))[0])
     if settings.jobs is not None:
-        jobs = settings.jobs.settings or None
-        services.append(opened.enter_context(job_service({**AS_SERVICE, "settings_path": jobs}))[0])
+        services.append(opened.enter_context(job_service(JobRunOptions(settings=settings.jobs.settings)))[0])
     if settings.notices is not None:
-        services.append(opened.enter_context(notices_service(settings.notices.settings or NOTICES)))
+        services.append(opened.enter_context(notices_service(settings.notices.settings)))
     if settings.spares is not None:
         services.append(spares_service(settings.spares, remedy, opened))
     return services
 
 
-def spares_service(part: SparesPart, remedy: Optional[str], opened: contextlib.ExitStack) -> RoundService:
+def spares_service(part: SparesPart, remedy: str, opened: contextlib.ExitStack) -> RoundService:
     """`nhc spares swap` again and again. Raises SettingsError, StoreError, CommandError."""
-    site, pools = opened.enter_context(spares.opened(part.settings or POOLS, remedy, look=False))
+    site, pools = opened.enter_context(spares.opened(part.settings, remedy, look=False))
     leader = Leader(site.store, name="spares")
     return RoundService("spares swap", SpareRounds(site, pools, part.apply, spares.tell), leader, every=part.every)
 
@@ -86,7 +78,7 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
     """The server, for the main thread; None where it is not hosted."""
     if settings.server is None:
         return None
-    of_server, of_store = reports.settings_of(settings.server.settings, settings.server.store)
+    of_server, of_store = reports.load(settings.server.settings), store_settings.load(settings.server.store)
     return lambda stop: reports.serve(of_server, of_store, stop)
 
 

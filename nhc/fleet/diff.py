@@ -6,14 +6,16 @@ from __future__ import annotations
 
 import json
 import sys
-from typing import Any, Dict, List, NamedTuple, Optional, Set, Tuple
+from typing import Any, Dict, List, NamedTuple, Set, Tuple
 
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import Verdict
 from nhc.fleet.fold import Problem
 from nhc.fleet.history import Sweep, SweepHistory, default_path
 from nhc.fleet.node_result import findings
+from nhc.fleet.settings import FleetSettings
 from nhc.fleet.summary import sweep_line
+from nhc.fleet.sweep_request import FleetDiff
 
 
 class NodeChange(NamedTuple):
@@ -110,11 +112,11 @@ def to_json(diff: Diff) -> Dict[str, Any]:
     }
 
 
-def run(old: str, new: str, history: Optional[str], form: str) -> int:
+def run(args: FleetDiff, site: FleetSettings) -> int:
     """Carry out `nhc fleet diff`. Raises HistoryError."""
-    kept = SweepHistory(history or default_path(), create=False)
-    diff = compare(kept, kept.find(old), kept.find(new))
-    if form == "json":
+    kept = SweepHistory(site.history or default_path(), create=False)
+    diff = compare(kept, kept.find(args.old), kept.find(args.new))
+    if args.form == "json":
         sys.stdout.write(json.dumps(to_json(diff), indent=1, ensure_ascii=False) + "\n")
     else:
         sys.stdout.write(show(diff))

@@ -13,6 +13,7 @@ from nhc.core.render.json import from_dict
 from nhc.core.settings.settings_file import SettingsError
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import was_reached
+from nhc.fleet.settings import FleetSettings
 from nhc.fleet.sweep_request import SweepRequest
 from nhc.marks.plugins import open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
@@ -28,11 +29,11 @@ class BadMark(ValueError):
     """The adapter or the policy cannot be used. One line."""
 
 
-def prepare(request: SweepRequest) -> MarkReports:
+def prepare(request: SweepRequest, site: FleetSettings) -> MarkReports:
     """A function that marks once the sweep is over; everything that can be wrong is found now. Raises BadMark."""
     try:
-        settings = policy_of(request.site.policy_path, request.site.max_drained)
-        marker = open_adapter(request.mark or "")
+        settings = policy_of(site.policy_path, site.max_drained)
+        marker = open_adapter(request.mark)
     except (SettingsError, NoAdapter, AdapterError, ValueError) as error:
         raise BadMark(str(error)) from None
     if not isinstance(marker, Marker):
@@ -40,14 +41,14 @@ def prepare(request: SweepRequest) -> MarkReports:
 
     def mark(history: SweepHistory, number: int) -> int:
         reports = list(filter(was_reached, map(from_dict, history.records(number))))
-        ledger = Ledger(request.site.ledger_path or None, "nhc fleet check")
+        ledger = Ledger(site.ledger_path or None, "nhc fleet check")
         try:
             done = sync(marker, reports, settings.policy, ledger, apply=request.apply or settings.apply)
         except (AdapterError, LedgerError) as error:
             print(f"nhc fleet check: --mark {request.mark}: {error}", file=sys.stderr)
             return 3
         stream = sys.stdout if request.form == "text" else sys.stderr
-        stream.write("".join(f"{line}\n" for line in lines_of(done, str(request.mark))))
+        stream.write("".join(f"{line}\n" for line in lines_of(done, request.mark)))
         return 1 if done.failed else 0
 
     return mark

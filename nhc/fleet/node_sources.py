@@ -10,8 +10,9 @@ import shlex
 import shutil
 import subprocess
 import sys
-from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Callable, Dict, Iterable, List, Mapping, Sequence, Tuple
 
+from nhc.core.command_line import options
 from nhc.core.matching.node_ranges import expand
 from nhc.core.matching.nodeset import BadRange
 from nhc.core.model import printable
@@ -185,41 +186,46 @@ class SourceUnavailable(NodesError):
     """The scheduler or the cluster that should name them cannot be asked now. One line."""
 
 
-class WantedNodes(NamedTuple):
+class WantedNodes(options.Declared):
     """What the user named."""
 
-    sets: Tuple[str, ...] = ()
-    exclude: Tuple[str, ...] = ()
-    inventories: Tuple[str, ...] = ()
-    limit: str = ""
-    sources: Tuple[str, ...] = ()
-    files: Tuple[str, ...] = ()
-    facts: Tuple[str, ...] = ()
-    vault: Tuple[str, ...] = ()
-    """Options of Ansible's commands about the inventory's vault."""
-    everything: bool = False
-    """All nodes that ClusterShell knows."""
+    sets: Tuple[str, ...] = options.texts(
+        "-w --nodes", "SET", "A node set: gpu[001-128], @group, a&b, or ^FILE with node sets, ^- for standard input "
+        "(repeatable). With -i or --from it picks among their nodes.", heading="Which nodes",
+    )  # fmt: skip
+    exclude: Tuple[str, ...] = options.texts(
+        "-x --exclude", "SET", "Leave these nodes out; ^FILE too (repeatable)."
+    )  # fmt: skip
+    everything: bool = options.flag(
+        "-a --all", "Every node that ClusterShell's default group source knows, as clush -a."
+    )
+    inventories: Tuple[str, ...] = options.texts(
+        "-i --inventory", "PATH", "An Ansible inventory: INI, YAML, a directory, a script (repeatable)."
+    )
+    limit: str = options.text("-l --limit", "PATTERN", "Of the inventory, what this Ansible pattern names.")
+    sources: Tuple[str, ...] = options.texts(
+        "--from", "NAME", "Every node that slurm, kubernetes, ... knows (repeatable)."
+    )
 
 
-def nodes(wanted: WantedNodes) -> List[Node]:
+def nodes(wanted: WantedNodes, facts: Sequence[str] = (), vault: Sequence[str] = ()) -> List[Node]:
     """The nodes, each once, in order of first mention. Raises NodesError.
 
-    A node set beside inventories (or --from) picks among their hosts: `-i hosts -w gpu[01-04]` is those four with
-    their inventory's settings.
+    `facts` are variables of inventories to keep, `vault` options of Ansible's commands about a vault. A node set beside
+    inventories (or --from) picks among their hosts: `-i hosts -w gpu[01-04]` is those four with their inventory's
+    settings.
     """
     by_name: Dict[str, Node] = {}
     described = False
     if wanted.inventories:
         described = True
         try:
-            _add(by_name, read_inventory(wanted.inventories, wanted.limit, wanted.facts, wanted.vault))
+            _add(by_name, read_inventory(wanted.inventories, wanted.limit, facts, vault))
         except InventoryError as error:
             raise NodesError(str(error)) from None
     for source in wanted.sources:
         described = True
         _add(by_name, from_adapter(source))
-    for path in wanted.files:
-        _add(by_name, (Node(name) for name in from_file(path)))
     if wanted.everything:
         _add(by_name, (Node(name) for name in every_node()))
     named: List[str] = []
@@ -239,7 +245,7 @@ def nodes(wanted: WantedNodes) -> List[Node]:
         for name in from_set(node_set):
             by_name.pop(name, None)
     if not by_name:
-        raise NodesError("no nodes: name them with -w, -i, -a, --from or --file")
+        raise NodesError("no nodes: name them with -w, -i, -a or --from")
     return list(by_name.values())
 
 

@@ -10,8 +10,9 @@ from __future__ import annotations
 import os
 import re
 from difflib import get_close_matches
-from typing import Dict, Iterable, List, NamedTuple, Sequence, Set, Tuple
+from typing import Dict, Iterable, List, Sequence, Set, Tuple
 
+from nhc.core.command_line import options
 from nhc.core.language.line_options import CONTEXTS
 from nhc.core.language.lines import RawLine, parse_text
 from nhc.core.language.loader import Problem, validate_lines
@@ -29,30 +30,38 @@ class Wrong(ValueError):
     """What was given cannot be used. One line for each thing that is wrong."""
 
 
-class WantedChecks(NamedTuple):
+class WantedChecks(options.Declared):
     """What of a site's files is sent, and which checks are asked for."""
 
-    config: Sequence[str] = ()
-    scripts: Sequence[str] = ()
-    profile: str = ""
-    checks: Sequence[str] = ()
-    tags: Sequence[str] = ()
-    context: str = ""
+    config: Tuple[str, ...] = options.texts(
+        "-c --config", "FILE", "Send this configuration and use it (repeatable). Default: the node's own.",
+        heading="What is checked there",
+    )  # fmt: skip
+    profile: str = options.text("--profile", "NAME", "As for check local; a file is sent.")
+    checks: Tuple[str, ...] = options.texts(
+        "--check", "NAME", "Run only checks of this name; shell patterns work (repeatable)."
+    )
+    tags: Tuple[str, ...] = options.texts("--tag", "TAG", "Run only checks with this tag (repeatable).")
+    context: str = options.text("--context", "NAME", "Run the lines meant for this context.")
+    suite: str = options.text(
+        "--suite", "NAME", "Run this suite of deep checks instead (prejob proves every GPU in a second); a node with "
+        "work on it is UNKNOWN.",
+    )  # fmt: skip
 
 
-def refuse_wrong(wanted: WantedChecks) -> None:
-    """See that nodes can use this. Raises Wrong."""
+def refuse_wrong(wanted: WantedChecks, scripts: Sequence[str] = ()) -> None:
+    """See that nodes can use this, and the site's checks in `scripts`. Raises Wrong."""
     if wanted.context and wanted.context not in CONTEXTS:
         raise Wrong(f"--context {wanted.context}: there is no such context (there are {', '.join(CONTEXTS)})")
     _profile(wanted.profile)
     lines, problems = _lines(wanted.config)
-    complaints, items = validate_lines(lines, wanted.scripts)
-    problems += [p for p in map(_explained, complaints) if wanted.scripts or not _may_be_a_nodes(p)]
+    complaints, items = validate_lines(lines, scripts)
+    problems += [p for p in map(_explained, complaints) if scripts or not _may_be_a_nodes(p)]
     if problems:
         more = [f"and {len(problems) - SHOWN} more problems"] if len(problems) > SHOWN else []
         raise Wrong("\n".join([*(problem.show() for problem in problems[:SHOWN]), *more]))
     if wanted.checks or wanted.tags:
-        functions = scan(wanted.scripts).functions if wanted.scripts else frozenset()
+        functions = scan(scripts).functions if scripts else frozenset()
         _known_checks(wanted, {item.name for item in items} | set(functions))
         _known_tags(wanted, {tag for item in items for tag in item.tags})
 

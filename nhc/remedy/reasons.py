@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 from fnmatch import fnmatchcase
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Any, List, NamedTuple, Optional, Sequence, Tuple
 
+from nhc.core.settings import declared
+from nhc.core.settings.settings_file import Table
 from nhc.marks.ports.repair import Rung
 from nhc.remedy.ladder import RECLAIM, NodeFault
 from nhc.remedy.silence import NOT_READY, SILENT
 
+IGNORE: Any = "ignore"
 
+
+@declared.settings
 class ReasonSettings(NamedTuple):
     """What holds for the faults whose reason matches `pattern`.
 
@@ -19,9 +24,15 @@ class ReasonSettings(NamedTuple):
     """
 
     pattern: str
-    settle: Optional[float] = None
-    begin: Optional[Rung] = None
+    settle: Optional[float] = declared.seconds("settle", None, shown='"5m"')
+    begin: Optional[Rung] = declared.choice(
+        "begin", {**{rung.value: rung for rung in Rung}, "ignore": IGNORE}, None, shown='"reboot"'
+    )
     ignored: bool = False
+
+    def checked(self, _table: Table) -> ReasonSettings:
+        """The same, with what "ignore" means."""
+        return self._replace(begin=None, ignored=True) if self.begin is IGNORE else self
 
 
 DEFAULTS: Tuple[ReasonSettings, ...] = (

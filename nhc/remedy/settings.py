@@ -6,13 +6,12 @@ Nothing is enabled by default.
 from __future__ import annotations
 
 import os
-from typing import Dict, FrozenSet, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, FrozenSet, Mapping, NamedTuple, Tuple
 
 from nhc.core.limits import Mode
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import SettingsError, Table
 from nhc.core.system import otlp
-from nhc.core.units import show_seconds
 from nhc.marks import plugins
 from nhc.marks.policy import policy_file
 from nhc.marks.policy.bounds import ACTIONS, AT_FIRST, FLEET, MARK, OWN, REPAIRS, RUNGS, Bounds, read_bounds
@@ -229,8 +228,6 @@ rungs = ["replace"]
 rungs = ["reboot", "power-cycle", "replace"]
 tag = "nhc=managed"
 """
-IGNORE = "ignore"
-"""In `[reasons.NAME] begin`: such a fault counts for nothing."""
 
 
 def _runner(verify: Table) -> str:
@@ -240,28 +237,6 @@ def _runner(verify: Table) -> str:
         why = f"stands beside verify.{runners[1]}: a suite is run by one of them, not by both"
         raise verify.error(runners[0], why)
     return runners[0] if runners else "ssh"
-
-
-def _reasons(file: Table, key: str, usual: Tuple[ReasonSettings, ...]) -> Tuple[ReasonSettings, ...]:
-    default = {reason.pattern: reason for reason in usual}
-    rungs: Dict[str, Optional[Rung]] = {rung.value: rung for rung in Rung}
-    reasons = []
-    for pattern, section in file.table(key).tables().items():
-        before = default.pop(pattern, ReasonSettings(pattern))
-        begin = section.choice("begin", {**rungs, IGNORE: None}, before.begin)
-        ignored = "begin" in section and begin is None
-        settle = section.seconds("settle", 0.0) if "settle" in section else before.settle
-        reasons.append(ReasonSettings(pattern, settle, begin, ignored))
-    return (*reasons, *default.values())
-
-
-def _show_reasons(reasons: Tuple[ReasonSettings, ...]) -> str:
-    lines: List[str] = []
-    for reason in reasons:
-        lines += ["", f"[reasons.{reason.pattern}]"]
-        lines += [f'# settle = "{show_seconds(reason.settle)}"'] if reason.settle else ['# settle = "0s"']
-        lines += [f'# begin = "{reason.begin.value}"'] if reason.begin else []
-    return "\n".join(lines[1:])
 
 
 def _bounds(file: Table, default: Bounds) -> Bounds:
@@ -332,11 +307,11 @@ class RemedySettings(NamedTuple):
     sources: Sources = declared.part(
         "sources", Sources, "Where faults come from, besides the store. The adapter knows the nodes and sets the marks."
     )
-    reasons: Tuple[ReasonSettings, ...] = declared.own(
-        "reasons", DEFAULTS, _reasons,
+    reasons: Tuple[ReasonSettings, ...] = declared.tables(
+        "reasons", ReasonSettings,
         "What holds for single reasons (shell patterns): how long the fault must stand, and the rung at which the "
         'ladder begins; "escalate" gives it to a person, "ignore" has it count for nothing.',
-        form="tables of settle, begin", within="NAME", show=_show_reasons, live=True,
+        name="pattern", default=DEFAULTS, live=True,
     )  # fmt: skip
     silence: SilenceSettings = declared.part(
         "silence", SilenceSettings,

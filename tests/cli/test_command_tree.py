@@ -14,8 +14,10 @@ import pytest
 from nhc.cli.click_app import VerbCommand, application
 from nhc.cli.command_table import COMMANDS, SECTIONS, Verb
 from nhc.cli.main import main
+from nhc.core.command_line.common_options import HeadedOption
 from tests.support.run import nhc
 
+LETTERS = {"-f": "--format", "-o": "--output", "-s": "--settings", "-w": "--nodes", "-n": "--node", "-r": "--report"}
 LBNLS = ("nhc genconf",)
 """Commands whose letters are those of LBNL NHC's programs."""
 
@@ -70,8 +72,7 @@ def test_a_letter_means_one_thing():
                 if isinstance(option, click.Option) and len(flag) == 2:
                     meanings.setdefault(flag, set()).update(long)
     assert {letter: found for letter, found in meanings.items() if len(found) > 1} == {}
-    wanted = {"-f": "--format", "-o": "--output", "-s": "--settings", "-w": "--nodes", "-n": "--node"}
-    assert {letter: meanings[letter] for letter in wanted} == {letter: {long} for letter, long in wanted.items()}
+    assert {letter: meanings[letter] for letter in LETTERS} == {letter: {long} for letter, long in LETTERS.items()}
 
 
 def test_no_option_takes_a_number_that_is_none():
@@ -87,7 +88,7 @@ def test_no_option_takes_a_number_that_is_none():
 def test_what_has_a_letter_has_it_everywhere_and_acting_has_one_name():
     for words, command in leaves(application):
         flags = {flag for option in command.params for flag in option.opts}
-        for letter, long in (("-f", "--format"), ("-s", "--settings"), ("-w", "--nodes"), ("-n", "--node")):
+        for letter, long in LETTERS.items():
             assert (letter in flags) == (long in flags) or words in LBNLS, f"{words}: {long}"
         assert not flags & {"--yes", "--act", "--force-apply", "--do-it"}, words
 
@@ -137,3 +138,12 @@ def test_a_message_names_the_whole_command(tmp_path, capsys):
 def test_completion_knows_what_a_verb_may_be_about(words, offered):
     env = {"_NHC_COMPLETE": "bash_complete", "COMP_WORDS": words, "COMP_CWORD": str(len(words.split()) - 1)}
     assert [line.partition(",")[2] for line in nhc(env=env).stdout.splitlines()] == offered
+
+
+def test_every_option_is_declared_and_says_what_it_does():
+    for words, command in leaves(application):
+        for option in command.params:
+            if isinstance(option, click.Option):
+                assert isinstance(option, HeadedOption), f"{words}: {option.opts}"
+                assert option.help, f"{words}: {option.opts}"
+                assert option.help[0].isupper() or not option.help[0].isalpha() or ":" in option.help, option.help

@@ -81,6 +81,6 @@ def test_arguments_that_cannot_be_read_are_that_node_s_problem(fleet, tmp_path):
 
 def test_a_wrong_node_set_does_not_move_the_terminal(fleet, tmp_path):
     (tmp_path / "nodes").write_text("gpu\x1b[2J\n")
-    done = fleet.check("--file", tmp_path / "nodes")
+    done = fleet.check("-w", f"^{tmp_path}/nodes")
     assert done.returncode == 2
     assert quiet(done.stderr)

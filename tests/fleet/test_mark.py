@@ -17,8 +17,6 @@ from nhc.core.render.json import to_dict
 from nhc.fleet import mark
 from nhc.fleet.history import SweepHistory
 from nhc.fleet.node_result import NodeResult, line, read_report, unreached
-from nhc.fleet.node_sources import WantedNodes
-from nhc.fleet.preflight import WantedChecks
 from nhc.fleet.settings import FleetSettings
 from nhc.fleet.sweep_request import SweepRequest
 from nhc.fleet.transport import Node, Trouble
@@ -64,14 +62,11 @@ def swept(monkeypatch):
 
 def asked(apply=False, **settings):
     """A sweep that hands its reports to Slurm's adapter."""
-    return SweepRequest(
-        WantedNodes(), WantedChecks(), suite="", ask_pass=False, ask_sudo_pass=False, form="text", quiet=False,
-        max_unhealthy=None, mark="slurm", apply=apply, site=FleetSettings(**settings),
-    )  # fmt: skip
+    return SweepRequest(mark="slurm", apply=apply), FleetSettings(**settings)
 
 
 def run(swept, tmp_path, capsys, apply=False):
-    status = mark.prepare(asked(apply, max_drained="2", ledger_path=str(tmp_path)))(*swept)
+    status = mark.prepare(*asked(apply, max_drained="2", ledger_path=str(tmp_path)))(*swept)
     return status, capsys.readouterr().out
 
 
@@ -99,7 +94,7 @@ def test_marks_stay_under_the_ceiling_and_an_unreached_node_is_left_alone(swept,
 def test_a_policy_that_cannot_be_used_is_found_before_the_sweep(monkeypatch, changed, said):
     monkeypatch.setattr(mark, "open_adapter", lambda name: Scheduler())
     with pytest.raises(mark.BadMark, match=said):
-        mark.prepare(asked(**changed))
+        mark.prepare(*asked(**changed))
 
 
 # What a node sends.

@@ -47,14 +47,14 @@ def test_set_operators_and_groups_are_clustershell_s(tmp_path, monkeypatch):
 
 def test_a_file_of_nodes_with_comments(tmp_path):
     (tmp_path / "nodes").write_text("# the racks\ngpu[01-02]  login # two\n\n")
-    assert names(files=(str(tmp_path / "nodes"),)) == ["gpu01", "gpu02", "login"]
+    assert names(sets=(f"^{tmp_path}/nodes",)) == ["gpu01", "gpu02", "login"]
     (tmp_path / "nodes").write_text("gpu01\ngpu[01-\n")
     with pytest.raises(NodesError, match=r"nodes:2: .*not closed"):
-        names(files=(str(tmp_path / "nodes"),))
+        names(sets=(f"^{tmp_path}/nodes",))
 
 
 @pytest.mark.parametrize(("wanted", "said"), [
-    ({}, "no nodes"), ({"sets": ("gpu[",)}, "not closed"), ({"files": ("/no/file",)}, "No such file"),
+    ({}, "no nodes"), ({"sets": ("gpu[",)}, "not closed"), ({"sets": ("^/no/file",)}, "No such file"),
     ({"sources": ("slurmm",)}, "did you mean slurm"), ({"sets": ("@no-such-group-at-all",)}, "no-such-group"),
 ])  # fmt: skip
 def test_what_cannot_be_read_is_one_line(wanted, said):

@@ -1,23 +1,11 @@
 """What `nhc fleet check`, `report` and `diff` are asked for, and fleet.toml."""
 
-import inspect
-
 import pytest
 
+from nhc.core.command_line.options import read
 from nhc.core.settings.settings_file import SettingsError
-from nhc.fleet.commands import fleet, fleet_check
-from nhc.fleet.diff import run as run_diff
-from nhc.fleet.settings import FILE
-from nhc.fleet.sweep_request import request
-
-
-def given(command, *words):
-    return command.make_context("nhc", list(words)).params
-
-
-@pytest.mark.parametrize(("command", "run"), [(fleet.report, fleet_check.show_again), (fleet.diff, run_diff)])
-def test_every_option_reaches_what_carries_the_command_out(command, run):
-    assert set(given(command)) == set(inspect.signature(run).parameters)
+from nhc.fleet.settings import FILE, FleetSettings
+from nhc.fleet.sweep_request import SweepRequest, facts, vault
 
 
 def test_a_sweep_has_what_the_command_line_says_and_the_files_keys_under_it(tmp_path):
@@ -25,11 +13,11 @@ def test_a_sweep_has_what_the_command_line_says_and_the_files_keys_under_it(tmp_
     file.write_text(
         'user = "ops"\ntimeout = "90s"\nvault-password-file = "prod@/v"\ngroup-by = "row"\nlabel = "rack"\n'
     )
-    asked = request(FILE.load(str(file)), given(fleet.check, "-w", "n[1-4]", "-u", "root", "--tag", "gpu", "-q"))
-    assert (asked.site.user, asked.site.timeout, asked.site.sudo) == ("root", 90.0, False)
-    assert (asked.nodes.sets, asked.nodes.facts) == (("n[1-4]",), ("rack", "row"))
-    assert asked.nodes.vault == ("--vault-id", "prod@/v")
-    assert (asked.checks.tags, asked.quiet, asked.form, asked.mark) == (("gpu",), True, "text", None)
+    args = read(SweepRequest, ["-w", "n[1-4]", "-u", "root", "--tag", "gpu", "-q"])
+    site = FILE.load(str(file), args.given, args.overrides(FleetSettings))
+    assert (site.user, site.timeout, site.sudo) == ("root", 90.0, False)
+    assert (args.sets, facts(site), vault(site)) == (("n[1-4]",), ("rack", "row"), ("--vault-id", "prod@/v"))
+    assert (args.tags, args.quiet, args.form, args.mark) == (("gpu",), True, "text", "")
 
 
 def test_the_command_line_stands_for_the_file_and_the_last_of_a_key_counts(tmp_path):

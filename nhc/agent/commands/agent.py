@@ -3,63 +3,63 @@
 from __future__ import annotations
 
 import json
-from typing import Any, Dict, List, Mapping, Type, TypeVar, cast, get_type_hints
+import os
+from typing import Any, List, Mapping, Optional, Tuple, Type, TypeVar, cast, get_type_hints
 
 import click
 
 from nhc.agent.control_answers import Acknowledged, AgentStatus, ChecksJudged, ChecksStarted, Paused, Reloaded, Resumed
+from nhc.agent.settings import FILE, AgentSettings
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import DURATION, FORMAT, person, service_log
+from nhc.core.command_line.common_options import click_command, person, service_command
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.units import show_seconds
 
 T = TypeVar("T")
 
-SOCKET = click.option("--socket", "path", default="", metavar="FILE", help="The agent's socket. Default: as "
-                      "/etc/nhc/agent.toml says, else agent.sock in the state directory (/run/nhc).")  # fmt: skip
+
+class SocketOptions(options.Declared):
+    """Which agent."""
+
+    socket: str = options.text(
+        "--socket", "FILE", "The agent's socket. Default: as /etc/nhc/agent.toml says, else agent.sock in the state "
+        "directory (/run/nhc).",
+    )  # fmt: skip
 
 
-@click.command("run")
-@service_log
-@click.option("-s", "--settings", "path", default="", metavar="FILE", help="Settings (TOML). Default: "
-              "/etc/nhc/agent.toml, if any.")  # fmt: skip
-@click.option(
-    "-c", "--config", multiple=True, metavar="FILE", help="The checks, instead of the settings' (repeatable)."
-)
-@click.option(
-    "-n", "--node", default="", metavar="NAME", help="The node's name. Default: $NODE_NAME, else the kernel's."
-)
-@click.option("--root", default="", metavar="DIR", help="The node's whole root directory, from a container. "
-              "Default: the settings' root, $NHC_ROOT, else /.")  # fmt: skip
-@click.option("--listen", multiple=True, metavar="HOST:PORT", help="Serve HTTP there, instead of 127.0.0.1:20258.")
-@click.option("--socket", default="", metavar="FILE", help="The control socket.")
-@click.option("--check-settings", is_flag=True, help="Only read the settings and "
-              "the files they name, and say what is wrong with them.")  # fmt: skip
-def run(
-    path: str, config: List[str], node: str, root: str, listen: List[str], socket: str, check_settings: bool
-) -> int:
+class AgentOptions(options.Declared):
+    settings: str = options.settings_file("agent.toml")
+    config: Tuple[str, ...] = options.setting(
+        "-c --config", AgentSettings, "config", "FILE", "The checks (repeatable)."
+    )
+    node: str = options.text("-n --node", "NAME", "The node's name. Default: $NODE_NAME, else the kernel's.")
+    root: Optional[str] = options.setting("--root", AgentSettings, "root", "DIR")
+    listen: Tuple[str, ...] = options.setting("--listen", AgentSettings, "listen", "HOST:PORT")
+    socket: Optional[str] = options.setting(
+        "--socket", AgentSettings, "socket", "FILE", "Where it answers `nhc agent`."
+    )
+    check_settings: bool = options.flag(
+        "--check-settings", "Only read the settings and the files they name, and say what is wrong with them."
+    )
+
+
+@service_command
+def run(args: AgentOptions) -> int:
     """Watch this node: every check on its own cadence, the kernel log live.
 
     Runs in the foreground, for systemd or a container. SIGHUP reads settings and configuration anew, SIGTERM
     ends it. Exit status: 0 after SIGTERM, 2 where settings or configuration cannot be used.
     """
-    import os
-
-    from nhc.agent import settings as agent_settings
-    from nhc.agent.settings import AgentSettings
-
-    options = {"config": tuple(config), "root": root, "listen": tuple(listen), "socket": socket}
-    changes: Dict[str, Any] = {name: value for name, value in options.items() if value}
 
     def read() -> AgentSettings:
-        settings = agent_settings.load(path)
-        name = node or settings.node or os.environ.get("NODE_NAME", "")
-        return settings._replace(**changes, node=name)
+        settings = FILE.load(args.settings, overrides=args.overrides(AgentSettings))
+        return settings._replace(node=args.node or settings.node or os.environ.get("NODE_NAME", ""))
 
     from nhc.agent import main, npd_monitors
 
-    if not check_settings:
+    if not args.check_settings:
         return main.run(read)
     settings = read()  # what in it, and in the files that it names, the agent would refuse, is raised
     npd_monitors.load(settings)
@@ -67,29 +67,30 @@ def run(
     return EXIT_HEALTHY
 
 
-@click.command("status")
-@SOCKET
-@FORMAT
-@click.option("--checks", is_flag=True, help="Show every check: its cadence, its age, its verdict.")
-@click.option("--history", "events", type=int, default=0, metavar="N", help="Show the last N events of the history.")
-def status(path: str, form: str, checks: bool, events: int) -> int:
+class StatusOptions(SocketOptions, options.Formatted):
+    checks: bool = options.flag("--checks", "Show every check: its cadence, its age, its verdict.", heading="Other")
+    events: int = options.whole("--history", "N", "Show the last N events of the history.", 0)
+
+
+@click_command
+def status(args: StatusOptions) -> int:
     """Show how the node is and what the agent does.
 
     Exit status: 0 healthy (WARN too), 1 unhealthy, 3 unknown or no answer.
     """
-    answer = _ask(path, {"do": "status"}, AgentStatus)
+    answer = _ask(args.socket, {"do": "status"}, AgentStatus)
     past: List[Mapping[str, Any]] = []
-    if events:
+    if args.events:
         from nhc.agent import history
 
         try:
-            past = [*history.read(answer["history"], events)]
+            past = [*history.read(answer["history"], args.events)]
         except OSError as error:
             raise CommandError(f"{error.filename or 'history'}: {error.strerror}", EXIT_USAGE) from None
-    if form == "json":
-        show({**answer, "events": past} if events else answer)
+    if args.form == "json":
+        show({**answer, "events": past} if args.events else answer)
     else:
-        _show(answer, checks)
+        _show(answer, args.checks)
         for piece in past:
             subject = " ".join(str(piece[key]) for key in ("check", "target", "reason", "message") if piece.get(key))
             click.echo(f"{piece['time']}  {piece['event']}  {subject}")
@@ -125,44 +126,47 @@ def _show(answer: AgentStatus, checks: bool) -> None:
             click.echo(f"{verdict:7}  every {show_seconds(check['every']):6} {age}, took {took}{now}  {check['line']}")
 
 
-@click.command("pause")
-@SOCKET
-@click.option("--for", "lasts", type=DURATION, default="1h", show_default=True, metavar="TIME", help="How long.")
-@click.argument("why", nargs=-1)
-def pause(path: str, lasts: float, why: List[str]) -> None:
+class PauseOptions(SocketOptions):
+    lasts: float = options.duration("--for", "How long.", "1h")
+    why: Tuple[str, ...] = options.arguments("[WHY]...")
+
+
+@click_command
+def pause(args: PauseOptions) -> None:
     """Run no checks for a while, for maintenance. The kernel log is still followed.
 
     What was said of the node stands. /healthz is false meanwhile; /livez stays true.
     """
-    _ask(path, {"do": "pause", "seconds": lasts, "by": person(), "why": " ".join(why)}, Paused)
-    click.echo(f"paused for {show_seconds(lasts)}")
+    _ask(args.socket, {"do": "pause", "seconds": args.lasts, "by": person(), "why": " ".join(args.why)}, Paused)
+    click.echo(f"paused for {show_seconds(args.lasts)}")
 
 
-@click.command("resume")
-@SOCKET
-def resume(path: str) -> None:
+@click_command
+def resume(args: SocketOptions) -> None:
     """End a pause: every check runs at once."""
-    answer = _ask(path, {"do": "resume", "by": person()}, Resumed)
+    answer = _ask(args.socket, {"do": "resume", "by": person()}, Resumed)
     click.echo("resumed" if answer["was_paused"] else "was not paused")
 
 
-@click.command("check")
-@SOCKET
-@click.option("--no-wait", is_flag=True, help="Do not wait for the results.")
-@click.argument("names", nargs=-1)
-def run_now(path: str, no_wait: bool, names: List[str]) -> int:
+class RunNowOptions(SocketOptions):
+    no_wait: bool = options.flag("--no-wait", "Do not wait for the results.")
+    names: Tuple[str, ...] = options.arguments("[NAMES]...")
+
+
+@click_command
+def run_now(args: RunNowOptions) -> int:
     """Have the agent run checks now (all, or those of these names; shell patterns work), and show their results.
 
     Exit status: 0 healthy (WARN too), 1 unhealthy, 3 unknown.
     """
-    question = {"do": "check", "names": list(names), "wait": not no_wait}
-    if no_wait:
-        click.echo(f"{_ask(path, question, ChecksStarted)['started']} checks started")
+    question = {"do": "check", "names": list(args.names), "wait": not args.no_wait}
+    if args.no_wait:
+        click.echo(f"{_ask(args.socket, question, ChecksStarted)['started']} checks started")
         return EXIT_HEALTHY
     from nhc.core.model import Verdict, printable, subject
     from nhc.core.render.json import from_result
 
-    results = [from_result(result) for result in _ask(path, question, ChecksJudged, timeout=620.0)["results"]]
+    results = [from_result(result) for result in _ask(args.socket, question, ChecksJudged, timeout=620.0)["results"]]
     for result in results:
         text = printable(result.outcome.message)
         click.echo(f"{result.verdict.name:7}  {result.check}{subject(result.outcome)}{': ' + text if text else ''}")
@@ -170,22 +174,25 @@ def run_now(path: str, no_wait: bool, names: List[str]) -> int:
     return {Verdict.CRIT: EXIT_UNHEALTHY, Verdict.UNKNOWN: EXIT_UNKNOWN}.get(worst, EXIT_HEALTHY)
 
 
-@click.command("ack")
-@SOCKET
-@click.option("--device", default="", metavar="PCI", help="All findings of this device.")
-@click.option("--all", "everything", is_flag=True, help="All findings that stand.")
-@click.option("--note", default="", metavar="TEXT", help="What was done.")
-@click.argument("keys", nargs=-1)
-def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) -> int:
+class AckOptions(SocketOptions):
+    device: str = options.text("--device", "PCI", "All findings of this device.")
+    everything: bool = options.flag("--all", "All findings that stand.")
+    note: str = options.text("--note", "TEXT", "What was done.")
+    keys: Tuple[str, ...] = options.arguments("[KEYS]...")
+
+
+@click_command
+def ack(args: AckOptions) -> int:
     """End findings of the kernel log that a person has dealt with.
 
     Keys are as `nhc ack` lists them (xid/79/0000:3b:00.0); condition/REASON ends a fault that stood on the node before
     the agent. Exit status: 0 ended, 1 nothing of that kind stands.
     """
-    if not (keys or device or everything):
+    if not (args.keys or args.device or args.everything):
         raise click.UsageError("name findings, --device or --all")
-    asked = {"do": "ack", "keys": list(keys), "device": device, "all": everything, "by": person(), "note": note}
-    answer = _ask(path, asked, Acknowledged)
+    asked = {"do": "ack", "keys": list(args.keys), "device": args.device, "all": args.everything, "by": person(),
+             "note": args.note}  # fmt: skip
+    answer = _ask(args.socket, asked, Acknowledged)
     for key in answer["ended"]:
         click.echo(f"acknowledged {key}")
     for key in answer["missing"]:
@@ -193,14 +200,13 @@ def ack(path: str, device: str, everything: bool, note: str, keys: List[str]) ->
     return EXIT_HEALTHY if answer["ended"] and not answer["missing"] else EXIT_UNHEALTHY
 
 
-@click.command("reload")
-@SOCKET
-def reload(path: str) -> None:
+@click_command
+def reload(args: SocketOptions) -> None:
     """Read settings and configuration anew. With a mistake in them nothing changes.
 
     Exit status: 0 done, 2 refused.
     """
-    answer = _ask(path, {"do": "reload"}, Reloaded)
+    answer = _ask(args.socket, {"do": "reload"}, Reloaded)
     for problem in answer["problems"]:
         click.echo(problem, err=True)
     if answer["problems"]:

@@ -11,37 +11,41 @@ import signal
 
 import click
 
+from nhc.console.settings import FILE, ConsoleSettings
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import check_settings, service_log
+from nhc.core.command_line.common_options import click_command, service_command
 from nhc.core.command_line.printing import print_result
 from nhc.core.light import TYPE_CHECKING
-from nhc.core.settings.settings_file import SettingsError
 
 if TYPE_CHECKING:
     from typing import Optional, Tuple
 
     from nhc.console.server import Server
-    from nhc.console.settings import ConsoleSettings
     from nhc.console.sources import FleetSource
     from nhc.marks.ports.adapter import NodeSource
 
-SETTINGS = "/etc/nhc/console.toml"
+
+class FleetSourceOptions(options.Declared):
+    """Which fleet is shown: of a store, of reports in files, or of a cluster."""
+
+    store: Optional[str] = options.setting("--store", ConsoleSettings, "store", "URL", "The fleet store.")
+    reports: Tuple[str, ...] = options.texts(
+        "-r --report", "PATH", "Reports in files or a directory, without a store: a sweep's, or what agents write. "
+        "Repeatable.",
+    )  # fmt: skip
+    adapter: str = options.text(
+        "--adapter", "NAME", "A cluster without a store, by this adapter: kubernetes, slurm ..."
+    )  # fmt: skip
 
 
-@click.command()
-@check_settings("console.toml", heading="Other")
-@click.option("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any.")
-@click.option("--store", metavar="URL", help="The fleet store: sqlite:///FILE or postgresql://HOST/NAME.")
-@click.option(
-    "-r", "--report", "reports", multiple=True, metavar="PATH",
-    help="Show reports in files or a directory, without a store: a sweep's, or what agents write. Repeatable.",
-)  # fmt: skip
-@click.option("--adapter", metavar="NAME", help="Show a cluster without a store, by this adapter: kubernetes, slurm …")
-@click.option("--listen", metavar="ADDRESS", help="HOST:PORT or unix:PATH. Default: 127.0.0.1:9810.")
-@service_log
-def run(
-    path: Optional[str], store: Optional[str], reports: Tuple[str, ...], adapter: Optional[str], listen: Optional[str],
-) -> None:  # fmt: skip
+class ConsoleOptions(FleetSourceOptions):
+    settings: str = options.settings_file("console.toml", checked=True, heading="Where")
+    listen: Optional[str] = options.setting("--listen", ConsoleSettings, "listen", "ADDRESS")
+
+
+@service_command
+def run(args: ConsoleOptions) -> None:
     """Show a fleet in a browser.
 
     A person at this machine who gives no name may only look. docs/console.md says how people are known, and what
@@ -50,30 +54,21 @@ def run(
     Exit status: 0 ended by a signal, or nothing is wrong (--check-settings); 2 wrong usage or settings, or a Python
     package is missing; 3 the fleet cannot be read, or the address of --listen cannot be had.
     """
-    from nhc.console import settings as console_settings
-
-    if sum(map(bool, (store, reports, adapter))) > 1:
-        raise click.UsageError("--store, --report and --adapter exclude each other")
-    settings = settings_of(path)
-    settings = settings._replace(listen=listen or settings.listen, store=store or settings.store)
+    one_source(args)
+    settings = FILE.load(args.settings, overrides=args.overrides(ConsoleSettings))
     try:
-        console_settings.parse_listen(settings)
-    except SettingsError as error:
-        raise click.UsageError(str(error)) from None
-    try:
-        asyncio.run(_serve(_server(settings, reports, adapter)))
+        asyncio.run(_serve(_server(settings, args.reports, args.adapter)))
     except OSError as error:
         raise CommandError(f"{settings.listen}: {error.strerror or error}") from None
 
 
-def settings_of(path: Optional[str]) -> ConsoleSettings:
-    """The console's settings: a file, the usual one where it is there, or the defaults. Raises SettingsError."""
-    from nhc.console import settings as console_settings
+def one_source(args: FleetSourceOptions) -> None:
+    """Raises UsageError where a command line names several."""
+    if sum(map(bool, (args.store, args.reports, args.adapter))) > 1:
+        raise click.UsageError("--store, --report and --adapter exclude each other")
 
-    return console_settings.load(path or "")
 
-
-def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: Optional[str]) -> Server:
+def _server(settings: ConsoleSettings, reports: Tuple[str, ...], adapter: str) -> Server:
     from nhc.console.scheduler import Scheduler
     from nhc.console.server import Server
     from nhc.console.sources import ReportsSource, StoreSource
@@ -121,11 +116,14 @@ async def _serve(server: Server) -> None:
         await serve(server, ready)
 
 
-@click.command()
-@click.argument("person")
-def token(person: str) -> None:
+class TokenOptions(options.Declared):
+    person: str = options.argument("PERSON", needed=True)
+
+
+@click_command
+def token(args: TokenOptions) -> None:
     """Make a token for PERSON: it is printed once, and its SHA-256 as the lines for console.toml."""
     value = secrets.token_urlsafe(32)
     digest = hashlib.sha256(value.encode()).hexdigest()
-    lines = f'[[people.{person}.tokens]]\nsha256 = "{digest}"'
-    print_result(f"token, shown once: {value}\n\n{lines}", person=person, token=value, sha256=digest)
+    lines = f'[[people.{args.person}.tokens]]\nsha256 = "{digest}"'
+    print_result(f"token, shown once: {value}\n\n{lines}", person=args.person, token=value, sha256=digest)

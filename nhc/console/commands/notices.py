@@ -8,8 +8,9 @@ import time
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, check_settings, service_log
+from nhc.core.command_line.common_options import click_command, service_command
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError
@@ -20,41 +21,43 @@ if TYPE_CHECKING:
 
     from nhc.store.rounds.service import RoundService
 
-PATH = "/etc/nhc/notices.toml"
-SETTINGS = click.option(
-    "-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {PATH}.", default=PATH
-)
+
+class ChannelsOptions(options.Declared):
+    """Which settings."""
+
+    settings: str = options.settings_file("notices.toml", needed=True)
 
 
-@click.command("run")
-@service_log
-@check_settings("notices.toml", heading="Other")
-@SETTINGS
-@click.option("--once", is_flag=True, help="One round, then end.")
-@click.option("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9470.")
-def run(path: str, once: bool, listen: str) -> int:
+class NoticesOptions(options.Declared):
+    settings: str = options.settings_file("notices.toml", needed=True, checked=True)
+    once: bool = options.flag("--once", "One round, then end.")
+    listen: str = options.text("--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9470.")
+
+
+@service_command
+def run(args: NoticesOptions) -> int:
     """Send notices as incidents begin, change and end, until a signal.
 
     Of several over one store one sends, the others wait. Exit status: 0 done or ended by a signal, 1 a channel has a
     problem (with --once), 2 wrong usage or settings, 3 the store, the lead or the address of --listen
     cannot be had.
     """
-    with service_of(path, once, listen) as service:
-        return service.run(once)
+    with service_of(args.settings, args.once, args.listen) as service:
+        return service.run(args.once)
 
 
 @contextlib.contextmanager
 def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[RoundService]:
     """The service. Raises SettingsError, StoreError."""
     from nhc.console.notices.service import NoticeRounds
-    from nhc.console.notices.settings import load
+    from nhc.console.notices.settings import PATH, load
     from nhc.store.rounds.leader import Leader
     from nhc.store.rounds.service import RoundService
     from nhc.store.settings import fleet_store
 
     settings = load(path)
     if not settings.channels:
-        raise SettingsError(f"{path}: no [channels.NAME]: there is nobody to tell")
+        raise SettingsError(f"{path or PATH}: no [channels.NAME]: there is nobody to tell")
     with contextlib.closing(fleet_store(settings.store)) as store:
         leader = Leader(store, name="notices")
         work = NoticeRounds(settings, store, once)
@@ -63,46 +66,51 @@ def service_of(path: str, once: bool = False, listen: str = "") -> Iterator[Roun
         )
 
 
-@click.command()
-@click.argument("channel")
-@SETTINGS
-def test(channel: str, path: str) -> None:
+class TestOptions(ChannelsOptions):
+    channel: str = options.argument("CHANNEL", needed=True)
+
+
+@click_command
+def test(args: TestOptions) -> None:
     """Send a test to CHANNEL at once, and say what it answered. The store is not needed."""
     from nhc.console.notices.sender import DEADLINE, SendLater, SendRefused
     from nhc.console.notices.service import trial
-    from nhc.console.notices.settings import load
+    from nhc.console.notices.settings import PATH, load
     from nhc.core.system.exchange import Exchange
 
-    settings = load(path)
-    receiver = settings.channels.get(channel)
+    settings = load(args.settings)
+    receiver = settings.channels.get(args.channel)
     if receiver is None:
-        raise SettingsError(f"{path}: there is no channel {channel!r}: {', '.join(settings.channels) or 'none at all'}")
+        known = ", ".join(settings.channels) or "none at all"
+        raise SettingsError(f"{args.settings or PATH}: there is no channel {args.channel!r}: {known}")
     try:
         with Exchange(DEADLINE) as exchange:
             receiver.way.deliver(trial(settings, time.time()), exchange)
     except (SendLater, SendRefused) as error:
-        raise CommandError(f"{channel}: {error}") from None
-    click.echo(f"{channel}: taken")
+        raise CommandError(f"{args.channel}: {error}") from None
+    click.echo(f"{args.channel}: taken")
 
 
-@click.command()
-@SETTINGS
-@FORMAT
-def status(path: str, form: str) -> None:
+class StatusOptions(ChannelsOptions, options.Formatted):
+    pass
+
+
+@click_command
+def status(args: StatusOptions) -> None:
     """Show for each channel what waits, was sent and was lost."""
     from nhc.console.notices import service
     from nhc.console.notices.settings import load
     from nhc.store.errors import NoStore
     from nhc.store.settings import fleet_store
 
-    settings = load(path)
+    settings = load(args.settings)
     try:
         with contextlib.closing(fleet_store(settings.store, create=False)) as store:
             counts = service.status(store, settings)
     except NoStore as error:
-        click.echo(f"{error.name} is not there yet: nothing was sent" if form == "text" else "{}")
+        click.echo(f"{error.name} is not there yet: nothing was sent" if args.form == "text" else "{}")
         return
-    if form == "json":
+    if args.form == "json":
         click.echo(json.dumps({name: count._asdict() for name, count in counts.items()}, ensure_ascii=False))
         return
     for name, count in counts.items():

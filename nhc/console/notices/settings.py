@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from functools import partial
-from typing import Callable, Dict, Mapping, NamedTuple, Protocol
+from typing import Any, Dict, Mapping, NamedTuple, Protocol, Tuple
 
 from nhc.console.notices import channels
-from nhc.console.notices import channels as notices_channels
 from nhc.console.notices.incidents import NoticeTiming
 from nhc.console.notices.job_faults import JobNoticeSettings
 from nhc.console.notices.notice import Notice
 from nhc.console.notices.sender import JsonChannel, Sender, basic_auth
 from nhc.core.settings import declared
 from nhc.core.settings.settings_file import Table
-from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import CertificateRefused, Tls
 from nhc.store import location
@@ -27,45 +23,10 @@ LEAST = {verdict.lower(): rank for verdict, rank in RANK.items()}
 HEAD = """
 Who is told what is wrong, and how often: nhc serve notices. docs/monitoring.md
 """
-CHANNELS = "Secrets stand in files that others cannot read (chmod 0640 or stricter)."
-EXAMPLES = """
-[channels.am]
-kind = "alertmanager"
-url = "http://127.0.0.1:9093"
-
-[channels.ops-mail]
-kind = "mail"
-host = "mail.example.org"
-tls = "starttls"           # or tls, none
-from = "nhc@example.org"
-to = ["ops@example.org"]
-
-# [channels.hook]
-# kind = "webhook"
-# url = "https://hooks.example.org/nhc"
-# secret-file = "/etc/nhc/secrets/hook"       # whsec_..., one a line: the newest first
-#
-# [channels.chat]
-# kind = "slack"                              # or teams
-# url-file = "/etc/nhc/secrets/slack-url"
-#
-# [channels.pager]
-# kind = "pagerduty"
-# routing-key-file = "/etc/nhc/secrets/pagerduty"
-#
-# [channels.snow]
-# kind = "servicenow"
-# url = "https://INSTANCE.service-now.com"
-# user = "nhc"
-# password-file = "/etc/nhc/secrets/servicenow"
-#
-# [channels.tickets]
-# kind = "jira"
-# url = "https://jira.example.org"
-# project = "OPS"
-# issue-type = "Task"
-# token-file = "/etc/nhc/secrets/jira"
-""".strip()
+CHANNELS = """
+Who is told. Secrets stand in files that others cannot read (chmod 0640 or stricter); what is told to a channel that
+needs none is shown, the others are behind #.
+"""
 
 
 class Deliverer(Protocol):
@@ -85,129 +46,156 @@ class NoticeChannel(NamedTuple):
     way: Deliverer
 
 
-def _channel(name: str, table: Table) -> NoticeChannel:
-    table.require("kind")
-    make = table.choice("kind", KINDS, _alertmanager)
-    kind = table.text("kind")
-    return NoticeChannel(name, kind, kind == "alertmanager", make(table, Sender(_tls(table))))
+def _url(text: str) -> str:
+    if not text.startswith(("https://", "http://")):
+        raise ValueError("the value (not shown) is no URL that begins with https:// or http://")
+    return text
 
 
-def _tls(table: Table) -> Tls:
-    tls = Tls(table.text("ca"))
+def _tls(ca: str) -> Tls:
+    tls = Tls(ca)
     try:
         tls.context()
     except CertificateRefused as error:
-        raise table.error("ca", str(error)) from None
+        raise ValueError(str(error)) from None
     return tls
 
 
-def _secret(table: Table, key: str) -> str:
-    """What a file holds that only its owner, or a group, may read."""
-    table.require(key)
-    path = table.text(key)
-    try:
-        if os.stat(path).st_mode & stat.S_IROTH:
-            raise table.error(key, f"{path} can be read by everybody: chmod o-r")
-        text = read_text(path).strip()
-    except (OSError, UnicodeDecodeError) as error:
-        raise table.error(key, f"{path}: {cause(error)}") from None
-    if not text:
-        raise table.error(key, f"{path} is empty")
-    return text
+def _address(default: Any, sample: str) -> Any:
+    return declared.converted("url", _url, default, shown=f'"{sample}"')
 
 
-def _url(table: Table, key: str, text: str) -> str:
-    if not text.startswith(("https://", "http://")):
-        raise table.error(key, "the value (not shown) is no URL that begins with https:// or http://")
-    return text
+CA = declared.converted("ca", _tls, Tls(), "default: the system's authorities", shown='"/etc/ssl/ours.pem"',
+                        show=lambda tls: tls.ca)  # fmt: skip
 
 
-def _plain_url(table: Table) -> str:
-    table.require("url")
-    return _url(table, "url", table.text("url"))
+@declared.settings
+class AlertmanagerSettings(NamedTuple):
+    url: str = _address(declared.NEEDED, "http://127.0.0.1:9093")
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        url = self.url.rstrip("/") + channels.ALERTMANAGER_PATH
+        return JsonChannel(url, channels.alertmanager_payload, Sender(self.tls))
 
 
-def _secret_url(table: Table) -> str:
-    return _url(table, "url-file", _secret(table, "url-file"))
+@declared.settings
+class MailSettings(NamedTuple):
+    host: str = declared.text("host", declared.NEEDED, shown='"mail.example.org"')
+    sender: str = declared.text("from", declared.NEEDED, shown='"nhc@example.org"')
+    to: Tuple[str, ...] = declared.texts("to", declared.NEEDED, shown='["ops@example.org"]')
+    tls: str = declared.word("tls", ("starttls", "tls", "none"))
+    port: int = declared.count("port", 0, "default: 587, of tls 465, of none 25", most=65535)
+    user: str = declared.text("user", shown='"nhc"')
+    password: str = declared.secret_file("password-file", "", "of the user", shown='"/etc/nhc/secrets/mail"')
+
+    def checked(self, table: Table) -> MailSettings:
+        """The same. Raises SettingsError."""
+        if self.user and self.tls == "none":
+            raise table.wrong("tls", "starttls or tls: a password is not sent in the clear")
+        if self.user:
+            table.require("password-file")
+        addresses = (self.sender, *self.to)
+        if not self.to or not all("@" in address and address.isprintable() for address in addresses):
+            raise table.error("to", "from and to need addresses such as ops@example.org")
+        return self
+
+    def way(self) -> Deliverer:
+        port = self.port or {"none": 25, "starttls": 587, "tls": 465}[self.tls]
+        password = self.password if self.user else ""
+        return channels.MailChannel(self.host, port, self.tls, self.user, password, self.sender, self.to)
 
 
-def _alertmanager(table: Table, sender: Sender) -> Deliverer:
-    return JsonChannel(
-        _plain_url(table).rstrip("/") + notices_channels.ALERTMANAGER_PATH,
-        notices_channels.alertmanager_payload,
-        sender,
-    )
-
-
-def _webhook(table: Table, sender: Sender) -> Deliverer:
-    lines = _secret(table, "secret-file").split()
-    try:
-        secrets = tuple(notices_channels.secret_bytes(line) for line in lines)
-    except ValueError as error:
-        raise table.error("secret-file", str(error)) from None
-    return notices_channels.WebhookChannel(_plain_url(table), secrets, sender)
-
-
-def _slack(table: Table, sender: Sender) -> Deliverer:
-    return JsonChannel(_secret_url(table), notices_channels.slack_payload, sender)
-
-
-def _teams(table: Table, sender: Sender) -> Deliverer:
-    return JsonChannel(_secret_url(table), notices_channels.teams_payload, sender)
-
-
-def _pagerduty(table: Table, sender: Sender) -> Deliverer:
-    url = _plain_url(table) if "url" in table else notices_channels.PAGERDUTY_URL
-    key = _secret(table, "routing-key-file")
-    return JsonChannel(url, partial(notices_channels.pagerduty_payload, routing_key=key), sender, secrets=(key,))
-
-
-def _servicenow(table: Table, sender: Sender) -> Deliverer:
-    table.require("user")
-    url, user, password = _plain_url(table), table.text("user"), _secret(table, "password-file")
-    headers = basic_auth(user, password)
-    return JsonChannel(
-        url.rstrip("/") + notices_channels.SERVICENOW_PATH,
-        notices_channels.servicenow_payload,
-        sender,
-        headers,
-        (password,),
-    )
-
-
-def _jira(table: Table, sender: Sender) -> Deliverer:
-    table.require("project")
-    project = table.text("project")
-    if not project.replace("_", "").isalnum():
-        raise table.wrong("project", "a project's key")
-    return notices_channels.JiraChannel(
-        _plain_url(table), project, table.text("issue-type", "Task"), table.text("user"), _secret(table, "token-file"),
-        sender,
+@declared.settings
+class WebhookSettings(NamedTuple):
+    url: str = _address(declared.NEEDED, "https://hooks.example.org/nhc")
+    secrets: Tuple[bytes, ...] = declared.secret_file(
+        "secret-file", declared.NEEDED, "whsec_..., one a line: the newest first", shown='"/etc/nhc/secrets/hook"',
+        each=lambda text: tuple(map(channels.secret_bytes, text.split())),
     )  # fmt: skip
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        return channels.WebhookChannel(self.url, self.secrets, Sender(self.tls))
 
 
-def _mail(table: Table, _sender: Sender) -> Deliverer:
-    table.require("host", "from", "to")
-    tls = table.choice("tls", {"none": "none", "starttls": "starttls", "tls": "tls"}, "starttls")
-    user = table.text("user")
-    if user and tls == "none":
-        raise table.wrong("tls", "starttls or tls: a password is not sent in the clear")
-    addresses = (table.text("from"), *table.texts("to"))
-    if len(addresses) < 2 or not all("@" in address and address.isprintable() for address in addresses):
-        raise table.error("to", "from and to need addresses such as ops@example.org")
-    password = _secret(table, "password-file") if user else ""
-    port = table.count("port", {"none": 25, "starttls": 587, "tls": 465}[tls], least=1, most=65535)
-    return channels.MailChannel(table.text("host"), port, tls, user, password, addresses[0], addresses[1:])
+@declared.settings
+class SlackSettings(NamedTuple):
+    url: str = declared.secret_file("url-file", declared.NEEDED, each=_url, shown='"/etc/nhc/secrets/slack-url"')
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        return JsonChannel(self.url, channels.slack_payload, Sender(self.tls))
 
 
-KINDS: Dict[str, Callable[[Table, Sender], Deliverer]] = {
-    "alertmanager": _alertmanager, "webhook": _webhook, "mail": _mail, "slack": _slack, "teams": _teams,
-    "pagerduty": _pagerduty, "servicenow": _servicenow, "jira": _jira,
+@declared.settings
+class TeamsSettings(NamedTuple):
+    url: str = declared.secret_file("url-file", declared.NEEDED, each=_url, shown='"/etc/nhc/secrets/teams-url"')
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        return JsonChannel(self.url, channels.teams_payload, Sender(self.tls))
+
+
+@declared.settings
+class PagerdutySettings(NamedTuple):
+    key: str = declared.secret_file("routing-key-file", declared.NEEDED, shown='"/etc/nhc/secrets/pagerduty"')
+    url: str = declared.converted("url", _url, channels.PAGERDUTY_URL)
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        payload = partial(channels.pagerduty_payload, routing_key=self.key)
+        return JsonChannel(self.url, payload, Sender(self.tls), secrets=(self.key,))
+
+
+@declared.settings
+class ServicenowSettings(NamedTuple):
+    url: str = _address(declared.NEEDED, "https://INSTANCE.service-now.com")
+    user: str = declared.text("user", declared.NEEDED, shown='"nhc"')
+    password: str = declared.secret_file(
+        "password-file", declared.NEEDED, shown='"/etc/nhc/secrets/servicenow"'
+    )  # fmt: skip
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        return JsonChannel(
+            self.url.rstrip("/") + channels.SERVICENOW_PATH, channels.servicenow_payload, Sender(self.tls),
+            basic_auth(self.user, self.password), (self.password,),
+        )  # fmt: skip
+
+
+def _project(text: str) -> str:
+    if not text.replace("_", "").isalnum():
+        raise ValueError(f"{text!r} is not a project's key")
+    return text
+
+
+@declared.settings
+class JiraSettings(NamedTuple):
+    url: str = _address(declared.NEEDED, "https://jira.example.org")
+    project: str = declared.converted("project", _project, declared.NEEDED, shown='"OPS"')
+    token: str = declared.secret_file("token-file", declared.NEEDED, shown='"/etc/nhc/secrets/jira"')
+    issue_type: str = declared.text("issue-type", "Task")
+    user: str = declared.text("user", "", "then the token is a password, of Atlassian's cloud", shown='"nhc"')
+    tls: Tls = CA
+
+    def way(self) -> Deliverer:
+        return channels.JiraChannel(
+            self.url, self.project, self.issue_type, self.user, self.token, Sender(self.tls)
+        )  # fmt: skip
+
+
+KINDS: Dict[str, Tuple[str, type]] = {
+    "alertmanager": ("am", AlertmanagerSettings), "mail": ("ops-mail", MailSettings),
+    "webhook": ("hook", WebhookSettings), "slack": ("chat", SlackSettings), "teams": ("teams", TeamsSettings),
+    "pagerduty": ("pager", PagerdutySettings), "servicenow": ("snow", ServicenowSettings),
+    "jira": ("tickets", JiraSettings),
 }  # fmt: skip
+"""Each with the name of its table in the example."""
 
 
-def _channels(table: Table, key: str, _default: object) -> Dict[str, NoticeChannel]:
-    return {name: _channel(name, one) for name, one in table.table(key).tables().items()}
+def _channel(name: str, kind: str, found: Any) -> NoticeChannel:
+    return NoticeChannel(name, kind, kind == "alertmanager", found.way())
 
 
 @declared.settings
@@ -233,10 +221,7 @@ class NoticesSettings(NamedTuple):
     )
     keep: float = declared.seconds("keep", 30 * DAY, "how long what was told is remembered", least=3600.0)
     jobs: JobNoticeSettings = declared.part("jobs", JobNoticeSettings)
-    channels: Mapping[str, NoticeChannel] = declared.own(
-        "channels", {}, _channels, CHANNELS, form=f"tables, each of a kind: {', '.join(KINDS)}", within="NAME",
-        shown=EXAMPLES, live=True,
-    )  # fmt: skip
+    channels: Mapping[str, NoticeChannel] = declared.tables_of_kinds("channels", KINDS, CHANNELS, made=_channel)
 
     def checked(self, table: Table) -> NoticesSettings:
         """The same. Raises SettingsError where the mails to owners have no channel."""

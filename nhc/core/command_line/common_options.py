@@ -1,5 +1,5 @@
-"""What commands' options are made of: headings, values read as in settings files, options that mean the same in many
-commands; and who gives a command.
+"""Commands of click out of declared options (`nhc.core.command_line.options`): headings, types, `--check-settings`; and
+who gives a command.
 """
 
 from __future__ import annotations
@@ -8,23 +8,21 @@ import inspect
 import math
 import os
 from functools import wraps
-from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
+from typing import Any, Callable, Collection, Dict, List, Optional, Sequence, Tuple, Type
 
 import click
 import click.shell_completion
-from click.core import ParameterSource
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.options import Option, made, offered, options_of
+from nhc.core.command_line.options import Declared, Option, offered
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.system.machine import System
-from nhc.core.units import percent, seconds
 
 
 class GroupedCommand(click.Command):
-    """A command whose options carry a heading each; those without one come last, under "Other".
+    """A command whose options carry a heading each; `--help` comes last, under "Other" where there is any.
 
     Arguments stand in the first line of the help. click 8.5 wants a row for each of them here as well, with nothing
     beside it where the argument has no help of its own: such a row is left out.
@@ -37,7 +35,11 @@ class GroupedCommand(click.Command):
             if record is not None and (isinstance(parameter, click.Option) or record[1]):
                 rows.setdefault(getattr(parameter, "heading", "Other"), []).append(record)
         other = rows.pop("Other", [])
-        for heading, records in (*rows.items(), ("Other" if rows else "Options", other)):
+        if set(rows) <= {"Options"}:
+            rows.setdefault("Options", []).extend(other)
+        else:
+            rows["Other"] = other
+        for heading, records in rows.items():
             if records:
                 with formatter.section(heading):
                     formatter.write_dl(records)
@@ -49,15 +51,6 @@ class HeadedOption(click.Option):
     def __init__(self, flags: Sequence[str], heading: str = "Other", **more: Any) -> None:
         super().__init__(flags, **more)
         self.heading = heading
-
-
-def under(heading: str) -> Callable[..., Callable[[Callable[..., Any]], Callable[..., Any]]]:
-    """`click.option` for options under this heading."""
-
-    def option(*flags: str, **more: Any) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-        return click.option(*flags, cls=HeadedOption, heading=heading, **more)
-
-    return option
 
 
 class OfferedChoice(click.Choice):
@@ -77,26 +70,17 @@ class OfferedChoice(click.Choice):
         return [*super().shell_complete(ctx, param, incomplete), *map(click.shell_completion.CompletionItem, names)]
 
 
-class Parameter(HeadedOption):
-    """A declared option, for click."""
-
-    def __init__(self, name: str, option: Option, heading: str) -> None:
-        super().__init__(
-            [*option.flags, name], heading, help=option.help, required=option.needed, **_value(option)
-        )  # fmt: skip
-
-
 def _value(option: Option) -> Dict[str, Any]:
     """What click makes of an option's text, and what it shows of that."""
     if not option.metavar:
         return {"count": True} if option.many else {"is_flag": True, "default": option.default}
     more: Dict[str, Any] = {"metavar": option.metavar, "type": _type(option)}
     if option.flags:
-        more.update(multiple=option.many, show_default=option.default not in (None, ""))
+        more.update(multiple=option.many, show_default=option.default not in (None, "", "0", 0))
     elif option.many:
         more["nargs"] = -1
-    if not option.many and not option.needed:
-        more["default"] = option.default
+    if not option.needed:
+        more["default"] = option.default or None if option.choices or option.many else option.default
     if option.bare is not None:
         more.update(is_flag=False, flag_value=option.bare)
     if option.complete is not None:
@@ -114,9 +98,10 @@ def _type(option: Option) -> Optional[click.ParamType]:
     if option.choices:
         return OfferedChoice(option.choices, option.group) if option.group else click.Choice(list(option.choices))
     if option.number:
-        least, most = option.least, option.most
-        whole = option.number == "whole"
-        return click.IntRange(least, most) if whole else FiniteNumber(least, most)
+        ends: Dict[str, Any] = {"min": option.least if option.above is None else option.above, "max": option.most}
+        if option.number == "whole" and not any(end is not None for end in ends.values()):
+            return click.INT
+        return (click.IntRange if option.number == "whole" else FiniteNumber)(**ends, min_open=option.above is not None)
     return _PATHS.get(option.metavar)
 
 
@@ -124,14 +109,16 @@ def _completion(complete: Callable[[str], Sequence[str]]) -> Callable[..., List[
     return lambda _context, _parameter, incomplete: list(complete(incomplete))
 
 
-def parameters(kind: type) -> List[click.Parameter]:
+def parameters(kind: Type[Declared]) -> List[click.Parameter]:
     """The options and arguments of a declared class, for click."""
     found: List[click.Parameter] = []
-    heading = "Other"
-    for name, option in options_of(kind):
-        heading = option.heading or heading
+    for name, option in kind.declared.items():
+        heading = kind.headings[name] or "Options"
         if option.flags:
-            parameter: click.Parameter = Parameter(name, option, heading)
+            flags = [*option.flags, name]
+            parameter: click.Parameter = HeadedOption(
+                flags, heading, help=option.help, required=option.needed, **_value(option)
+            )
         else:
             parameter = click.Argument([name], required=option.needed, **_value(option))
         found.append(parameter)
@@ -140,26 +127,43 @@ def parameters(kind: type) -> List[click.Parameter]:
     return found
 
 
-T = TypeVar("T")
+def click_command(function: Callable[..., Any], text: str = "", *, service: bool = False) -> click.Command:
+    """The function as a command, with the options of the declared class that its only argument, if any, is of.
 
-
-def command(kind: Type[T], *, service: bool = False) -> Callable[[Callable[[T], Any]], click.Command]:
-    """The function as a command, which is given its options as one of a declared class. Its name is for the table of
-    commands to say. A `service` stays and logs: from the level $NHC_LOG_LEVEL on, in the form $NHC_LOG_FORMAT.
+    `text` is its help, if not the function's own. Its name is for the table of commands to say.
     """
+    kinds = [_class(function, of) for name, of in function.__annotations__.items() if name != "return"]
 
-    def decorate(function: Callable[[T], Any]) -> click.Command:
-        @wraps(function)
-        def run(**values: Any) -> Any:
-            if service:
-                _configure_log()
-            return function(made(kind, values))
+    @wraps(function)
+    def run(**values: Any) -> Any:
+        if service:
+            _configure_log()
+        known = {name: value for name, value in values.items() if value is not None}
+        return function(*(kind(**known) for kind in kinds))
 
-        return GroupedCommand(
-            function.__name__, callback=run, params=parameters(kind), help=inspect.cleandoc(function.__doc__ or "")
-        )
+    text = text or inspect.cleandoc(function.__doc__ or "")
+    params = [parameter for kind in kinds for parameter in parameters(kind)]
+    foreign = any(option.foreign for kind in kinds for option in kind.declared.values())
+    return GroupedCommand(
+        function.__name__, callback=run, params=params, help=text,
+        context_settings={"ignore_unknown_options": True} if foreign else None,
+    )  # fmt: skip
 
-    return decorate
+
+def _class(function: Callable[..., Any], annotation: Any) -> Type[Declared]:
+    """What an annotation of a command says, which may be a text: `RunOptions`, `options.Formatted`."""
+    if not isinstance(annotation, str):
+        return annotation  # type: ignore[no-any-return]
+    first, *rest = annotation.split(".")
+    found: Any = function.__globals__[first]
+    for name in rest:
+        found = getattr(found, name)
+    return found  # type: ignore[no-any-return]
+
+
+def service_command(function: Callable[..., Any]) -> click.Command:
+    """A command that stays and logs: from the level $NHC_LOG_LEVEL on, in the form $NHC_LOG_FORMAT."""
+    return click_command(function, service=True)
 
 
 def _checks_settings(path: click.Parameter, name: str, heading: str) -> click.Option:
@@ -192,59 +196,7 @@ def _checks_settings(path: click.Parameter, name: str, heading: str) -> click.Op
     )  # fmt: skip
 
 
-FORMAT = under("What is shown")(
-    "-f", "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True,
-    help="Output format.",
-)  # fmt: skip
-BY = under("Who")("--by", default="", metavar="NAME", help="Who gives this command. Default: the user.")
-
-
 _ASKED, _READ = "nhc.check-settings", "nhc.settings-path"
-
-
-def check_settings(name: str, option: str = "path", heading: str = "What is done") -> Callable[[Any], Any]:
-    """`--check-settings` of a command that reads this settings file, whose path is the value of an option below.
-
-    Nothing else of the command line is needed then, and nothing else is done.
-    """
-
-    def read(ctx: click.Context, path: Any) -> None:
-        from nhc.core.settings.files import file_of  # the settings of services, which most commands do not read
-
-        click.echo(file_of(name).check(path or ""))
-        ctx.exit()
-
-    def named(ctx: click.Context, _param: click.Parameter, value: Any) -> Any:
-        ctx.meta[_READ] = "" if ctx.get_parameter_source(option) is ParameterSource.DEFAULT else value
-        if ctx.meta.get(_ASKED):
-            read(ctx, ctx.meta[_READ])
-        return value
-
-    def asked(ctx: click.Context, _param: click.Parameter, value: bool) -> None:
-        ctx.meta[_ASKED] = value and not ctx.resilient_parsing
-        if ctx.meta[_ASKED] and _READ in ctx.meta:
-            read(ctx, ctx.meta[_READ])
-
-    def decorate(command: Any) -> Any:
-        path = next(one for one in command.__click_params__ if one.name == option)
-        path.is_eager, path.callback = True, named
-        return under(heading)(
-            "--check-settings", is_flag=True, is_eager=True, expose_value=False, callback=asked,
-            help="Read the settings, say what is wrong, and end.",
-        )(command)  # fmt: skip
-
-    return decorate
-
-
-def service_log(command: Callable[..., Any]) -> Callable[..., Any]:
-    """A command that stays and logs: from the level $NHC_LOG_LEVEL on, in the form $NHC_LOG_FORMAT."""
-
-    @wraps(command)
-    def run(*args: Any, **options: Any) -> Any:
-        _configure_log()
-        return command(*args, **options)
-
-    return run
 
 
 def _configure_log() -> None:
@@ -293,33 +245,6 @@ class FiniteNumber(click.FloatRange):
         if not math.isfinite(number):
             self.fail(f"{value!r} is not a finite number", param, ctx)
         return number
-
-
-def _some_seconds(text: str) -> float:
-    duration = seconds(text)
-    if not duration:
-        raise ValueError(f"{text!r} is no time at all")
-    return duration
-
-
-def _share(text: str) -> float:
-    try:
-        share = percent(text) / 100 if text.strip().endswith("%") else float(text)
-    except ValueError:
-        share = -1.0
-    if not 0 <= share < 1:
-        raise ValueError(f"{text!r} is not a share below 1, as 1% or 0.01")
-    return share
-
-
-DURATION = Converted("duration", seconds)
-"""Seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`."""
-SOME_TIME = Converted("duration", _some_seconds)
-"""The same, and more than none."""
-PER_CENT = Converted("share", percent)
-"""Per cent: `97%` or `97`."""
-SHARE = Converted("share", _share)
-"""A part of 1, below it: `1%` or `0.01`."""
 
 
 def named_nodes(text: str, said_by: str = "--nodes") -> List[str]:

@@ -1,17 +1,14 @@
-"""Options of commands, declared once: a NamedTuple, whose fields carry their flags, unit, bounds, default and help.
+"""Options of commands, declared once: a class, whose fields carry their flags, unit, bounds, default and help.
 
-    @options.declared
-    class FleetStatus(NamedTuple):
+    class FleetStatus(StoreOptions):                              # with the options that commands over a store share
         by: str = options.choice("--by", FACTS, "A row for each value.", heading="What is counted")
         within: float = options.duration("--within", "How far back to look.", "30d")  # in seconds
-        store: StoreOptions = options.part(StoreOptions)          # a declared NamedTuple that several commands share
         user: Optional[str] = options.setting("-u --user", FleetSettings, "user")  # as fleet.toml declares it
         form: str = options.FORMAT
 
-An option without a heading stands under that of the one before. To everybody else the class is a NamedTuple with plain
-defaults. Two readers make one of a command line: `read`, without a library, and click
-(`nhc.core.command_line.common_options`). Both understand `-c FILE`, `-cFILE`, `--config FILE`, `--config=FILE`, and
-clusters of switches (`-qv`).
+An option without a heading stands under that of the one before in its class. Two readers make one of these of a
+command line: `read`, without a library, and click (`nhc.core.command_line.common_options.click_command`). Both
+understand `-c FILE`, `-cFILE`, `--config FILE`, `--config=FILE`, and clusters of switches (`-qv`).
 """
 
 from __future__ import annotations
@@ -19,10 +16,15 @@ from __future__ import annotations
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence, Tuple, Type, TypeVar
+    from typing import Any, Callable, ClassVar, Dict, List, Optional, Sequence, Tuple, Type, TypeVar
 
-    T = TypeVar("T")
-    C = TypeVar("C", bound=type)
+    from typing_extensions import dataclass_transform
+
+    D = TypeVar("D", bound="Declared")
+else:
+
+    def dataclass_transform(**_what):
+        return lambda kind: kind
 
 
 class UsageError(Exception):
@@ -38,10 +40,10 @@ class Option(NamedTuple):
 
     One without `metavar` is a switch; `many` collects its values, or counts a switch. `default` is as it would be
     typed; `convert` makes the value of a text, its ValueError says what was expected. `bare` is the text of an option
-    that was given without one. `number` is "whole" or "real", from `least` to `most`. `group` is the entry point group
-    whose names are choices as well. `file` is the settings file whose path it is, which `checked` lets
-    `--check-settings` read. `complete` proposes words to a shell that begin as what was typed. `of` is the class of
-    settings whose field, by name, it stands for. A `part` is no option: it is a declared class of them.
+    that was given without one. `number` is "whole" or "real", from `least` or `above` one to `most`. `group` is the
+    entry point group whose names are choices as well. `foreign` words may look like options. `file` is the settings
+    file whose path it is, which `--check-settings` reads where it is `checked`. `complete` proposes words to a shell
+    that begin as what was typed. `of` is the class of settings whose field, by name, it stands for.
     """
 
     flags: Tuple[str, ...]
@@ -57,63 +59,58 @@ class Option(NamedTuple):
     number: str = ""
     least: Optional[float] = None
     most: Optional[float] = None
+    above: Optional[float] = None
     bare: Optional[str] = None
+    foreign: bool = False
     file: str = ""
     checked: bool = False
     complete: Optional[Callable[[str], Sequence[str]]] = None
-    of: Tuple[Any, ...] = ()
-    part: Optional[type] = None
+    of: Optional[Tuple[type, str]] = None
 
     def initial(self) -> Any:
         """Its value where the command line does not name it."""
         if self.many:
-            return () if self.metavar else 0
+            return self.default or () if self.metavar else 0
         if self.convert is not None and isinstance(self.default, str) and self.default:
             return self.convert(self.default)
         return self.default
 
 
-_DECLARED: Dict[type, Dict[str, Option]] = {}
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Declared:
+    """The options of a command, which come before those of the groups that it derives from; or such a group."""
 
+    declared: ClassVar[Dict[str, Option]] = {}
+    headings: ClassVar[Dict[str, str]] = {}
 
-def declared(kind: C) -> C:
-    """The class with plain defaults; both readers know its options."""
-    found: Dict[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
-    _DECLARED[kind] = dict(found)
-    for name, option in found.items():
-        found[name] = option.initial() if option.part is None else option.part()
-    kind.__new__.__defaults__ = tuple(found.values())
-    return kind
+    def __init_subclass__(cls) -> None:
+        own = {name: value for name, value in vars(cls).items() if type(value) is Option}
+        cls.declared, cls.headings, heading = dict(own), {}, ""
+        for base in cls.__bases__:
+            cls.declared = {**cls.declared, **getattr(base, "declared", {}), **own}
+            cls.headings.update(getattr(base, "headings", {}))
+        for name, option in own.items():
+            cls.headings[name] = heading = option.heading or heading
+            setattr(cls, name, option.initial())
 
+    def __init__(self, **values: Any) -> None:
+        for name in values:
+            if name not in self.declared:
+                raise TypeError(f"{type(self).__name__} has no option {name}")
+        vars(self).update(values)
 
-def options_of(kind: type) -> Iterator[Tuple[str, Option]]:
-    """The options of a declared class, with those of its parts, by the names of their fields."""
-    for name, option in _DECLARED[kind].items():
-        if option.part is None:
-            yield name, option
-        else:
-            yield from options_of(option.part)
+    def __setattr__(self, name: str, value: object) -> None:
+        raise AttributeError(f"{name}: what a command line says does not change")
 
+    def __eq__(self, other: object) -> bool:
+        return type(other) is type(self) and all(getattr(other, name) == getattr(self, name) for name in self.declared)
 
-def made(kind: Type[T], values: Dict[str, Any]) -> T:
-    """One of a declared class, of its options' values by name."""
-    fields = {
-        name: values[name] if option.part is None else made(option.part, values)
-        for name, option in _DECLARED[kind].items()
-    }
-    return kind(**fields)
+    __hash__ = None  # type: ignore[assignment]
 
-
-def overrides(args: Any, kind: type) -> Dict[str, Any]:
-    """What a command line says of the fields of a class of settings."""
-    said: Dict[str, Any] = {}
-    for name, option in _DECLARED[type(args)].items():
-        value = getattr(args, name)
-        if option.part is not None:
-            said.update(overrides(value, kind))
-        elif option.of and option.of[0] is kind and value not in (None, ()):
-            said[option.of[1]] = value
-    return said
+    def overrides(self, kind: type) -> Dict[str, Any]:
+        """What the command line says of the fields of a class of settings."""
+        said = {option.of: getattr(self, name) for name, option in self.declared.items() if option.of is not None}
+        return {field: value for (of, field), value in said.items() if of is kind and value not in (None, ())}
 
 
 # One option. `flags` are parted by blanks.
@@ -140,7 +137,7 @@ def texts(flags: str, metavar: str, help: str = "", **more: Any) -> Any:
 
 def choice(flags: str, choices: Sequence[str], help: str = "", default: Optional[str] = "", **more: Any) -> Any:
     """One word of several."""
-    return _option(flags, help, more.pop("metavar", "|".join(choices)), default, choices=tuple(choices), **more)
+    return _option(flags, help, more.pop("metavar", f"[{'|'.join(choices)}]"), default, choices=tuple(choices), **more)
 
 
 def whole(
@@ -155,13 +152,18 @@ def real(
     flags: str, metavar: str, help: str = "", default: Optional[float] = None, *, least: Optional[float] = None,
     most: Optional[float] = None, **more: Any,
 ) -> Any:  # fmt: skip
-    """A finite number from `least` to `most`."""
+    """A finite number from `least` to `most`, or `above` one."""
     return _option(flags, help, metavar, default, number="real", least=least, most=most, **more)
 
 
 def duration(flags: str, help: str = "", default: Optional[str] = None, *, none: bool = True, **more: Any) -> Any:
     """Seconds: `90`, `500ms`, `2m`, `1.5h`, `1d`, `1w`; without `none` more than 0."""
     return _option(flags, help, "TIME", default, convert=_seconds if none else _some_seconds, **more)
+
+
+def share(flags: str, help: str = "", default: Optional[str] = None, **more: Any) -> Any:
+    """A part of 1, below it: `1%` or `0.01`."""
+    return _option(flags, help, "SHARE", default, convert=_share, **more)
 
 
 def argument(metavar: str, help: str = "", default: Any = "", **more: Any) -> Any:
@@ -190,15 +192,22 @@ def setting(flags: str, kind: Any, field: str, metavar: str = "VALUE", help: str
     return _option(flags, help or known.help, metavar, convert=known.convert, many=known.many, of=(kind, field), **more)
 
 
-def part(kind: type) -> Any:
-    """The options of a declared class, as one value of it."""
-    return Option((), "", part=kind)
-
-
 def _seconds(text: str) -> float:
     from nhc.core.units import seconds
 
     return seconds(text)
+
+
+def _share(text: str) -> float:
+    from nhc.core.units import percent
+
+    try:
+        share = percent(text) / 100 if text.strip().endswith("%") else float(text)
+    except ValueError:
+        share = -1.0
+    if not 0 <= share < 1:
+        raise ValueError(f"{text!r} is not a share below 1, as 1% or 0.01")
+    return share
 
 
 def _some_seconds(text: str) -> float:
@@ -211,6 +220,14 @@ def _some_seconds(text: str) -> float:
 # What many commands have.
 
 FORMAT = choice("-f --format", ("text", "json"), "Output format.", "text", heading="What is shown")
+
+
+class Formatted(Declared):
+    """What a command with documents of its own shows."""
+
+    form: str = FORMAT
+
+
 BY = text("--by", "NAME", "Who gives this command. Default: the user.", heading="Who")
 ON_UNKNOWN = choice("--on-unknown", ("tell", "admit", "refuse"), "What an unknown verdict does: tell (exit status 3), "
                     "admit (0) or refuse (1), for a container before a job.", "tell", metavar="CHOICE")  # fmt: skip
@@ -234,12 +251,14 @@ FORMATS = ("text", "json", "jsonl", "nagios", "npd", "prometheus")
 WHEN = ("auto", "always", "never")
 
 
-@declared
-class ReportOutput(NamedTuple):
+REPORT_FORMAT = choice("-f --format", FORMATS, f"Output format: {', '.join(FORMATS)}.", "text", metavar="FORMAT",
+                       group="nhc.renderers", heading="What is shown")  # fmt: skip
+
+
+class ReportOutput(Declared):
     """How a report is shown."""
 
-    form: str = choice("-f --format", FORMATS, f"Output format: {', '.join(FORMATS)}.", "text", metavar="FORMAT",
-                       group="nhc.renderers", heading="What is shown")  # fmt: skip
+    form: str = REPORT_FORMAT
     output: str = text("-o --output", "FILE", "Write the report to this file, replaced whole, instead of standard "
                        "output (-).")  # fmt: skip
     evidence: bool = flag("-e --evidence", "Show the lines behind each verdict in text output.")
@@ -250,8 +269,7 @@ class ReportOutput(NamedTuple):
     color: str = choice("--color", WHEN, "Colour: auto (on a terminal), always or never.", "auto", metavar="WHEN")
 
 
-@declared
-class CheckLocal(NamedTuple):
+class CheckLocal(ReportOutput):
     """The options of `nhc check local`."""
 
     config: Tuple[str, ...] = texts("-c --config", "FILE", "Read this file or directory (repeatable). Default: "
@@ -278,12 +296,11 @@ class CheckLocal(NamedTuple):
     max_age: Optional[float] = duration("--max-age", "Use the agent's or the last run's report when it is at most this "
                                         "old.")  # fmt: skip
     on_unknown: str = ON_UNKNOWN
-    shown: ReportOutput = part(ReportOutput)
 
 
-def read(kind: Type[T], argv: Sequence[str]) -> T:
+def read(kind: Type[D], argv: Sequence[str]) -> D:
     """The options of a declared class from the command line. Raises UsageError."""
-    found = dict(options_of(kind))
+    found = kind.declared
     values = {name: option.initial() for name, option in found.items()}
     by_flag = {flag: name for name, option in found.items() for flag in option.flags}
     arguments: List[str] = list(argv)
@@ -309,7 +326,7 @@ def read(kind: Type[T], argv: Sequence[str]) -> T:
                     arguments.insert(0, f"-{tail}")
         else:
             raise UsageError(f"unexpected argument {argument!r}: checks are named with --check")
-    return made(kind, values)
+    return kind(**values)
 
 
 def offered(group: str) -> Sequence[str]:

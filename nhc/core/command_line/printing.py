@@ -6,7 +6,7 @@ commands"):
     {"command": "hold remedy", "status": 0, "results": [{"message": "n1: on hold", ...}, ...]}
 
 A result is a line that the command prints, and what `tell` says of it beside the message. A command with a document of
-its own declares `--format` itself (`nhc.core.command_line.common_options.FORMAT`).
+its own declares `--format` itself (`nhc.core.command_line.options.Formatted`).
 """
 
 from __future__ import annotations
@@ -20,7 +20,8 @@ from typing import Any, Callable, Dict, Iterator, List, Optional, Sequence
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line.common_options import parameters
+from nhc.core.command_line.options import Formatted
 from nhc.core.timestamps import utc
 from nhc.core.units import show_age
 
@@ -86,8 +87,7 @@ def formatted(command: click.Command) -> click.Command:
     def callback(*args: Any, form: str, **options: Any) -> Any:
         return results(form, lambda: run(*args, **options))
 
-    FORMAT(callback)
-    command.params += callback.__dict__.pop("__click_params__")
+    command.params += parameters(Formatted)
     command.callback = callback
     return command
 

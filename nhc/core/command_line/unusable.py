@@ -36,7 +36,7 @@ def report_unusable(reason: str, problems: Sequence[str], format: str, output: s
     name, result = node or site_settings().local_node_name(host), CheckResult(NO_CHECK, outcome)
     report = Report(name, boot_id, time.time(), 0.0, (result,), version=__version__)
     try:
-        emit(report, ReportOutput(format, output, evidence=True, color="never"))
+        emit(report, ReportOutput(form=format, output=output, evidence=True, color="never"))
     except UsageError:
         pass  # where it was to be written is what is wrong
     return _STATUS.get(format, EXIT_USAGE)

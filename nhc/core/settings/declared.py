@@ -25,6 +25,7 @@ import os
 
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.settings import settings_file, toml_text
+from nhc.core.system.bounded_read import cause, read_text
 from nhc.core.units import show_seconds, show_size
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Setting(NamedTuple):
 
     `form` says what its value is, `least` and `most` bound it. `shown` is the value of an example, where that is not
     the default. A table has a `group`, the declared class of what is in it; `within` is the sample name of one of
-    several, `[]` of a list. An example has it behind `#` unless it is `live`. `more` follows it there as comments.
+    several, `[]` of a list; `usual` are those that are there by default. Tables of several `kinds` have a sample name
+    and a class each. An example has them behind `#` unless they are `live`. `more` follows there as comments.
     """
 
     key: str
@@ -99,6 +101,8 @@ class Setting(NamedTuple):
     absent: Optional[Callable[[], Any]] = None
     fields: Mapping[str, Setting] = {}
     words: Mapping[str, Any] = {}
+    kinds: Mapping[str, Tuple[str, type]] = {}
+    usual: Mapping[str, Any] = {}
     rest: bool = False
 
 
@@ -263,6 +267,35 @@ def path(key: str, default: Any, help: str = "", **more: Any) -> Any:
     return converted(key, absolute, default, help, **more)
 
 
+def secret_file(
+    key: str, default: Any = "", help: str = "", *, each: Optional[Callable[[str], Any]] = None, **more: Any
+) -> Any:
+    """What a file holds that not everybody can read, or what `each` makes of it; no message shows it."""
+
+    def read_file(table: Table, name: str, value: Any) -> Any:
+        if name not in table:
+            return value
+        import stat
+
+        at = table.text(name)
+        if not at and value is not NEEDED:
+            return value
+        try:
+            if os.stat(at).st_mode & stat.S_IROTH:
+                raise table.error(name, f"{at} can be read by everybody: chmod o-r")
+            content = read_text(at).strip()
+        except (OSError, UnicodeDecodeError) as error:
+            raise table.error(name, f"{at}: {cause(error)}") from None
+        if not content:
+            raise table.error(name, f"{at} is empty")
+        try:
+            return content if each is None else each(content)
+        except ValueError as error:
+            raise table.error(name, str(error)) from None
+
+    return _field(key, default, help, read_file, "file with a secret", **more)
+
+
 def shell_words(key: str, default: Sequence[str] = (), help: str = "", **more: Any) -> Any:
     """Words with blanks between them, quoted as a shell has them."""
 
@@ -303,18 +336,42 @@ def part(
 
 
 def tables(
-    key: str, kind: type, help: str = "", *, sample: str, name: str = "name", made: Callable[[Any], Any] = tuple,
+    key: str, kind: type, help: str = "", *, sample: str = "", name: str = "name",
+    made: Callable[[Any], Any] = tuple, default: Sequence[Any] = (), **more: Any,
+) -> Any:  # fmt: skip
+    """The tables [key.NAME], each of the declared class, whose field `name` is NAME. `made` is what holds them.
+
+    Those of `default` are there whether or not the file names them; what it says of one stands for that alone.
+    """
+    usual = {getattr(one, name): one for one in default}
+
+    def read_tables(table: Table, key: str, _usual: Any) -> Any:
+        named = table.table(key).tables() if key in table else {}
+        found = [_read(kind, _DECLARED[kind], one, usual.get(word), {name: word}) for word, one in named.items()]
+        return made([*found, *(one for word, one in usual.items() if word not in named)])
+
+    return Setting(key, made(default), help, read_tables, group=kind, fields=_DECLARED[kind],
+                   within=sample or next(iter(usual)), usual=usual, **more)  # fmt: skip
+
+
+def tables_of_kinds(
+    key: str, kinds: Mapping[str, Tuple[str, type]], help: str = "", *, made: Callable[[str, str, Any], Any],
     **more: Any,
 ) -> Any:  # fmt: skip
-    """The tables [key.NAME], each of the declared class, whose field `name` is NAME. `made` is what holds them."""
+    """The tables [key.NAME], each of the declared class that its `kind` names; an example has a sample of each kind.
+    `made` makes a value of the name, the kind and what the class reads.
+    """
 
-    def read_tables(table: Table, key: str, usual: Any) -> Any:
-        if key not in table:
-            return usual
-        fields = _DECLARED[kind]
-        return made([_read(kind, fields, one, None, {name: word}) for word, one in table.table(key).tables().items()])
+    def read_kinds(table: Table, name: str, _usual: Any) -> Any:
+        found = {}
+        for word, one in table.table(name).tables().items():
+            one.require("kind")
+            _sample, kind = one.choice("kind", kinds, next(iter(kinds.values())))
+            one.refuse_others({"kind", *(setting.key for setting in _DECLARED[kind].values())})
+            found[word] = made(word, one.text("kind"), _read(kind, _DECLARED[kind], one, None, {}))
+        return found
 
-    return Setting(key, made(()), help, read_tables, group=kind, fields=_DECLARED[kind], within=sample, **more)
+    return Setting(key, {}, help, read_kinds, kinds=kinds, **more)
 
 
 def tables_in_order(key: str, kind: type, help: str = "", **more: Any) -> Any:
@@ -473,7 +530,11 @@ def option_of(kind: type, field: str) -> AsOption:
             raise ValueError(error.problem) from None
         return next(iter(found)) if listed else found
 
-    usual = "" if setting.default in (None, NEEDED, "", ()) or listed else setting.show(setting.default).strip('"')
+    usual = (
+        ""
+        if setting.default in (None, NEEDED, "", (), False, True) or listed
+        else setting.show(setting.default).strip('"')
+    )
     more = "; ".join(filter(None, (_ends(setting), usual and f"default: {usual}")))
     text = f"{setting.help[:1].upper()}{setting.help[1:]}".rstrip(".") + (f" ({more})." if more else ".")
     return AsOption(text, None if setting.form == "true or false" else convert, listed)
@@ -494,10 +555,18 @@ class SettingsFile(_OfKind[T]):
         self.also = also
         self.name = os.path.basename(path)
 
-    def load(self, path: str = "", given: Sequence[str] = ()) -> T:
-        """The settings in a file, the usual one where none is named; `given` are `KEY=VALUE` of a command line, which
-        stand for the file's. Raises SettingsError.
+    def load(self, path: str = "", given: Sequence[str] = (), overrides: Mapping[str, Any] = {}) -> T:
+        """The settings in a file, the usual one where none is named. `given` are `KEY=VALUE` of a command line, and
+        `overrides` values by field of its options (`Declared.overrides`); they stand for the file's. Raises
+        SettingsError.
         """
+        found: Any = self._load(path, given)
+        if overrides:
+            found = found._replace(**overrides)
+            found = found.checked(settings_file.of({})) if hasattr(found, "checked") else found
+        return found  # type: ignore[no-any-return]
+
+    def _load(self, path: str, given: Sequence[str]) -> T:
         if not path and self.optional and not os.path.exists(self.path):
             found = self.read(settings_file.parse("", ""))
         else:
@@ -579,15 +648,24 @@ def _example(kind: type, head: str, intros: Mapping[str, str]) -> str:
             whole = ".".join(filter(None, (prefix, setting.key)))
             usual: Any = setting.default if default is None else getattr(default, name)
             if setting.within == "[]" or (setting.group is not None and setting.key):
-                inner = f"[{whole}]" if setting.within == "[]" else ".".join(filter(None, (whole, setting.within)))
-                tables.setdefault(inner, [])
-                live[inner] = shown and setting.live
-                starts.setdefault(inner, _comment(setting.help))
-                ends[inner] = _comment(setting.more, verbatim=True)
-                walk(setting.fields, whole if inner[0] == "[" else inner, live[inner],
-                     None if setting.within else usual)  # fmt: skip
+                there = setting.usual or {setting.within: None if setting.within else usual}
+                for sample, known in there.items():
+                    inner = f"[{whole}]" if sample == "[]" else ".".join(filter(None, (whole, sample)))
+                    tables.setdefault(inner, [])
+                    live[inner] = shown and setting.live
+                    starts.setdefault(inner, _comment(setting.help if sample == setting.within else ""))
+                    ends[inner] = _comment(setting.more, verbatim=True)
+                    walk(setting.fields, whole if inner[0] == "[" else inner, live[inner], known)
             elif setting.group is not None:
                 walk(setting.fields, prefix, shown, usual)
+            elif setting.kinds:
+                for word, (sample, kind) in setting.kinds.items():
+                    inner = f"{whole}.{sample}"
+                    needed = [one for one in _DECLARED[kind].values() if one.default is NEEDED]
+                    live[inner] = shown and not any(one.form == "file with a secret" for one in needed)
+                    tables[inner] = [f'{"" if live[inner] else "# "}kind = "{word}"']
+                    starts[inner] = _comment(setting.help if word == next(iter(setting.kinds)) else "")
+                    walk(_DECLARED[kind], inner, live[inner], None)
             elif setting.words:
                 tables.setdefault(whole, [])
                 live.setdefault(whole, shown)
@@ -627,7 +705,8 @@ def _rows(setting: Setting, key: str, usual: Any, live: bool) -> List[str]:
         return [*_comment(setting.help), *(line if live and setting.live else f"# {line}"
                                            for line in setting.shown.splitlines())]  # fmt: skip
     mark = "" if live and (usual is NEEDED or setting.live) else "# "
-    value = setting.shown or ("" if usual is None else setting.show(usual))
+    example = setting.shown if usual is NEEDED or usual == setting.default else ""
+    value = example or ("" if usual is None else setting.show(usual))
     row = f"{mark}{key} = {value}"
     if len(row) > WIDTH and value.startswith("["):
         row = f"{mark}{key} = [\n{mark}    " + value[1:-1].replace('", "', f'",\n{mark}    "') + f",\n{mark}]"
@@ -673,6 +752,8 @@ def _reference(fields: Mapping[str, Setting], prefix: str, default: Any) -> Iter
         if setting.group is not None:
             yield from _reference(setting.fields, whole, None if setting.within else usual)
             continue
+        for word, (_sample, kind) in setting.kinds.items():
+            yield from _reference(_DECLARED[kind], f"{whole}.NAME({word})", None)
         if not setting.form:
             continue
         if setting.words:

@@ -16,10 +16,11 @@ from typing import Any, Callable, Dict, List, Optional, Tuple
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import DURATION, FORMAT, FiniteNumber, GroupedCommand, OfferedChoice, under
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.on_unknown import status as on_unknown
-from nhc.core.command_line.options import FORMATS, LostOutput, ReportOutput, UsageError
+from nhc.core.command_line.options import LostOutput, ReportOutput, UsageError
 from nhc.core.command_line.printing import show
 from nhc.core.command_line.report_output import emit, write_atomically
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -73,68 +74,49 @@ def _processors(host: Host) -> List[str]:
     return [f"cpu-{slug}-{count}"] if slug and count else []
 
 
-def _suites(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+def _suites(incomplete: str) -> List[str]:
     return [name for name in (*suites.suites(Host()), suites.OWN) if name.startswith(incomplete)]
 
 
-@click.command("run", cls=GroupedCommand)
-@click.argument("suite", default="quick", shell_complete=_suites)
-@under("The node")("-n", "--node", metavar="NAME", default="", help="The node's name. Default: the kernel's host name.")
-@under("The node")(
-    "--adapter",
-    default="auto",
-    show_default=True,
-    metavar="NAME",
-    help="Who is asked whether the node is free: slurm, kubernetes ..., auto, or none.",
-)
-@under("The node")("--force", is_flag=True, help="Run although the node is in use. What is disturbed is said.")
-@under("How it runs")("-t", "--timeout", type=DURATION, default="0", metavar="TIME", help="Deadline of the whole run.")
-@under("How it runs")(
-    "--seed", type=click.IntRange(min=0), metavar="N",
-    help="Draw the numbers of check_gpu_proof again that this seed drew: a report's message has it.",
-)  # fmt: skip
-@under("How it runs")(
-    "--require", "require", multiple=True, metavar="TOOL",
-    help="Without this tool its check is unknown; otherwise it is skipped. all: every tool. Repeatable.",
-)  # fmt: skip
-@under("How it runs")(
-    "--on-unknown",
-    type=click.Choice(["tell", "admit", "refuse"]),
-    default="tell",
-    show_default=True,
-    help="What an unknown verdict does: tell (exit status 3), admit (0) or refuse (1), for a container before a job.",
-)
-@under("How it runs")(
-    "--since",
-    type=FiniteNumber(0),
-    default=0.0,
-    metavar="TIME",
-    help="Show a kept report of this suite that began after this Unix time, where there is one, and test nothing.",
-)
-@under("How it runs")(
-    "--hyperpod-log",
-    metavar="FILE",
-    default="",
-    help=f"Append the lines of HyperPod's log. Default for its suites: {hyperpod.LOG}, where that folder is.",
-)
-@under("How it runs")(
-    "--record", metavar="DIR", default="", help="Keep all that the checks see in DIR, for `nhc replay DIR`."
-)
-@under("Where it goes")("--store", metavar="URL", default="", help="Keep the results in this store, too.")
-@under("Where it goes")(
-    "--server", metavar="FILE", default="",
-    help="Send the results to nhc's server, as [sinks.server] of this file says: /etc/nhc/agent.toml.",
-)  # fmt: skip
-@under("What is shown")(
-    "-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True,
-    help="Output format.",
-)  # fmt: skip
-@under("What is shown")("-o", "--output", metavar="FILE", default="", help="Write the report to this file.")
-@under("What is shown")("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
-@under("What is shown")("--skipped", is_flag=True, help="List what this node has nothing for.")
-@under("What is shown")("-v", "--verbose", count=True, help="Show where each check is configured and how long it took.")
-@under("What is shown")("-q", "--quiet", count=True, help="Show only what is wrong, and no progress.")
-def run_command(**options: Any) -> int:
+class DeepRunOptions(ReportOutput):
+    suite: str = options.argument("[SUITE]", default="quick", complete=_suites)
+    node: str = options.text(
+        "-n --node", "NAME", "The node's name. Default: the kernel's host name.", heading="The node"
+    )
+    adapter: str = options.text(
+        "--adapter", "NAME", "Who is asked whether the node is free: slurm, kubernetes ..., auto, or none.", "auto"
+    )
+    force: bool = options.flag("--force", "Run although the node is in use. What is disturbed is said.")
+    timeout: float = options.duration("-t --timeout", "Deadline of the whole run.", "0", heading="How it runs")
+    seed: int = options.whole(
+        "--seed",
+        "N",
+        "Draw the numbers of check_gpu_proof again that this seed drew: a report's message has it.",
+        least=0,
+    )
+    require: Tuple[str, ...] = options.texts(
+        "--require", "TOOL", "Without this tool its check is unknown; otherwise it is skipped. all: every tool. "
+        "Repeatable.",
+    )  # fmt: skip
+    on_unknown: str = options.ON_UNKNOWN
+    since: float = options.real(
+        "--since", "TIME", "Show a kept report of this suite that began after this Unix time, where there is one, and "
+        "test nothing.", 0.0, least=0,
+    )  # fmt: skip
+    hyperpod_log: str = options.text(
+        "--hyperpod-log", "FILE",
+        f"Append the lines of HyperPod's log. Default for its suites: {hyperpod.LOG}, where that folder is.",
+    )  # fmt: skip
+    record: str = options.text("--record", "DIR", "Keep all that the checks see in DIR, for `nhc replay DIR`.")
+    store: str = options.text("--store", "URL", "Keep the results in this store, too.", heading="Where it goes")
+    server: str = options.text(
+        "--server", "FILE", "Send the results to nhc's server, as [sinks.server] of this file says: "
+        "/etc/nhc/agent.toml.",
+    )  # fmt: skip
+
+
+@click_command
+def run_command(args: DeepRunOptions) -> int:
     """Test this node deeply: load it, measure it, and see that its numbers are right.
 
     SUITE is quick (the default), standard, burn, InstanceStress, InstanceConnectivity, a suite of the site's in
@@ -144,36 +126,36 @@ def run_command(**options: Any) -> int:
 
     Exit status: 0 good, 1 bad, 2 wrong usage, 3 could not tell.
     """
-    host, state = _host(options["record"]), State()
-    node = options["node"] or site_settings().local_node_name(host)
+    host, state = _host(args.record), State()
+    node = args.node or site_settings().local_node_name(host)
     started = (host.time(), host.monotonic())
-    terminal = sys.stderr.isatty() and not options["quiet"]
+    terminal = sys.stderr.isatty() and not args.quiet
     try:
-        server = push_settings(options["server"]) if options["server"] else None
-        plan = suites.plan_of(options["suite"], host, node, state)
+        server = push_settings(args.server) if args.server else None
+        plan = suites.plan_of(args.suite, host, node, state)
         wanted = runner.RunRequest(
-            options["suite"], plan, node, kinds(host), options["force"], options["timeout"],
-            _source(options["adapter"], host, dict(plan.settings)), terminal,
-            lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(options["quiet"]),
-            options["node"] or scheduler_name(os.environ, plan.settings, host.system.hostname(), host.read_or),
-            options["seed"], options["require"],
+            args.suite, plan, node, kinds(host), args.force, args.timeout,
+            _source(args.adapter, host, dict(plan.settings)), terminal,
+            lambda line: click.echo(f"nhc deep run: {line}", err=True), bool(args.quiet),
+            args.node or scheduler_name(os.environ, plan.settings, host.system.hostname(), host.read_or),
+            args.seed, args.require,
         )  # fmt: skip
     except (suites.NoSuite, UsageError) as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except OSError as error:
-        raise CommandError(f"{error.filename or options['suite']}: {error.strerror}", EXIT_USAGE) from None
+        raise CommandError(f"{error.filename or args.suite}: {error.strerror}", EXIT_USAGE) from None
     where = journal.directory()
-    if options["since"]:
-        kept = runner.kept(where, wanted.suite, node, options["since"])
+    if args.since:
+        kept = runner.kept(where, wanted.suite, node, args.since)
         if kept is not None:
-            return emit(kept, ReportOutput(options["form"], options["output"]))
+            return emit(kept, ReportOutput(form=args.form, output=args.output))
     try:
         ran = runner.run(wanted, host, state, os.environ, where)
     except journal.JournalError as error:
         raise CommandError(str(error)) from None
-    if options["record"]:
-        _keep_recording(options["record"], ran, host, node, started)
-    return _show(ran, wanted, where, server, options)
+    if args.record:
+        _keep_recording(args.record, ran, host, node, started)
+    return _show(ran, wanted, where, server, args)
 
 
 def _host(record: str) -> Host:
@@ -198,27 +180,26 @@ def _keep_recording(record: str, ran: runner.Ran, host: Host, node: str, started
 
 
 def _show(
-    ran: runner.Ran, wanted: runner.RunRequest, where: str, server: Optional[PushSettings], options: Dict[str, Any]
+    ran: runner.Ran, wanted: runner.RunRequest, where: str, server: Optional[PushSettings], args: DeepRunOptions
 ) -> int:
     """Print, keep and log the report; the exit status. Where a signal ended the run, it ends this process too."""
     report = ran.report
     name = wanted.suite.lower()
     if name in hyperpod.SUITES:
         report = report._replace(labels={**report.labels, **hyperpod.labels(report)})
-    problems = [runner.keep(report, where), _log(ran, wanted, options["hyperpod_log"], name)]
-    if options["store"]:
-        problems.append(to_store([report], suite_name(wanted.suite), options["store"]))
+    problems = [runner.keep(report, where), _log(ran, wanted, args.hyperpod_log, name)]
+    if args.store:
+        problems.append(to_store([report], suite_name(wanted.suite), args.store))
     if server is not None:
         problems.append(to_server(report, suite_name(wanted.suite), server))
     for problem in filter(None, problems):
         click.echo(f"nhc deep run: {problem}", err=True)
-    shown = {key: options[key] for key in ("output", "evidence", "skipped", "verbose", "quiet")}
     try:
-        status = emit(report, ReportOutput(options["form"], **shown))
+        status = emit(report, args)
     except UsageError as error:
         raise CommandError(str(error), EXIT_UNKNOWN if isinstance(error, LostOutput) else EXIT_USAGE) from None
-    if options["on_unknown"] != "tell" and not ran.signal:
-        status = on_unknown(report, status, options["on_unknown"], "nhc deep run")
+    if args.on_unknown != "tell" and not ran.signal:
+        status = on_unknown(report, status, args.on_unknown, "nhc deep run")
     if ran.signal == signal.SIGINT:
         return 128 + signal.SIGINT
     if ran.signal:
@@ -263,29 +244,31 @@ def _source(name: str, host: Host, settings: Dict[str, str]) -> Optional[NodeSou
         raise UsageError(f"--adapter {chosen}: {error}") from None
 
 
-@click.command("list")
-@click.argument("suite", default="", shell_complete=_suites)
-@FORMAT
-@click.option("-n", "--node", metavar="NAME", default="", help="The node's name, which targets are matched against.")
-def list_command(suite: str, form: str, node: str) -> None:
+class ListOptions(options.Formatted):
+    suite: str = options.argument("[SUITE]", complete=_suites)
+    node: str = options.text("-n --node", "NAME", "The node's name, which targets are matched against.")
+
+
+@click_command
+def list_command(args: ListOptions) -> None:
     """List the suites, or what one of them runs on this node, and about how long that takes."""
     host, state = Host(memory=State()), State()
-    name = node or site_settings().local_node_name(host)
+    name = args.node or site_settings().local_node_name(host)
     try:
         there = suites.suites(host)
-        chosen = [suite] if suite else [known.name for known in there.values()]
+        chosen = [args.suite] if args.suite else [known.name for known in there.values()]
         descriptions = [_suite_value(suite_name, host, name, state) for suite_name in chosen]
     except suites.NoSuite as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     except OSError as error:
-        raise CommandError(f"{error.filename or suite}: {error.strerror}", EXIT_USAGE) from None
-    if form == "json":
+        raise CommandError(f"{error.filename or args.suite}: {error.strerror}", EXIT_USAGE) from None
+    if args.form == "json":
         show(descriptions)
         return
     for description in descriptions:
         name, count, about, summary = (description[key] for key in ("suite", "count", "about", "summary"))
         click.echo(f"{name:<22} {count:>3} checks  {about:>8}  {summary}")
-        for check in description["checks"] if suite else []:
+        for check in description["checks"] if args.suite else []:
             click.echo(f"    {show_seconds(round(check['seconds'])):>8}  {check['line']}")
 
 
@@ -306,41 +289,38 @@ def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, An
     }  # fmt: skip
 
 
-@click.command("calibrate")
-@click.argument("paths", nargs=-1, metavar="[REPORT...]")
-@click.option("--store", "url", metavar="URL", default="", help="Take the results that this store has, too.")
-@click.option(
-    "--days",
-    type=FiniteNumber(0, min_open=True),
-    default=90.0,
-    show_default=True,
-    help="Of the store, results no older than this.",
-)
-@click.option("--least", default=LEAST, show_default=True, type=click.IntRange(3), help="Fewest nodes for a row.")
-@click.option("-o", "--output", metavar="FILE", default="", help="Write the table to this file.")
-def calibrate_command(paths: Tuple[str, ...], url: str, days: float, least: int, output: str) -> int:
+class CalibrateOptions(options.Declared):
+    paths: Tuple[str, ...] = options.arguments("[REPORT...]")
+    url: str = options.text("--store", "URL", "Take the results that this store has, too.")
+    days: float = options.real("--days", "NUMBER", "Of the store, results no older than this.", 90.0, above=0)
+    least: int = options.whole("--least", "N", "Fewest nodes for a row.", LEAST, least=3)
+    output: str = options.text("-o --output", "FILE", "Write the table to this file.")
+
+
+@click_command
+def calibrate_command(args: CalibrateOptions) -> int:
     """Propose expected figures from the reports of healthy nodes.
 
     REPORT is a report of `nhc deep run -f json`, or a directory of them; --store has the fleet's own results. For each
     kind of node and each metric the median is proposed, with a tolerance that covers the nodes' own spread. A node that
     stands out is named and left out. Look at the table before you copy it to /etc/nhc/deep-expected.tsv on the nodes.
     """
-    if not paths and not url:
+    if not args.paths and not args.url:
         raise CommandError("name reports, or a store (--store)", EXIT_USAGE)
     try:
-        files = fleet_norm.reports(paths)
+        files = fleet_norm.reports(args.paths)
         samples, remarks = fleet_norm.samples(files.reports)
-        remarks = [*files.problems, *(files.notes if paths else ()), *remarks]
-        if url:
-            own, more = fleet_norm.samples_of(_stored(url, time.time() - days * 86400))
+        remarks = [*files.problems, *(files.notes if args.paths else ()), *remarks]
+        if args.url:
+            own, more = fleet_norm.samples_of(_stored(args.url, time.time() - args.days * 86400))
             samples, remarks = samples + own, remarks + more
     except fleet_norm.BadInput as error:
         raise CommandError(str(error), EXIT_USAGE) from None
-    proposal = propose(samples, time.strftime("%Y-%m-%d", time.gmtime()), least)
+    proposal = propose(samples, time.strftime("%Y-%m-%d", time.gmtime()), args.least)
     text = fleet_norm.calibration_table(proposal._replace(remarks=(*remarks, *proposal.remarks)))
-    if output:
+    if args.output:
         try:
-            write_atomically(output, text)
+            write_atomically(args.output, text)
         except UsageError as error:
             raise CommandError(str(error), EXIT_USAGE) from None
     else:
@@ -364,7 +344,7 @@ def _stored(url: str, then: float) -> List[DeepResult]:
         raise fleet_norm.BadInput(str(error)) from None
 
 
-@click.command("restore")
+@click_command
 def restore_command() -> int:
     """Put back what a run that was killed has left: its processes, services, GPU settings and files.
 

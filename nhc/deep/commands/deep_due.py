@@ -8,8 +8,9 @@ from typing import Sequence, Tuple
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, named_nodes, under
+from nhc.core.command_line.common_options import click_command, named_nodes
 from nhc.core.command_line.on_unknown import ADMIT, REFUSE
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
@@ -18,7 +19,7 @@ from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import open_adapter
 from nhc.marks.policy.deep_due import DeepRule, Due, due
 from nhc.marks.ports.adapter import AdapterError, JobMessages
-from nhc.store.commands.store_options import URL, opened
+from nhc.store.commands.store_options import StoreOptions, opened
 from nhc.store.errors import StoreError
 
 SHOWN = 3
@@ -26,58 +27,61 @@ SHOWN = 3
 ANSWER_WITHIN = 10.0
 """Seconds that one command of Slurm may take that tells a job's owner."""
 
-_rule = under("What is asked for")
-_hook = under("As a hook of the scheduler")
+
+class DeepDueOptions(StoreOptions, options.Formatted):
+    node_set: str = options.text(
+        "-w --nodes", "SET", "The nodes: gpu[001-064]. Default: those of the job, $SLURM_JOB_NODELIST.",
+        heading="Which nodes",
+    )  # fmt: skip
+    younger_than: float = options.duration(
+        "--younger-than", "A good verdict must be younger than this.", "7d", heading="What is asked for"
+    )
+    more_than: int = options.whole("--more-than", "NODES", "Ask only where there are more nodes than this.", 0, least=0)
+    suites: Tuple[str, ...] = options.texts(
+        "--suite", "NAME", "Only verdicts of this suite count: quick, sweep. Repeatable."
+    )
+    choice: str = options.choice(
+        "--on-unknown", ["tell", ADMIT, REFUSE], "What a store that does not answer does: tell (exit status 3), admit "
+        "(0) or refuse (1).", "tell", heading="As a hook of the scheduler",
+    )  # fmt: skip
+    tell_job: bool = options.flag(
+        "--tell-job", "Where some are due, say so in the AdminComment of the job $SLURM_JOB_ID, and to its srun."
+    )
 
 
-@click.command("due", cls=GroupedCommand)
-@under("Which nodes")("-w", "--nodes", "node_set", metavar="SET", default="",
-                      help="The nodes: gpu[001-064]. Default: those of the job, $SLURM_JOB_NODELIST.")  # fmt: skip
-@_rule("--younger-than", type=DURATION, default="7d", show_default=True, metavar="TIME",
-       help="A good verdict must be younger than this.")  # fmt: skip
-@_rule("--more-than", type=click.IntRange(0), default=0, show_default=True, metavar="NODES",
-       help="Ask only where there are more nodes than this.")  # fmt: skip
-@_rule("--suite", "suites", multiple=True, metavar="NAME",
-       help="Only verdicts of this suite count: quick, sweep. Repeatable.")  # fmt: skip
-@_hook("--on-unknown", "choice", type=click.Choice(["tell", ADMIT, REFUSE]), default="tell", show_default=True,
-       help="What a store that does not answer does: tell (exit status 3), admit (0) or refuse (1).")  # fmt: skip
-@_hook("--tell-job", is_flag=True,
-       help="Where some are due, say so in the AdminComment of the job $SLURM_JOB_ID, and to its srun.")  # fmt: skip
-@URL
-@FORMAT
-def command(
-    node_set: str, younger_than: float, more_than: int, suites: Tuple[str, ...], choice: str, tell_job: bool,
-    url: str, form: str,
-) -> int:  # fmt: skip
+@click_command
+def command(args: DeepDueOptions) -> int:
     """Show the nodes that have no good deep verdict young enough.
 
     For a job of more than so many nodes: as PrologSlurmctld, or by hand before a large run. Exit status: 0 none is due,
     1 some are, 2 wrong usage, 3 the store does not answer.
     """
-    nodes = named_nodes(node_set) or named_nodes(os.environ.get("SLURM_JOB_NODELIST", ""), "SLURM_JOB_NODELIST")
+    nodes = named_nodes(args.node_set) or named_nodes(os.environ.get("SLURM_JOB_NODELIST", ""), "SLURM_JOB_NODELIST")
     if not nodes:
         raise CommandError("no nodes: give --nodes gpu[001-064], or run it in a job's prolog", EXIT_USAGE)
     job = os.environ.get("SLURM_JOB_ID", "")
-    if tell_job and not job:
+    if args.tell_job and not job:
         raise CommandError("--tell-job is for a hook of Slurm: there is no SLURM_JOB_ID", EXIT_USAGE)
-    rule = DeepRule(younger_than, more_than, suites)
+    rule = DeepRule(args.younger_than, args.more_than, args.suites)
     if not rule.asks(nodes):  # most jobs are small: the store's library is not even loaded for them
-        click.echo("[]" if form == "json" else "", nl=form == "json")
+        click.echo("[]" if args.form == "json" else "", nl=args.form == "json")
         return EXIT_HEALTHY
     try:
-        late = _late(nodes, rule, url)
+        late = _late(nodes, rule, args.url)
     except StoreError as error:
-        if choice == "tell":
+        if args.choice == "tell":
             raise
-        what = "let in" if choice == ADMIT else "not let in"
-        click.echo(f"nhc deep due: could not tell: {printable(str(error))}: {what} (--on-unknown {choice})", err=True)
-        return EXIT_HEALTHY if choice == ADMIT else EXIT_UNHEALTHY
-    if form == "json":
+        what = "let in" if args.choice == ADMIT else "not let in"
+        click.echo(
+            f"nhc deep due: could not tell: {printable(str(error))}: {what} (--on-unknown {args.choice})", err=True
+        )
+        return EXIT_HEALTHY if args.choice == ADMIT else EXIT_UNHEALTHY
+    if args.form == "json":
         show([entry._asdict() for entry in late])
     else:
         for entry in late:
             click.echo(f"{entry.node} {entry.why}")
-    if late and tell_job:
+    if late and args.tell_job:
         _tell(job, late)
     return EXIT_UNHEALTHY if late else EXIT_HEALTHY
 

@@ -6,7 +6,8 @@ from typing import Any, Dict, List, Set, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, SHARE, FiniteNumber, GroupedCommand, under
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY
 from nhc.deep.group_test import Culprit, NodeStanding, Rules
@@ -17,48 +18,44 @@ SHOWN = 20
 """Findings shown as text; JSON has all."""
 
 
-@click.command("simulate", cls=GroupedCommand)
-@under("The cluster")(
-    "--size", "nodes", type=click.IntRange(2, LARGEST), default=1024, show_default=True, help="How many."
-)
-@under("The cluster")("--leaf-size", type=click.IntRange(1), default=32, show_default=True, help="Nodes of one leaf.")
-@under("What is broken")("--bad", type=click.IntRange(0), default=10, show_default=True, help="Bad nodes.")
-@under("What is broken")("--links", type=click.IntRange(0), default=0, show_default=True,
-                         help="Bad links between good nodes.")  # fmt: skip
-@under("What is broken")("--uplinks", type=click.IntRange(0), default=0, show_default=True,
-                         help="Leaves whose uplinks are bad.")  # fmt: skip
-@under("What is broken")("--paths", type=click.IntRange(0), default=0, show_default=True,
-                         help="Pairs of leaves that do not reach each other.")  # fmt: skip
-@under("What is broken")("--noise", type=SHARE, default="0", show_default=True, metavar="SHARE",
-                         help="How often a good test comes out bad by chance: 1% or 0.01.")  # fmt: skip
-@under("How it is tested")("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
-                           help="Bad tests with as many proven partners that convict a node.")  # fmt: skip
-@under("How it is tested")("--minutes", type=FiniteNumber(0, min_open=True), default=2.0, show_default=True,
-                           help="What one test takes, with its launch.")  # fmt: skip
-@under("How it is tested")("--seed", type=int, default=1, show_default=True, help="The same seed plays the same.")
-@FORMAT
-def command(
-    nodes: int, leaf_size: int, bad: int, links: int, uplinks: int, paths: int, noise: float, failures: int,
-    minutes: float, seed: int, form: str,
-) -> None:  # fmt: skip
+class DeepSimulateOptions(options.Formatted):
+    nodes: int = options.whole("--size", "N", "How many.", 1024, least=2, most=LARGEST, heading="The cluster")
+    leaf_size: int = options.whole("--leaf-size", "N", "Nodes of one leaf.", 32, least=1)
+    bad: int = options.whole("--bad", "N", "Bad nodes.", 10, least=0, heading="What is broken")
+    links: int = options.whole("--links", "N", "Bad links between good nodes.", 0, least=0)
+    uplinks: int = options.whole("--uplinks", "N", "Leaves whose uplinks are bad.", 0, least=0)
+    paths: int = options.whole("--paths", "N", "Pairs of leaves that do not reach each other.", 0, least=0)
+    noise: float = options.share("--noise", "How often a good test comes out bad by chance: 1% or 0.01.", "0")
+    failures: int = options.whole(
+        "--failures", "N", "Bad tests with as many proven partners that convict a node.", 2, least=1, most=10,
+        heading="How it is tested",
+    )  # fmt: skip
+    minutes: float = options.real("--minutes", "NUMBER", "What one test takes, with its launch.", 2.0, above=0)
+    seed: int = options.whole("--seed", "N", "The same seed plays the same.", 1)
+
+
+@click_command
+def command(args: DeepSimulateOptions) -> None:
     """Play a sweep on a made-up cluster: its rounds, its tests, whom it finds, and what other ways would cost.
 
     Exit status: 0 exactly the bad nodes were found, 1 somebody was missed or blamed by mistake, 2 wrong usage.
     """
-    names, topology = cluster(nodes, leaf_size)
+    names, topology = cluster(args.nodes, args.leaf_size)
     leaves = len(set(topology.path.values()))
-    if bad > nodes:
-        raise click.BadParameter(f"{bad} bad nodes of {nodes}", param_hint="--bad")
-    if uplinks > leaves:
-        raise click.BadParameter(f"{uplinks} bad uplinks of {leaves} leaves", param_hint="--uplinks")
-    faults = break_some(names, topology, bad, links, uplinks, seed, paths)._replace(false_bad=noise)
-    rules = Rules(failures=failures)
-    played = play(names, topology, faults, rules, seed)
-    costs = compare(nodes, played, minutes)
-    if form == "json":
+    if args.bad > args.nodes:
+        raise click.BadParameter(f"{args.bad} bad nodes of {args.nodes}", param_hint="--bad")
+    if args.uplinks > leaves:
+        raise click.BadParameter(f"{args.uplinks} bad uplinks of {leaves} leaves", param_hint="--uplinks")
+    faults = break_some(names, topology, args.bad, args.links, args.uplinks, args.seed, args.paths)._replace(
+        false_bad=args.noise
+    )
+    rules = Rules(failures=args.failures)
+    played = play(names, topology, faults, rules, args.seed)
+    costs = compare(args.nodes, played, args.minutes)
+    if args.form == "json":
         show(_value(faults, played, costs))
     else:
-        click.echo("\n".join(_lines(names, faults, played, costs, minutes)))
+        click.echo("\n".join(_lines(names, faults, played, costs, args.minutes)))
     exact = played.convicted() == faults.nodes
     raise SystemExit(EXIT_HEALTHY if exact else EXIT_UNHEALTHY)
 

@@ -6,8 +6,9 @@ import time
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, DURATION, GroupedCommand, person, under
+from nhc.core.command_line.common_options import click_command, person
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.plugins import NoAdapter
 from nhc.deep.sweep import Surroundings, Sweeper
@@ -15,32 +16,35 @@ from nhc.deep.sweep_plan import BadPlan, read
 from nhc.marks.plugins import launcher as launcher_of
 from nhc.marks.ports.adapter import AdapterError
 from nhc.store import deep
-from nhc.store.commands.store_options import URL, opened
+from nhc.store.commands.store_options import StoreOptions, opened
 from nhc.store.database import Store
 from nhc.store.errors import Conflict
 from nhc.store.rounds.leader import Leader
 
 
-@click.command("stop", cls=GroupedCommand)
-@click.argument("number", type=int, metavar="ID")
-@URL
-@BY
-@under("How it ends")("--wait", type=DURATION, default="1m", show_default=True, metavar="TIME",
-                      help="How long to wait for the process that runs the sweep.")  # fmt: skip
-def command(number: int, url: str, by: str, wait: float) -> None:
+class DeepStopOptions(StoreOptions):
+    number: int = options.argument("ID", needed=True, number="whole")
+    by: str = options.BY
+    wait: float = options.duration(
+        "--wait", "How long to wait for the process that runs the sweep.", "1m", heading="How it ends"
+    )
+
+
+@click_command
+def command(args: DeepStopOptions) -> None:
     """End a sweep: its tests are ended, and what is certain by then is kept.
 
     The process that runs it sees this at its next look. Where there is none, this command ends the tests itself.
     Exit status: 0 the sweep is stopped, 2 there is no such sweep or it has ended, 3 not stopped yet.
     """
-    with opened(url) as store:
+    with opened(args.url) as store:
         try:
             with store.write() as connection:
-                deep.ask_to_stop(connection, number, f"stopped by {person(by)}", time.time())
+                deep.ask_to_stop(connection, args.number, f"stopped by {person(args.by)}", time.time())
         except Conflict as error:
             raise CommandError(str(error), EXIT_USAGE) from None
         try:
-            _stop(store, number, wait)
+            _stop(store, args.number, args.wait)
         except (AdapterError, NoAdapter, BadPlan) as error:
             raise CommandError(str(error)) from None
 

@@ -14,8 +14,9 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, DURATION, FORMAT, FiniteNumber, GroupedCommand, person, under
+from nhc.core.command_line.common_options import click_command, person
 from nhc.core.command_line.printing import age, results, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -41,7 +42,7 @@ from nhc.marks.ports.adapter import AdapterError, SettingError
 from nhc.marks.ports.job_control import JobName, JobView
 from nhc.marks.ports.runner import Launcher
 from nhc.store import audit, deep, job_restarts
-from nhc.store.commands.store_options import URL, opened
+from nhc.store.commands.store_options import StoreOptions, opened
 from nhc.store.database import Store
 from nhc.store.deep import MeasuredRate, StoredSweep, SweepTest, rates
 from nhc.store.errors import LeadershipLost, StoreError
@@ -57,55 +58,55 @@ class RefusedSweep(CommandError):
         super().__init__(why, EXIT_USAGE)
 
 
-def plan_of(options: Dict[str, Any], more: Sequence[str] = (), first: Sequence[str] = ()) -> SweepPlan:
+def plan_of(args: DeepSweepOptions, more: Sequence[str] = (), first: Sequence[str] = ()) -> SweepPlan:
     """The plan of a command line. `more` are nodes beside --nodes, `first` suspects after --suspects.
 
     Raises RefusedSweep, BadTopology.
     """
     try:
-        nodes = tuple(sorted({*expand(options["node_set"]), *more}))
-        suspects = tuple(dict.fromkeys([*expand(options["suspect_set"]), *first]))
-        size = size_bytes(options["size"])
+        nodes = tuple(sorted({*expand(args.node_set), *more}))
+        suspects = tuple(dict.fromkeys([*expand(args.suspect_set), *first]))
+        size = size_bytes(args.size)
     except ValueError as error:
         raise RefusedSweep(str(error)) from None
     strange = next((node for node in suspects if node not in nodes), "")
     if strange:
-        raise RefusedSweep(f"--suspects {options['suspect_set']}: {strange} is none of the nodes")
-    if len(nodes) < (1 if options["suite"] else 2):
+        raise RefusedSweep(f"--suspects {args.suspect_set}: {strange} is none of the nodes")
+    if len(nodes) < (1 if args.suite else 2):
         raise RefusedSweep("a sweep takes two nodes at least, one with --suite: --nodes gpu[001-064]")
-    if options["suite"] and (options["rail_set"] or options["scale"] or suspects):
+    if args.suite and (args.rail_set or args.scale or suspects):
         raise RefusedSweep("--suite tests each node alone: not with --rails, --scale, --suspects, --job")
     topology = Topology()
-    if options["topology_path"]:
-        path = options["topology_path"]
+    if args.topology_path:
+        path = args.topology_path
         try:
             topology = guess_and_read(read_text(path), path)
         except (OSError, UnicodeDecodeError) as error:
             raise RefusedSweep(f"{path}: {cause(error)}") from None
-    argv: Tuple[str, ...] = options["tool"] or (
-        "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{options['collective']}_perf", "-b", str(size),
+    argv: Tuple[str, ...] = args.tool or (
+        "env", "NCCL_DEBUG=INFO", "NCCL_DEBUG_SUBSYS=INIT,NET", f"{args.collective}_perf", "-b", str(size),
         "-e", str(size), "-g", "1", "-n", "20", "-c", "1",
     )  # fmt: skip
-    if options["suite"]:
-        argv = options["tool"] or ("nhc", "deep", "run", options["suite"], "-n", THE_NODE, "-f", "jsonl", "-q")
-    rails = _rails(options["rail_set"])
-    tasks = 1 if options["suite"] else options["tasks"]
-    asked = AskedMeasurement(options["collective"], size, tasks, not options["any_transport"])
+    if args.suite:
+        argv = args.tool or ("nhc", "deep", "run", args.suite, "-n", THE_NODE, "-f", "jsonl", "-q")
+    rails = _rails(args.rail_set)
+    tasks = 1 if args.suite else args.tasks
+    asked = AskedMeasurement(args.collective, size, tasks, not args.any_transport)
     return SweepPlan(
         uuid.uuid4().hex[:16], nodes, topology,
-        Rules(failures=options["failures"], scale=options["scale"], rails=rails), argv, asked,
-        options["floor"], seconds=options["limit"], patience=options["patience"], most=options["most"] / 100,
-        settings=tuple(sorted(settings_of(options).items())), rail_by=options["rail_by"],
-        rail_floor=options["rail_floor"],
-        watts=_watts(options["watts"], nodes, options["power"]), power=_power(options["power"]),
-        suspects=suspects, suite=options["suite"],
+        Rules(failures=args.failures, scale=args.scale, rails=rails), argv, asked,
+        args.floor, seconds=args.limit, patience=args.patience, most=args.most / 100,
+        settings=tuple(sorted(settings_of(args).items())), rail_by=args.rail_by,
+        rail_floor=args.rail_floor,
+        watts=_watts(args.watts, nodes, args.power), power=_power(args.power),
+        suspects=suspects, suite=args.suite,
     )  # fmt: skip
 
 
-def settings_of(options: Dict[str, Any]) -> Dict[str, str]:
+def settings_of(args: DeepSweepOptions) -> Dict[str, str]:
     """The settings of the launcher. Raises RefusedSweep."""
     settings = {}
-    for pair in options["pairs"]:
+    for pair in args.pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
             raise RefusedSweep(f"--set {pair}: is not NAME=VALUE")
@@ -275,61 +276,75 @@ def _named_nodes(kept: Mapping[str, object]) -> Tuple[str, ...]:
         return ()
 
 
-_nodes = under("What is tested")
-_how = under("How it is tested")
-_yield = under("How it gives way")
-_when = under("When it runs")
+class DeepSweepOptions(StoreOptions, options.Formatted):
+    tool: Tuple[str, ...] = options.arguments("[-- TOOL ARGUMENT...]")
+    node_set: str = options.text("-w --nodes", "SET", "The nodes: gpu[001-064].", heading="What is tested")
+    job: str = options.text(
+        "--job", "ID", "The nodes of this job, its suspects first: 17, or Job/team/llama. With --nodes: those, too."
+    )
+    suspect_set: str = options.text(
+        "--suspects", "SET", "Of the nodes, whom to test first, in this order, with partners that are proven before."
+    )
+    topology_path: str = options.text(
+        "--topology", "FILE", "Slurm's topology.conf, ibnetdiscover's output, or lines 'n[1-32] spine1/leaf3'."
+    )
+    number: int = options.whole("--go-on", "ID", "Go on with this sweep.", 0)
+    suite: str = options.text(
+        "--suite", "NAME", "Each node alone, by this suite (quick): nhc deep run, or what TOOL is.",
+        heading="How it is tested",
+    )  # fmt: skip
+    collective: str = options.text("--collective", "TEXT", "Which collective the tool runs.", "all_reduce")
+    size: str = options.text("--size", "TEXT", "The size whose figure is judged.", "8G")
+    tasks: int = options.whole("--tasks", "N", "Ranks on each node: its GPUs.", 8, least=1)
+    floor: float = options.real(
+        "--floor", "GB/S", "The least bus bandwidth that is good. Default: 80% of the median of all pairs.", 0.0,
+        least=0,
+    )  # fmt: skip
+    any_transport: bool = options.flag("--any-transport", "Take figures of data that did not travel by RDMA, too.")
+    failures: int = options.whole(
+        "--failures", "N", "Bad tests with as many proven partners that convict a node.", 2, least=1, most=10
+    )
+    rail_set: str = options.text(
+        "--rails", "SET", "The rails, the same on each node: mlx5_[0-7]. Each alone is tested on nodes that fail."
+    )
+    rail_by: str = options.choice(
+        "--rail-by", sorted(WAYS), "How the tool is held to a rail: RDMA adapters, or network interfaces.", "hca"
+    )
+    rail_floor: float = options.real(
+        "--rail-floor", "GB/S", "The least bandwidth of one rail that is good. Default: its part of a good pair's.",
+        0.0, least=0,
+    )  # fmt: skip
+    scale: bool = options.flag("--scale", "After the pairs, test all sound nodes at once.")
+    limit: float = options.duration("--limit", "The limit of one test.", "10m")
+    launcher_name: str = options.text("--launcher", "TEXT", "What starts the tests.", "slurm")
+    pairs: Tuple[str, ...] = options.texts(
+        "--set", "NAME=VALUE", "A setting of the launcher, as docs/deep-checks.md lists them. Repeatable."
+    )
+    most: int = options.whole(
+        "--most", "PERCENT", "The largest share of the nodes that is under test at once.", 100, least=1, most=100,
+        heading="How it gives way",
+    )  # fmt: skip
+    power: str = options.text("--power", "WATTS", "The most that nodes under test may draw at once: 200k.")
+    watts: str = options.text(
+        "--watts", "WATTS|FILE", "What a node draws under test: one figure, or lines 'gpu[001-064] 10200'."
+    )
+    patience: float = options.duration("--patience", "How long a test waits for its nodes to be idle.", "5m")
+    every: float = options.duration("--every", "The pause between two looks.", "2s")
+    continuous: bool = options.flag(
+        "--continuous", "Sweep after sweep for ever: idle nodes, the oldest verdict first.", heading="When it runs"
+    )
+    window_text: str = options.text(
+        "--window", "TIME", "Test from 22:00-06:00 each day, or for 4h from now; what runs then is ended."
+    )
+    fresh: float = options.duration(
+        "--fresh", "With --continuous or --window: who has a verdict as young as this is not due.", "7d"
+    )
+    by: str = options.BY
+    dry_run: bool = options.flag("--dry-run", "Show the first round and launch nothing.", heading="What is shown")
 
 
-@click.command("sweep", cls=GroupedCommand)
-@click.argument("tool", nargs=-1, metavar="[-- TOOL ARGUMENT...]")
-@_nodes("-w", "--nodes", "node_set", metavar="SET", default="", help="The nodes: gpu[001-064].")
-@_nodes("--job", default="", metavar="ID",
-        help="The nodes of this job, its suspects first: 17, or Job/team/llama. With --nodes: those, too.")  # fmt: skip
-@_nodes("--suspects", "suspect_set", metavar="SET", default="",
-        help="Of the nodes, whom to test first, in this order, with partners that are proven before.")  # fmt: skip
-@_nodes("--topology", "topology_path", metavar="FILE", default="",
-        help="Slurm's topology.conf, ibnetdiscover's output, or lines 'n[1-32] spine1/leaf3'.")  # fmt: skip
-@_nodes("--go-on", "number", type=int, default=0, metavar="ID", help="Go on with this sweep.")
-@_how("--suite", default="", metavar="NAME",
-      help="Each node alone, by this suite (quick): nhc deep run, or what TOOL is.")  # fmt: skip
-@_how("--collective", default="all_reduce", show_default=True, help="Which collective the tool runs.")
-@_how("--size", default="8G", show_default=True, help="The size whose figure is judged.")
-@_how("--tasks", type=click.IntRange(1), default=8, show_default=True, help="Ranks on each node: its GPUs.")
-@_how("--floor", type=FiniteNumber(0), default=0.0, metavar="GB/S",
-      help="The least bus bandwidth that is good. Default: 80% of the median of all pairs.")  # fmt: skip
-@_how("--any-transport", is_flag=True, help="Take figures of data that did not travel by RDMA, too.")
-@_how("--failures", type=click.IntRange(1, 10), default=2, show_default=True,
-      help="Bad tests with as many proven partners that convict a node.")  # fmt: skip
-@_how("--rails", "rail_set", metavar="SET", default="",
-      help="The rails, the same on each node: mlx5_[0-7]. Each alone is tested on nodes that fail.")  # fmt: skip
-@_how("--rail-by", type=click.Choice(sorted(WAYS)), default="hca", show_default=True,
-      help="How the tool is held to a rail: RDMA adapters, or network interfaces.")  # fmt: skip
-@_how("--rail-floor", type=FiniteNumber(0), default=0.0, metavar="GB/S",
-      help="The least bandwidth of one rail that is good. Default: its part of a good pair's.")  # fmt: skip
-@_how("--scale", is_flag=True, help="After the pairs, test all sound nodes at once.")
-@_how("--limit", type=DURATION, default="10m", show_default=True, metavar="TIME", help="The limit of one test.")
-@_how("--launcher", "launcher_name", default="slurm", show_default=True, help="What starts the tests.")
-@_how("--set", "pairs", multiple=True, metavar="NAME=VALUE",
-      help="A setting of the launcher, as docs/deep-checks.md lists them. Repeatable.")  # fmt: skip
-@_yield("--most", type=click.IntRange(1, 100), default=100, show_default=True, metavar="PERCENT",
-        help="The largest share of the nodes that is under test at once.")  # fmt: skip
-@_yield("--power", metavar="WATTS", default="", help="The most that nodes under test may draw at once: 200k.")
-@_yield("--watts", metavar="WATTS|FILE", default="",
-        help="What a node draws under test: one figure, or lines 'gpu[001-064] 10200'.")  # fmt: skip
-@_yield("--patience", type=DURATION, default="5m", show_default=True, metavar="TIME",
-        help="How long a test waits for its nodes to be idle.")  # fmt: skip
-@_yield("--every", type=DURATION, default="2s", show_default=True, metavar="TIME", help="The pause between two looks.")
-@_when("--continuous", is_flag=True, help="Sweep after sweep for ever: idle nodes, the oldest verdict first.")
-@_when("--window", "window_text", metavar="TIME", default="",
-       help="Test from 22:00-06:00 each day, or for 4h from now; what runs then is ended.")  # fmt: skip
-@_when("--fresh", type=DURATION, default="7d", show_default=True, metavar="TIME",
-       help="With --continuous or --window: who has a verdict as young as this is not due.")  # fmt: skip
-@URL
-@BY
-@under("What is shown")("--dry-run", is_flag=True, help="Show the first round and launch nothing.")
-@FORMAT
-def command(**options: Any) -> int:
+@click_command
+def command(args: DeepSweepOptions) -> int:
     """Test nodes in pairs, round by round, until the bad node, link or leaf is named.
 
     TOOL is a test of nccl-tests or rccl-tests built with MPI, or one that prints as they do; all_reduce_perf with the
@@ -339,44 +354,44 @@ def command(**options: Any) -> int:
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 wrong usage, 3 could not tell.
     """
     try:
-        endless = options["continuous"] or options["window_text"]
-        if (endless or options["number"]) and (options["job"] or options["suspect_set"]):
+        endless = args.continuous or args.window_text
+        if (endless or args.number) and (args.job or args.suspect_set):
             raise RefusedSweep("--job and --suspects are for one new sweep")
-        if options["dry_run"]:
-            status: int = results(options["form"], lambda: _dry_run(options))
+        if args.dry_run:
+            status: int = results(args.form, lambda: _dry_run(args))
             return status
-        if endless and options["number"]:
+        if endless and args.number:
             raise RefusedSweep("--go-on is for one sweep; --continuous and --window go on by themselves")
-        return _endless(options) if endless else _run(options)
+        return _endless(args) if endless else _run(args)
     except (BadTopology, BadPlan) as error:
         raise RefusedSweep(str(error)) from None
 
 
-def _planned(options: Dict[str, Any], store: Optional[Store]) -> SweepPlan:
+def _planned(args: DeepSweepOptions, store: Optional[Store]) -> SweepPlan:
     """The plan of the command line, with what is known of the job that it names."""
-    if not options["job"]:
-        return plan_of(options)
-    job = suspicion(options["job"], options["launcher_name"], settings_of(options), store)
-    plan = plan_of(options, job.nodes, job.suspects)
+    if not args.job:
+        return plan_of(args)
+    job = suspicion(args.job, args.launcher_name, settings_of(args), store)
+    plan = plan_of(args, job.nodes, job.suspects)
     order_text = f"; first {', '.join(plan.suspects)}" if plan.suspects else ""
-    click.echo(printable(f"job {options['job']}: {fold(job.nodes)} by {job.source}{order_text}"), err=True)
+    click.echo(printable(f"job {args.job}: {fold(job.nodes)} by {job.source}{order_text}"), err=True)
     return plan
 
 
-def _new_plan(options: Dict[str, Any]) -> SweepPlan:
+def _new_plan(args: DeepSweepOptions) -> SweepPlan:
     """The plan of a new sweep. The store is only read for it: wrong usage must not leave an empty store behind."""
     with ExitStack() as stack:
         store: Optional[Store] = None
-        if options["job"]:
+        if args.job:
             try:
-                store = stack.enter_context(opened(options["url"]))
+                store = stack.enter_context(opened(args.url))
             except StoreError as error:
                 click.echo(f"nhc deep sweep: {printable(str(error))}", err=True)
-        return _planned(options, store)
+        return _planned(args, store)
 
 
-def _dry_run(options: Dict[str, Any]) -> int:
-    plan = _new_plan(options)
+def _dry_run(args: DeepSweepOptions) -> int:
+    plan = _new_plan(args)
     step = next_step(plan, [])
     if step is None:
         return EXIT_HEALTHY
@@ -397,18 +412,18 @@ def _dry_run(options: Dict[str, Any]) -> int:
     return EXIT_HEALTHY
 
 
-def _run(options: Dict[str, Any]) -> int:
-    by, new = person(options["by"]), None
-    if not options["number"]:
-        plan = _new_plan(options)
-        new = plan, _launcher(options["launcher_name"], plan)
-    with opened(options["url"], create=new is not None) as store, _leading(store) as leader:
+def _run(args: DeepSweepOptions) -> int:
+    by, new = person(args.by), None
+    if not args.number:
+        plan = _new_plan(args)
+        new = plan, _launcher(args.launcher_name, plan)
+    with opened(args.url, create=new is not None) as store, _leading(store) as leader:
         if new is None:
-            number, plan, launcher = _stored(store, options["number"])
+            number, plan, launcher = _stored(store, args.number)
         else:
             plan, launcher = new
-            number = _kept(store, plan, options["launcher_name"], by)
-        around = Surroundings(options["every"], time.time, time.sleep,
+            number = _kept(store, plan, args.launcher_name, by)
+        around = Surroundings(args.every, time.time, time.sleep,
                               lambda line: click.echo(f"sweep {number}: {printable(line)}", err=True))  # fmt: skip
         sweeper = Sweeper(store, number, plan, launcher, leader, around)
         signals = Signals()
@@ -421,7 +436,7 @@ def _run(options: Dict[str, Any]) -> int:
             raise CommandError(f"ended; go on with: nhc deep sweep --go-on {number}") from None
         finally:
             signals.hold()
-        return show_sweep(store, number, options["form"])
+        return show_sweep(store, number, args.form)
 
 
 @contextmanager
@@ -436,26 +451,26 @@ def _leading(store: Store) -> Iterator[Leader]:
         leader.release()
 
 
-def _endless(options: Dict[str, Any]) -> int:
+def _endless(args: DeepSweepOptions) -> int:
     """Pass after pass; 1 where one of them has blamed somebody."""
-    plan = plan_of(options)
+    plan = plan_of(args)
     try:
-        window = read_window(options["window_text"], time.time())
+        window = read_window(args.window_text, time.time())
     except ValueError as error:
         raise RefusedSweep(f"--window {error}") from None
-    launcher = _launcher(options["launcher_name"], plan)
-    by = person(options["by"])
+    launcher = _launcher(args.launcher_name, plan)
+    by = person(args.by)
     statuses: Set[int] = set()
     signals = Signals()
-    with opened(options["url"], create=True) as store, _leading(store) as leader:
+    with opened(args.url, create=True) as store, _leading(store) as leader:
         try:
             signals.take()
-            around = Surroundings(options["every"], time.time, time.sleep,
+            around = Surroundings(args.every, time.time, time.sleep,
                                   lambda line: click.echo(printable(line), err=True))  # fmt: skip
-            wanted = Endless(plan, options["launcher_name"], by, options["fresh"], window,
-                             options["continuous"])  # fmt: skip
+            wanted = Endless(plan, args.launcher_name, by, args.fresh, window,
+                             args.continuous)  # fmt: skip
             run_endless(wanted, store, launcher, leader, around,
-                        lambda number, _blames: statuses.add(show_sweep(store, number, options["form"])))  # fmt: skip
+                        lambda number, _blames: statuses.add(show_sweep(store, number, args.form)))  # fmt: skip
         except SignalToEnd:
             raise CommandError("ended") from None
         except (LeadershipLost, SweepStopped) as error:
@@ -493,19 +508,20 @@ def _kept(store: Store, plan: SweepPlan, launcher: str, by: str) -> int:
 SHOWN = 20
 
 
-@click.command("status", cls=GroupedCommand)
-@URL
-@FORMAT
-@under("What is shown")("--older-than", type=FiniteNumber(0), default=0.0, metavar="DAYS",
-                        help="Only verdicts of at least this age.")  # fmt: skip
-def status(url: str, form: str, older_than: float) -> None:
+class StatusOptions(StoreOptions, options.Formatted):
+    older_than: float = options.real("--older-than", "DAYS", "Only verdicts of at least this age.", 0.0, least=0,
+                                      heading="What is shown")  # fmt: skip
+
+
+@click_command
+def status(args: StatusOptions) -> None:
     """Show the newest sweeps, and for each node the last verdict of each suite with its age."""
     now = time.time()
-    with opened(url) as store, store.read() as connection:
+    with opened(args.url) as store, store.read() as connection:
         newest = deep.newest_sweeps(connection, SHOWN)
         counts = {row.id: _counts(deep.tests_of(connection, row.id)) for row in newest if row.state == deep.OPEN}
-        last = [verdict for verdict in deep.last_verdicts(connection) if verdict.age(now) >= older_than * 86400]
-    if form == "json":
+        last = [verdict for verdict in deep.last_verdicts(connection) if verdict.age(now) >= args.older_than * 86400]
+    if args.form == "json":
         show_value({
             "sweeps": [_sweep(row) for row in newest],
             "nodes": [{**verdict._asdict(), "age": round(verdict.age(now))} for verdict in last],
@@ -516,20 +532,21 @@ def status(url: str, form: str, older_than: float) -> None:
     click.echo()
     show_table([["node", "suite", "verdict", "age"],
                 *([row.node, row.suite, row.verdict, age(row.at)] for row in last)],
-               f"no node has a deep verdict{' of that age' if older_than else ''}")  # fmt: skip
+               f"no node has a deep verdict{' of that age' if args.older_than else ''}")  # fmt: skip
 
 
-@click.command("show", cls=GroupedCommand)
-@click.argument("number", type=int, metavar="ID")
-@URL
-@FORMAT
-def show(number: int, url: str, form: str) -> int:
+class ShowOptions(StoreOptions, options.Formatted):
+    number: int = options.argument("ID", needed=True, number="whole")
+
+
+@click_command
+def show(args: ShowOptions) -> int:
     """Show a sweep: whom it blames, and the tests that speak for it.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 there is no such sweep, 3 could not tell.
     """
-    with opened(url) as store:
-        return show_sweep(store, number, form)
+    with opened(args.url) as store:
+        return show_sweep(store, args.number, args.form)
 
 
 def show_sweep(store: Store, number: int, form: str) -> int:
@@ -565,29 +582,26 @@ def show_sweep(store: Store, number: int, form: str) -> int:
     return EXIT_HEALTHY if row.state == deep.DONE and set(nodes.values()) == {"passed"} else EXIT_UNKNOWN
 
 
-@click.command("history", cls=GroupedCommand)
-@click.argument("node", default="")
-@URL
-@FORMAT
-@under("What is shown")(
-    "--serial",
-    default="",
-    metavar="NUMBER",
-    help="Only the board with this serial number; without NODE on whatever node it was.",
-)
-@under("What is shown")(
-    "--rates", "folded", is_flag=True, help="How each measured value went, a row for each of a GPU."
-)
-@under("What is shown")("--last", type=click.IntRange(1, 10_000), default=50, show_default=True, help="So many.")
-def history(node: str, url: str, form: str, serial: str, folded: bool, last: int) -> None:
+class HistoryOptions(StoreOptions, options.Formatted):
+    node: str = options.argument("[NODE]")
+    serial: str = options.text(
+        "--serial", "NUMBER", "Only the board with this serial number; without NODE on whatever node it was.",
+        heading="What is shown",
+    )  # fmt: skip
+    folded: bool = options.flag("--rates", "How each measured value went, a row for each of a GPU.")
+    last: int = options.whole("--last", "N", "So many.", 50, least=1, most=10_000)
+
+
+@click_command
+def history(args: HistoryOptions) -> None:
     """Show what deep checks and sweeps found of a node or a GPU, the newest first."""
-    if not (node or serial):
+    if not (args.node or args.serial):
         raise click.UsageError("name a node, or a board with --serial")
-    with opened(url) as store, store.read() as connection:
-        rows = deep.history(connection, node, last, serial)
-    if folded:
-        _show_rates(rates(rows), form, serial or node)
-    elif form == "json":
+    with opened(args.url) as store, store.read() as connection:
+        rows = deep.history(connection, args.node, args.last, args.serial)
+    if args.folded:
+        _show_rates(rates(rows), args.form, args.serial or args.node)
+    elif args.form == "json":
         show_value([row._asdict() for row in rows])
     else:
         cells = [
@@ -596,7 +610,7 @@ def history(node: str, url: str, form: str, serial: str, folded: bool, last: int
             for row in rows
         ]  # fmt: skip
         heads = ["at", "node", "suite", "test", "device", "serial", "verdict", "value", ""]
-        show_table([heads, *cells], f"no deep check of {serial or node} is known")
+        show_table([heads, *cells], f"no deep check of {args.serial or args.node} is known")
 
 
 def _show_rates(found_rates: List[MeasuredRate], form: str, of: str) -> None:

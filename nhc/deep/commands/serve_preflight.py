@@ -2,39 +2,33 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Optional
 
-import click
-
-from nhc.core.command_line.common_options import GroupedCommand, service_log
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import service_command
 from nhc.deep.gang import GangTests
-from nhc.marks.commands.kubernetes import APPLY, CLUSTER, POLICY, acting, run_with
+from nhc.marks.commands.kubernetes import APPLY, PolicyOptions, run_with
 
 
-@click.command("preflight", cls=GroupedCommand)
-@service_log
-@CLUSTER
-@POLICY
-@APPLY
-@acting(
-    "--listen",
-    default="127.0.0.1:9443",
-    show_default=True,
-    metavar="HOST:PORT",
-    help="Serve /preflight and /gang there, over HTTPS, and /healthz, /readyz and /metrics.",
-)
-@acting(
-    "--certificate",
-    default="",
-    metavar="DIR",
-    help="Where tls.crt and tls.key are, which another program renews. Default: self-made, in a Secret.",
-)
-def command(**given: Any) -> None:
+class ServePreflightOptions(PolicyOptions):
+    apply: Optional[bool] = APPLY
+    listen: str = options.text(
+        "--listen", "HOST:PORT",
+        "Serve /preflight and /gang there, over HTTPS, and /healthz, /readyz and /metrics.", "127.0.0.1:9443",
+    )  # fmt: skip
+    certificate: str = options.text(
+        "--certificate", "DIR", "Where tls.crt and tls.key are, which another program renews. Default: self-made, in a "
+        "Secret.",
+    )  # fmt: skip
+
+
+@service_command
+def command(args: ServePreflightOptions) -> None:
     """Serve the webhook that adds a preflight to pods with accelerators: a suite in an init container.
 
     The API server asks about pods of namespaces with the label nhc/preflight=enabled, and of pods with the annotation
     nhc/preflight. A pod whose suite finds its node at fault does not start there. The pods of a gang can run a
     collective as well. Several may run. Ends on SIGTERM.
     """
-    listen, certificate = given["listen"], given["certificate"]
-    run_with(given, lambda kit, cluster, read: kit.preflight(cluster, read, listen, certificate, GangTests()))
+    listen, certificate = args.listen, args.certificate
+    run_with(args, lambda kit, cluster, read: kit.preflight(cluster, read, listen, certificate, GangTests()))

@@ -38,8 +38,9 @@ from nhc.core.units import show_number
 from nhc.fleet import node_sources, summary
 from nhc.fleet.history import SweepHistory, default_path
 from nhc.fleet.node_result import was_reached
+from nhc.fleet.settings import FleetSettings
 from nhc.fleet.summary import Picture
-from nhc.fleet.sweep_request import SweepRequest
+from nhc.fleet.sweep_request import FleetReport, SweepRequest, facts, vault
 from nhc.fleet.transport import Node, Transport
 
 if TYPE_CHECKING:
@@ -129,26 +130,24 @@ def require_writable(path: str) -> None:
         raise UsageProblem(f"{path}: you cannot write to {directory}")
 
 
-def require_usable(request: SweepRequest) -> None:
+def require_usable(request: SweepRequest, site: FleetSettings) -> None:
     """See that what is sent can be read and what is asked for exists, before it is asked for. Raises UsageProblem."""
     from nhc.fleet.bundles import BadSite
     from nhc.fleet.preflight import Wrong, refuse_wrong
 
     if request.apply and not request.mark:
         raise UsageProblem("--apply goes with --mark")
-    if request.nodes.limit and not request.nodes.inventories:
-        raise UsageProblem(
-            f"--limit {request.nodes.limit} goes with -i: it is a pattern of the inventory's hosts and groups"
-        )
-    if request.ask_sudo_pass and not (request.site.sudo or request.nodes.inventories):
+    if request.limit and not request.inventories:
+        raise UsageProblem(f"--limit {request.limit} goes with -i: it is a pattern of the inventory's hosts and groups")
+    if request.ask_sudo_pass and not (site.sudo or request.inventories):
         raise UsageProblem("--ask-sudo-pass goes with --sudo, or with an inventory that says ansible_become")
-    for name in request.site.vault_files:
+    for name in site.vault_files:
         _readable(name.rpartition("@")[2], "vault-password-file")
-    for path, flag in ((request.site.identity, "identity"), (request.site.ssh_config, "ssh-config")):
+    for path, flag in ((site.identity, "identity"), (site.ssh_config, "ssh-config")):
         if path:
             _readable(path, flag)
     try:
-        refuse_wrong(request.checks)
+        refuse_wrong(request, site.scripts)
     except (Wrong, BadSite) as error:
         raise UsageProblem(str(error)) from None
 
@@ -172,10 +171,10 @@ def take_secrets() -> Dict[str, str]:
     return {name: os.environ.pop(name, "") for name in SECRETS}
 
 
-def chosen_nodes(request: SweepRequest, secrets: Mapping[str, str]) -> List[Node]:
+def chosen_nodes(request: SweepRequest, site: FleetSettings, secrets: Mapping[str, str]) -> List[Node]:
     """The nodes to judge, with what the command line says of all of them. Raises UsageProblem."""
     try:
-        chosen = node_sources.nodes(request.nodes)
+        chosen = node_sources.nodes(request, facts(site), vault(site))
     except node_sources.SourceUnavailable as error:
         raise CommandError(str(error)) from None  # nothing is wrong with the command line
     except node_sources.NodesError as error:
@@ -184,10 +183,10 @@ def chosen_nodes(request: SweepRequest, secrets: Mapping[str, str]) -> List[Node
     sudo_password = _secret(secrets, "NHC_SUDO_PASSWORD", "sudo password: ") if request.ask_sudo_pass else ""
     return [
         node._replace(
-            user=node.user or request.site.user,
-            port=node.port or request.site.port,
-            identity=node.identity or request.site.identity,
-            python=node.python or request.site.python,
+            user=node.user or site.user,
+            port=node.port or site.port,
+            identity=node.identity or site.identity,
+            python=node.python or site.python,
             password=node.password or password,
             sudo_password=node.sudo_password or sudo_password,
         )
@@ -210,32 +209,31 @@ def _secret(secrets: Mapping[str, str], variable: str, prompt: str) -> str:
     return secret
 
 
-def sweep_settings(request: SweepRequest, nodes: List[Node]) -> SweepSettings:
+def sweep_settings(request: SweepRequest, site: FleetSettings, nodes: List[Node]) -> SweepSettings:
     """How to go about the sweep. Raises UsageProblem."""
     from nhc.fleet import bundles, node_session, worker
     from nhc.fleet.sweep import names_of
 
-    checks = request.checks
     try:
-        site = bundles.site(checks.config, () if request.suite else checks.scripts, checks.profile)
-        engine = None if request.site.use == "installed" else bundles.engine(request.site.pyz or None)
+        files = bundles.site(request.config, () if request.suite else site.scripts, request.profile)
+        engine = None if site.use == "installed" else bundles.engine(site.pyz or None)
     except bundles.BadSite as error:
         raise UsageProblem(str(error)) from None
     suite = _suite(request)
     # A second on free devices needs no drain; what loads a node for longer runs where the scheduler keeps work away.
     more: List[str] = (["--adapter", "none"] if suite == "prejob" else []) if suite else ["--all"]
-    for name, values in (("check", checks.checks), ("tag", checks.tags)):
+    for name, values in (("check", request.checks), ("tag", request.tags)):
         for value in values:
             more += [f"--{name}", value]
-    if checks.context:
-        more += ["--context", checks.context]
+    if request.context:
+        more += ["--context", request.context]
     task = node_session.SweepTask(
-        engine, site, tuple(more), suite, request.site.timeout, request.site.connect_timeout, request.site.use,
-        directory=request.site.node_dir, sudo=request.site.sudo, nonce=os.urandom(8).hex(),
+        engine, files, tuple(more), suite, site.timeout, site.connect_timeout, site.use,
+        directory=site.node_dir, sudo=site.sudo, nonce=os.urandom(8).hex(),
     )  # fmt: skip
     return worker.SweepSettings(
-        task, _transports(request, nodes), request.site.transport, request.site.fanout, request.site.shards,
-        request.site.connect_timeout, request.site.retries, names_of(nodes),
+        task, _transports(site, nodes), site.transport, site.fanout, site.shards,
+        site.connect_timeout, site.retries, names_of(nodes),
     )  # fmt: skip
 
 
@@ -244,9 +242,8 @@ def _suite(request: SweepRequest) -> str:
     suite = request.suite
     if not suite:
         return ""
-    wanted = request.checks
-    lines = {"config": wanted.config, "profile": wanted.profile, "check": wanted.checks, "tag": wanted.tags,
-             "context": wanted.context}  # fmt: skip
+    lines = {"config": request.config, "profile": request.profile, "check": request.checks, "tag": request.tags,
+             "context": request.context}  # fmt: skip
     beside = [f"--{option}" for option, value in lines.items() if value]
     if beside:
         raise UsageProblem(f"--suite {suite} runs the lines of that suite: it takes no {', '.join(beside)}")
@@ -255,9 +252,9 @@ def _suite(request: SweepRequest) -> str:
     return suite
 
 
-def _transports(request: SweepRequest, nodes: List[Node]) -> Dict[str, Transport]:
+def _transports(site: FleetSettings, nodes: List[Node]) -> Dict[str, Transport]:
     """The transports that these nodes use; each is loaded only where one does."""
-    wanted = {node.connection or request.site.transport for node in nodes}
+    wanted = {node.connection or site.transport for node in nodes}
     transports: Dict[str, Transport] = {}
     if "local" in wanted:
         from nhc.fleet.transport_local import Local
@@ -266,24 +263,24 @@ def _transports(request: SweepRequest, nodes: List[Node]) -> Dict[str, Transport
     if "openssh" in wanted:
         from nhc.fleet.ssh.transport_openssh import OpenSSH
 
-        arguments = ["-F", request.site.ssh_config] if request.site.ssh_config else []
-        transports["openssh"] = OpenSSH(arguments, request.site.accept_new)
+        arguments = ["-F", site.ssh_config] if site.ssh_config else []
+        transports["openssh"] = OpenSSH(arguments, site.accept_new)
     if wanted & {"ssh", "paramiko"}:
-        transports.update(_in_process(request, nodes, wanted))
+        transports.update(_in_process(site, nodes, wanted))
     return transports
 
 
-def _in_process(request: SweepRequest, nodes: List[Node], wanted: Set[str]) -> Dict[str, Transport]:
+def _in_process(site: FleetSettings, nodes: List[Node], wanted: Set[str]) -> Dict[str, Transport]:
     """The transports that need no other program: one ssh_config, one known_hosts, two names."""
     try:
         from nhc.fleet.ssh.config import SshConfig
         from nhc.fleet.ssh.known_hosts import HostKeys
 
-        config, host_keys = SshConfig(request.site.ssh_config), HostKeys(request.site.accept_new)
+        config, host_keys = SshConfig(site.ssh_config), HostKeys(site.accept_new)
         made = {name: _ssh(name, config, host_keys) for name in sorted(wanted & {"ssh", "paramiko"})}
         "".encode("idna")  # a codec that socket loads with the first host
         for name, transport in made.items():
-            some = [node for node in nodes if (node.connection or request.site.transport) == name][:64]
+            some = [node for node in nodes if (node.connection or site.transport) == name][:64]
             routes = list(_routes(config, some))
             for route in routes:
                 host_keys.files(route)
@@ -321,31 +318,31 @@ def _ssh(name: str, config: SshConfig, host_keys: HostKeys) -> Union[Paramiko, S
     return Paramiko(config, host_keys)
 
 
-def prepare_marking(request: SweepRequest) -> MarkReports:
+def prepare_marking(request: SweepRequest, site: FleetSettings) -> MarkReports:
     """What hands the reports to an adapter, checked before any node is request. Raises UsageProblem."""
     from nhc.fleet.mark import BadMark, prepare
 
     try:
-        return prepare(request)
+        return prepare(request, site)
     except BadMark as error:
         raise UsageProblem(str(error)) from None
 
 
-def run(request: SweepRequest) -> int:
+def run(request: SweepRequest, site: FleetSettings) -> int:
     """Carry out `nhc fleet check`; the exit status. Raises Usage."""
     from nhc.fleet.sweep import sweep
 
     secrets = take_secrets()
-    require_usable(request)
-    for path in filter(None, (request.site.html, request.site.json_path)):
+    require_usable(request, site)
+    for path in filter(None, (site.html, site.json_path)):
         require_writable(path)
-    marking = prepare_marking(request) if request.mark else None
-    nodes = chosen_nodes(request, secrets)
-    settings = sweep_settings(request, nodes)
-    history = SweepHistory(request.site.history or default_path() if request.site.keep_history else "")
+    marking = prepare_marking(request, site) if request.mark else None
+    nodes = chosen_nodes(request, site, secrets)
+    settings = sweep_settings(request, site, nodes)
+    history = SweepHistory(site.history or default_path() if site.keep_history else "")
     started = time.time()
     number = history.begin(_command_line(), __version__, started, len(nodes))
-    picture = Picture(nodes, started, request.site.group_by)
+    picture = Picture(nodes, started, site.group_by)
     waiting = dict.fromkeys(range(len(nodes)))
     notes: List[str] = []
     arrivals = sweep(nodes, settings, notes.append)
@@ -367,14 +364,14 @@ def run(request: SweepRequest) -> int:
     picture.end(time.time(), [nodes[place].name for place in waiting])
     history.end(number, interrupted=interrupted)
     try:
-        _show(request, picture, history, number)
+        _show(request, site, picture, history, number)
     except BrokenPipeError:
         raise
     except OSError as error:
         _say(f"{error.filename}: {error.strerror}")
         failed = True
-    if request.suite and request.site.store:
-        notes.append(store_results(history, number, request.suite, request.site.store))
+    if request.suite and site.store:
+        notes.append(store_results(history, number, request.suite, site.store))
     for line in filter(None, (*notes, history.warning)):
         _say(line)
     status = exit_status(picture, request.max_unhealthy)
@@ -430,53 +427,50 @@ def exit_status(picture: Picture, limit: Optional[Tuple[Optional[int], float]]) 
     return EXIT_HEALTHY if folder.unhealthy() <= allowed else status
 
 
-def _show(request: SweepRequest, picture: Picture, history: SweepHistory, number: int) -> None:
-    far = picture.outliers() if request.site.outliers else []
+def _show(request: SweepRequest, site: FleetSettings, picture: Picture, history: SweepHistory, number: int) -> None:
+    far = picture.outliers() if site.outliers else []
     form = request.form
-    if request.site.json_path:
-        replace_output(request.site.json_path, lambda file: summary.write_json(file, picture, history, number, far))
-    if request.site.html:
+    if site.json_path:
+        replace_output(site.json_path, lambda file: summary.write_json(file, picture, history, number, far))
+    if site.html:
         from nhc.fleet.html import write_html
 
-        replace_output(request.site.html, lambda file: write_html(file, picture, history, number, far))
+        replace_output(site.html, lambda file: write_html(file, picture, history, number, far))
     if form == "json":
         summary.write_json(sys.stdout, picture, history, number, far)
     elif form == "text":
-        colour = wants_colour(request.site.color, sys.stdout)
-        _print(summary.text(picture, far, request.site.by, colour, request.quiet, request.site.skipped))
+        colour = wants_colour(site.color, sys.stdout)
+        _print(summary.text(picture, far, site.by, colour, request.quiet, site.skipped))
     sys.stdout.flush()
 
 
-def show_again(
-    *, sweep: str, listed: bool, history: Optional[str], form: str, by: str, group_by: str, output: Optional[str],
-    skipped: bool, quiet: bool, outliers: bool, color: str,
-) -> int:  # fmt: skip
+def show_again(args: FleetReport, site: FleetSettings) -> int:
     """Carry out `nhc fleet report`. Raises HistoryError, OSError."""
-    kept = SweepHistory(history or default_path(), create=False)
-    if listed:
+    kept = SweepHistory(site.history or default_path(), create=False)
+    if args.listed:
         for each in kept.sweeps():
             _print(summary.sweep_line(each) + "\n")
         return EXIT_HEALTHY
-    found = kept.find(sweep)
-    picture = summary.picture_of(kept, found, group_by)
-    far = picture.outliers() if outliers else []
+    found = kept.find(args.sweep)
+    picture = summary.picture_of(kept, found, site.group_by)
+    far = picture.outliers() if site.outliers else []
 
     def write(file: TextIO) -> None:
-        if form == "json":
+        if args.form == "json":
             summary.write_json(file, picture, kept, found.id, far)
-        elif form == "jsonl":
+        elif args.form == "jsonl":
             for _node, line in kept.lines(found.id):
                 file.write(line + "\n")
-        elif form == "html":
+        elif args.form == "html":
             from nhc.fleet.html import write_html
 
             write_html(file, picture, kept, found.id, far)
         else:
-            colour = wants_colour(color, file)
-            file.write(summary.text(picture, far, by, colour, quiet, skipped))
+            colour = wants_colour(site.color, file)
+            file.write(summary.text(picture, far, site.by, colour, args.quiet, site.skipped))
 
-    if output and output != "-":
-        replace_output(output, write)
+    if args.output and args.output != "-":
+        replace_output(args.output, write)
     else:
         write(sys.stdout)
         sys.stdout.flush()

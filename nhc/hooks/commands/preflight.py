@@ -11,8 +11,8 @@ import sys
 import time
 from typing import Any
 
-import click
-
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.model import Report, Verdict, describe
 from nhc.core.plugins import NoAdapter
 from nhc.core.state.store import State
@@ -22,14 +22,13 @@ TERMINATION_LOG = "/dev/termination-log"
 START, BAD, UNTOLD = 0, 1, 3
 
 
-@click.command("preflight")
-@click.option(
-    "-n", "--node", default="", metavar="NAME", help="The node's name. Default: NHC_NODE_NAME, or the host's."
-)
-@click.option(
-    "--message", default=TERMINATION_LOG, show_default=True, metavar="FILE", help="Where what is wrong is written."
-)
-def command(node: str, message: str) -> None:
+class PreflightOptions(options.Declared):
+    node: str = options.text("-n --node", "NAME", "The node's name. Default: NHC_NODE_NAME, or the host's.")
+    message: str = options.text("--message", "FILE", "Where what is wrong is written.", TERMINATION_LOG)
+
+
+@click_command
+def command(args: PreflightOptions) -> None:
     """Run a suite in a pod's init container, before the pod's own containers start, and its gang's collective.
 
     The webhook of `nhc serve preflight` adds it. NHC_PROLOG_SUITE, NHC_PROLOG_SUITE_TIME and NHC_PROLOG_SUITE_UNKNOWN
@@ -38,7 +37,7 @@ def command(node: str, message: str) -> None:
 
     Exit status: 0 the pod starts, 1 the node is at fault, 3 the suite could not tell and the settings refuse.
     """
-    name = node or os.environ.get("NHC_NODE_NAME") or os.uname().nodename
+    name = args.node or os.environ.get("NHC_NODE_NAME") or os.uname().nodename
     suite = os.environ.get(prejob.SUITE, "") or "prejob"
     results = prejob.suite_results(suite, name, os.environ, os.environ, State())
     if gang.takes_part(os.environ):
@@ -52,7 +51,7 @@ def command(node: str, message: str) -> None:
         os.environ.get(prejob.UNTOLD) == "refuse" and any(one.verdict is Verdict.UNKNOWN for one in results)
     )
     if bad:
-        _leave(message, Report(name, "", time.time(), 0.0, tuple(bad)))
+        _leave(args.message, Report(name, "", time.time(), 0.0, tuple(bad)))
     print(f"{name}: suite {suite}: {'the node is at fault' if bad else 'refused' if refused else 'the pod starts'}")
     raise SystemExit(BAD if bad else UNTOLD if refused else START)
 

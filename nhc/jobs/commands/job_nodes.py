@@ -11,7 +11,8 @@ from typing import Any, DefaultDict, Dict, List, Mapping, NamedTuple, Optional, 
 
 import click
 
-from nhc.core.command_line.common_options import DURATION, GroupedCommand, named_nodes, under
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command, named_nodes
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNKNOWN
 from nhc.core.matching.node_ranges import fold, fold_for_scheduler
 from nhc.core.model import Verdict, printable
@@ -94,34 +95,32 @@ SUSPECTED = 7 * 86400.0
 """Seconds for which a node that `nhc job watch` found suspect is none of the best, unless it was proved since."""
 SUSPECTS_LOOKED_AT = 200
 """Entries of the audit log."""
-_what, _which, _how = under("What is asked for"), under("Which nodes"), under("What is shown")
 
 
-@click.command("nodes", cls=GroupedCommand)
-@_what("--count", required=True, type=click.IntRange(1), metavar="COUNT", help="How many nodes the job needs.")
-@_what(
-    "--proved", type=DURATION, default=None, metavar="TIME", help="Only nodes with a good deep verdict of that time."
-)
-@_what("--suite", "suites", multiple=True, metavar="NAME", help="Only verdicts of this suite count. Repeatable.")
-@_what("--within", "domain", type=click.Choice([*DOMAINS, "none"]), default=None, metavar="LABEL",
-       help=f"Fabric domain to keep: {', '.join(DOMAINS)}, none. Default: the first that is known.")  # fmt: skip
-@_which(
-    "-w", "--nodes", "node_set", default="", metavar="SET", help="Only these: gpu[001-064]. Default: all in the store."
-)
-@_which("--scheduler", default="", metavar="NAME", help="Ask who is in service and idle: slurm, kubernetes.")
-@_which("--fresh", type=DURATION, default="15m", show_default=True, metavar="TIME",
-        help="A node whose newest report is older counts as silent.")  # fmt: skip
-@under("Where")("--store", "store_url", default="", metavar="URL", help="The store. Default: /etc/nhc/store.toml's.")
-@_how(
-    "-f",
-    "--format",
-    "form",
-    type=click.Choice(["text", "json", "exclude", "affinity"]),
-    default="text",
-    show_default=True,
-    help="text: for sbatch -w; exclude: those not to use; affinity: Kubernetes' node affinity.",
-)
-def command(**options: Any) -> int:
+class JobNodesOptions(options.Declared):
+    count: int = options.whole(
+        "--count", "COUNT", "How many nodes the job needs.", least=1, heading="What is asked for", needed=True
+    )
+    proved: Optional[float] = options.duration("--proved", "Only nodes with a good deep verdict of that time.")
+    suites: Tuple[str, ...] = options.texts("--suite", "NAME", "Only verdicts of this suite count. Repeatable.")
+    domain: str = options.choice(
+        "--within", [*DOMAINS, "none"],
+        f"Fabric domain to keep: {', '.join(DOMAINS)}, none. Default: the first that is known.", metavar="LABEL",
+    )  # fmt: skip
+    node_set: str = options.text(
+        "-w --nodes", "SET", "Only these: gpu[001-064]. Default: all in the store.", heading="Which nodes"
+    )
+    scheduler: str = options.text("--scheduler", "NAME", "Ask who is in service and idle: slurm, kubernetes.")
+    fresh: float = options.duration("--fresh", "A node whose newest report is older counts as silent.", "15m")
+    store_url: str = options.text("--store", "URL", "The store. Default: /etc/nhc/store.toml's.", heading="Where")
+    form: str = options.choice(
+        "-f --format", ["text", "json", "exclude", "affinity"], "text: for sbatch -w; exclude: those not to use; "
+        "affinity: Kubernetes' node affinity.", "text", heading="What is shown",
+    )  # fmt: skip
+
+
+@click_command
+def command(args: JobNodesOptions) -> int:
     """Choose the nodes for a job: in service, healthy, proved, no suspects, in one fabric domain.
 
     Nothing is reserved: the scheduler decides when the job starts.
@@ -129,27 +128,27 @@ def command(**options: Any) -> int:
     Exit status: 0 enough nodes, 2 wrong usage, 3 too few (what is missing is said), or the store does not answer.
     """
     now = time.time()
-    candidates = _in_service(_candidates(options, named_nodes(options["node_set"]) or None, now), options)
-    choice = choose(candidates, options["count"], None if options["proved"] is None else now - options["proved"])
-    _show(choice, options)
-    if len(choice.nodes) >= options["count"]:
+    candidates = _in_service(_candidates(args, named_nodes(args.node_set) or None, now), args)
+    choice = choose(candidates, args.count, None if args.proved is None else now - args.proved)
+    _show(choice, args)
+    if len(choice.nodes) >= args.count:
         return EXIT_HEALTHY
     missing = [f"{show_number(len(nodes), 'node')}: {why} ({printable(fold(nodes[:8]), 80)})"
                for why, nodes in sorted(choice.left_out.items(), key=lambda pair: -len(pair[1]))]  # fmt: skip
-    click.echo(f"nhc job nodes: {len(choice.nodes)} of {options['count']} nodes"
+    click.echo(f"nhc job nodes: {len(choice.nodes)} of {args.count} nodes"
                + "".join(f"\n  {line}" for line in missing), err=True)  # fmt: skip
     return EXIT_UNKNOWN
 
 
-def _candidates(options: Dict[str, Any], names: Optional[Sequence[str]], now: float) -> List[JobCandidate]:
+def _candidates(args: JobNodesOptions, names: Optional[Sequence[str]], now: float) -> List[JobCandidate]:
     """The nodes as the store knows them. Raises StoreError."""
     from nhc.store import audit, deep, nodes, problems
     from nhc.store.settings import fleet_store
 
-    with closing(fleet_store(options["store_url"], create=False)) as store, store.read() as connection:
+    with closing(fleet_store(args.store_url, create=False)) as store, store.read() as connection:
         rows = nodes.list_nodes(connection, names)
         standing = problems.list_problems(connection, nodes=names)
-        proofs = deep.last_conclusive(connection, names, options["suites"])
+        proofs = deep.last_conclusive(connection, names, args.suites)
         watches = audit.entries(connection, what="job.suspects", limit=SUSPECTS_LOOKED_AT, newest=True)
     critical = {row.node: row.reason for row in standing if row.verdict == Verdict.CRIT.name}
     proved: Dict[str, float] = {}
@@ -163,9 +162,9 @@ def _candidates(options: Dict[str, Any], names: Optional[Sequence[str]], now: fl
     for entry in watches:
         for suspect in json.loads(entry.detail).get("suspects", ()) if now - entry.at <= SUSPECTED else ():
             suspected[suspect["node"]] = max(entry.at, suspected.get(suspect["node"], 0.0))
-    label = options["domain"] or next((name for name in DOMAINS if any(name in row.groups for row in rows)), "none")
+    label = args.domain or next((name for name in DOMAINS if any(name in row.groups for row in rows)), "none")
     candidates = [JobCandidate(
-        row.node, _against(row, critical, failed, suspected, proved, now - options["fresh"]), proved.get(row.node),
+        row.node, _against(row, critical, failed, suspected, proved, now - args.fresh), proved.get(row.node),
         row.groups.get(label, ""), row.verdict == Verdict.WARN.name,
     ) for row in rows]  # fmt: skip
     known = {row.node for row in rows}
@@ -192,14 +191,14 @@ def _against(
     return ""
 
 
-def _in_service(candidates: List[JobCandidate], options: Dict[str, Any]) -> List[JobCandidate]:
+def _in_service(candidates: List[JobCandidate], args: JobNodesOptions) -> List[JobCandidate]:
     """The same, with what the scheduler says of them. Raises NoAdapter, AdapterError where it does not answer."""
-    if not options["scheduler"]:
+    if not args.scheduler:
         return candidates
     from nhc.marks.plugins import open_adapter
 
     names = [candidate.node for candidate in candidates]
-    states = open_adapter(options["scheduler"], {}, dict(os.environ)).nodes(names)
+    states = open_adapter(args.scheduler, {}, dict(os.environ)).nodes(names)
     known = {state.name: state for state in states}
     with_states = []
     for candidate in candidates:
@@ -210,17 +209,17 @@ def _in_service(candidates: List[JobCandidate], options: Dict[str, Any]) -> List
     return with_states
 
 
-def _show(choice: NodeChoice, options: Dict[str, Any]) -> None:
-    if options["form"] == "json":
+def _show(choice: NodeChoice, args: JobNodesOptions) -> None:
+    if args.form == "json":
         click.echo(json.dumps({
-            "asked": options["count"], "nodes": list(choice.nodes), "domains": list(choice.domains),
+            "asked": args.count, "nodes": list(choice.nodes), "domains": list(choice.domains),
             "left_out": {why: list(names) for why, names in choice.left_out.items()},
         }, indent=2, ensure_ascii=False))  # fmt: skip
-    elif options["form"] == "exclude":
+    elif args.form == "exclude":
         click.echo(printable(fold_for_scheduler(choice.unfit)))
-    elif len(choice.nodes) < options["count"]:
+    elif len(choice.nodes) < args.count:
         return
-    elif options["form"] == "affinity":
+    elif args.form == "affinity":
         rule = {"key": "kubernetes.io/hostname", "operator": "In", "values": list(choice.nodes)}
         click.echo(json.dumps({"nodeAffinity": {"requiredDuringSchedulingIgnoredDuringExecution": {
             "nodeSelectorTerms": [{"matchExpressions": [rule]}]}}}, indent=2))  # fmt: skip

@@ -4,26 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
-from typing import Optional
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import under
 from nhc.jobs.settings import PATH, RestartSettings, load
 from nhc.store.database import Store
 from nhc.store.job_restarts import WatchedJob, find
 from nhc.store.settings import fleet_store
 
-SETTINGS = under("Where")(
-    "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
-)
+
+class JobOptions(options.Declared):
+    """Which settings."""
+
+    settings: str = options.settings_file("jobs.toml", heading="Where")
 
 
-def settings_of(path: Optional[str]) -> RestartSettings:
+def settings_of(path: str) -> RestartSettings:
     """The settings of a command line. Raises SettingsError."""
     return load(path or PATH)
 
 
-def opened(path: Optional[str]) -> contextlib.closing[Store]:
+def opened(path: str) -> contextlib.closing[Store]:
     """The store that the settings of a command line name, closed at the end. Raises SettingsError, StoreError."""
     store = load(path or PATH).store if path or os.path.exists(PATH) else ""
     return contextlib.closing(fleet_store(store, create=False))

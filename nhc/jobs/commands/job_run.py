@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-from typing import Any, Callable, Dict, Iterator, Tuple
+from typing import Callable, Iterator, Tuple
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, service_log, under
+from nhc.core.command_line.common_options import service_command
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
-from nhc.jobs.commands.job_options import SETTINGS, settings_of
+from nhc.jobs.commands.job_options import settings_of
 from nhc.jobs.job_round import JobEvent
 from nhc.jobs.job_site import open_site
 from nhc.jobs.restart_rounds import JobRounds
@@ -26,43 +27,45 @@ LEAD = "jobs"
 """The name of this lead: jobs and nodes are looked after by two processes, which do not wait for one another."""
 
 
-@click.command("run", cls=GroupedCommand)
-@service_log
-@check_settings("jobs.toml", "settings_path")
-@SETTINGS
-@under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
-@under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
-@under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9471.")
-@under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
-@FORMAT
-def command(**options: Any) -> int:
+class JobRunOptions(options.Formatted):
+    settings: str = options.settings_file("jobs.toml", checked=True)
+    once: bool = options.flag("--once", "One round, then end: for cron.", heading="What is done")
+    dry_run: bool = options.flag("--dry-run", "Show what would be done; write and change nothing.")
+    listen: str = options.text(
+        "--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9471.", heading="What is shown"
+    )
+    metrics_file: str = options.text("--metrics-file", "FILE", "Write metrics for a textfile collector.")
+
+
+@service_command
+def command(args: JobRunOptions) -> int:
     """Restart the jobs that asked for it after their nodes have failed them. Application failures are left alone.
 
     Nothing is done to jobs unless the settings enable it. One process leads a store; others wait. Exit status: 0 done
     or ended by a signal, 1 something could not be read (with --once), 2 wrong usage or settings, 3 the store, the
     controller or the lead cannot be had.
     """
-    with service_of(options) as (service, summary):
-        return service.run(options["once"], summary)
+    with service_of(args) as (service, summary):
+        return service.run(args.once, summary)
 
 
 @contextlib.contextmanager
-def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
+def service_of(args: JobRunOptions) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
     """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
-    settings = settings_of(options["settings_path"])
+    settings = settings_of(args.settings)
     try:
-        site = open_site(settings, look=options["dry_run"])
+        site = open_site(settings, look=args.dry_run)
     except AdapterError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     try:
-        dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
+        dry, once, as_json = args.dry_run, args.once, args.form == "json"
         leader = None if dry else Leader(site.store, name=LEAD)
         tell_stand_in("serve job", site.store)
         show = show_event if not as_json else show_event_as_json if not (once or dry) else lambda _event: None
         work = JobRounds(site, show, apply=not dry, once=once)
         service = RoundService(
-            "serve job", work, leader, every=settings.every, listen=options["listen"],
-            metrics_file=options["metrics_file"],
+            "serve job", work, leader, every=settings.every, listen=args.listen,
+            metrics_file=args.metrics_file,
         )  # fmt: skip
         yield service, lambda: summary(work, as_json)
     finally:

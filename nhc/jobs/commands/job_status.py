@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import time
-from typing import Dict, List, Optional, Sequence
+from typing import Dict, List, Sequence
 
 import click
 
-from nhc.core.command_line.common_options import BY, FORMAT, GroupedCommand, person, under
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command, person
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.timestamps import utc
-from nhc.jobs.commands.job_options import SETTINGS, opened, the_job
+from nhc.jobs.commands.job_options import JobOptions, opened, the_job
 from nhc.store import job_restarts
 from nhc.store.database import Store
 from nhc.store.job_restarts import JobNodePair, JobRestart, WatchedJob
@@ -19,21 +20,22 @@ from nhc.store.job_restarts import JobNodePair, JobRestart, WatchedJob
 RECENT = 7 * 86400.0
 
 
-@click.command("status", cls=GroupedCommand)
-@click.argument("job", required=False, default="")
-@SETTINGS
-@under("What is shown")("--all", "everything", is_flag=True, help="Jobs that have ended as well.")
-@FORMAT
-def status(job: str, settings_path: Optional[str], everything: bool, form: str) -> None:
+class StatusOptions(JobOptions, options.Formatted):
+    job: str = options.argument("[JOB]")
+    everything: bool = options.flag("--all", "Jobs that have ended as well.", heading="What is shown")
+
+
+@click_command
+def status(args: StatusOptions) -> None:
     """Show the jobs that are watched; of one JOB (17, team/llama) every restart, and the nodes it is kept off.
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    with opened(settings_path) as store:
-        if job:
-            _show_job(store, the_job(store, job), form)
+    with opened(args.settings) as store:
+        if args.job:
+            _show_job(store, the_job(store, args.job), args.form)
         else:
-            _show_jobs(store, everything, form)
+            _show_jobs(store, args.everything, args.form)
 
 
 def _show_jobs(store: Store, everything: bool, form: str) -> None:
@@ -111,18 +113,20 @@ def job_value(row: WatchedJob, used: List[JobRestart], off: List[JobNodePair]) -
     }  # fmt: skip
 
 
-@click.command("forget", cls=GroupedCommand)
-@click.argument("job")
-@click.argument("nodes", nargs=-1)
-@SETTINGS
-@BY
-def forget(job: str, nodes: Sequence[str], settings_path: Optional[str], by: str) -> None:
+class ForgetOptions(JobOptions):
+    job: str = options.argument("JOB", needed=True)
+    nodes: Sequence[str] = options.arguments("[NODES]...")
+    by: str = options.BY
+
+
+@click_command
+def forget(args: ForgetOptions) -> None:
     """Forget that NODES (none named: all) failed JOB: its next restart no longer avoids them.
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.
     """
-    with opened(settings_path) as store:
-        row = the_job(store, job)
+    with opened(args.settings) as store:
+        row = the_job(store, args.job)
         with store.write() as connection:
-            count = job_restarts.forget_pairs(connection, row, nodes, time.time(), person(by))
+            count = job_restarts.forget_pairs(connection, row, args.nodes, time.time(), person(args.by))
     click.echo(f"{row.text()}: {count} nodes forgotten")

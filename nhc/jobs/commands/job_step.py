@@ -6,12 +6,11 @@ import os
 import subprocess
 import sys
 import time
-from typing import AbstractSet, Dict, Mapping, NamedTuple, Sequence, Set, Tuple, Union
+from typing import AbstractSet, Dict, Mapping, NamedTuple, Optional, Sequence, Set, Tuple, Union
 
-import click
-
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FiniteNumber, GroupedCommand, under
+from nhc.core.command_line.common_options import click_command
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
@@ -55,15 +54,21 @@ def next_step(
 LOOK_EVERY = 2.0
 
 
-@click.command("step", cls=GroupedCommand, context_settings={"ignore_unknown_options": True})
-@click.argument("words", nargs=-1, required=True, metavar="-- [SRUN-OPTIONS] COMMAND")
-@under("How it is restarted")("--max-restarts", type=click.IntRange(0, 1000), default=1, show_default=True, metavar="N",
-                              help="At most so often.")  # fmt: skip
-@under("How it is restarted")("--count", "nodes", type=click.IntRange(1), default=None, metavar="N",
-                              help="Nodes that the step needs. Default: the allocation's without spares.")  # fmt: skip
-@under("How it is restarted")("--settle", type=FiniteNumber(0.0, 3600.0), default=30.0, show_default=True,
-                              metavar="SECONDS", help="How long Slurm is asked whether a node failed.")  # fmt: skip
-def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) -> int:
+class JobStepOptions(options.Declared):
+    words: Sequence[str] = options.arguments("-- [SRUN-OPTIONS] COMMAND", needed=True, foreign=True)
+    max_restarts: int = options.whole(
+        "--max-restarts", "N", "At most so often.", 1, least=0, most=1000, heading="How it is restarted"
+    )
+    nodes: Optional[int] = options.whole(
+        "--count", "N", "Nodes that the step needs. Default: the allocation's without spares.", least=1
+    )
+    settle: float = options.real(
+        "--settle", "SECONDS", "How long Slurm is asked whether a node failed.", 30.0, least=0.0, most=3600.0
+    )
+
+
+@click_command
+def command(args: JobStepOptions) -> int:
     """Run `srun WORDS` on healthy nodes of this allocation; where a node failed it, again on others.
 
     A step that fails on healthy nodes is not run again. Exit status: the step's, 2 wrong usage, 3 no Slurm.
@@ -73,7 +78,7 @@ def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) 
         raise CommandError("there is no SLURM_JOB_NODELIST: it runs within an allocation (sbatch, salloc)", 2)
     allocated = expand(listed)
     spares = os.environ.get("NHC_SPARES", "0")
-    wanted = nodes or max(len(allocated) - (int(spares) if spares.isdigit() else 0), 1)
+    wanted = args.nodes or max(len(allocated) - (int(spares) if spares.isdigit() else 0), 1)
     if wanted > len(allocated):
         raise CommandError(f"--nodes: {wanted}, and the allocation has {len(allocated)}", 2)
     try:
@@ -85,18 +90,18 @@ def command(words: Sequence[str], max_restarts: int, nodes: int, settle: float) 
     used: Tuple[str, ...] = ()
     while True:
         faults = _faults(controller, allocated)
-        step = next_step(allocated, wanted, used, {*failed, *faults}, faults, restarts, max_restarts)
+        step = next_step(allocated, wanted, used, {*failed, *faults}, faults, restarts, args.max_restarts)
         if isinstance(step, StepEnds):
             _say(step.why)
             return status or 1
         if used:
             restarts += 1
-            _say(f"restart {restarts} of {max_restarts} on {','.join(step.nodes)}: {step.why}")
+            _say(f"restart {restarts} of {args.max_restarts} on {','.join(step.nodes)}: {step.why}")
         used = step.nodes
-        status = _srun(words, used, restarts)
+        status = _srun(args.words, used, restarts)
         if status == 0:
             return 0
-        failed |= _failed(controller, used, settle)
+        failed |= _failed(controller, used, args.settle)
         if not failed & set(used):
             _say(f"the step ended with {status}, and its nodes are healthy: it is not run again")
             return status

@@ -6,12 +6,13 @@ import os
 import sys
 import time
 from contextlib import closing
-from typing import Any, Dict, Iterator, List, Sequence
+from typing import Dict, Iterator, List, Sequence, Tuple
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, named_nodes, person, under
+from nhc.core.command_line.common_options import click_command, named_nodes, person
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.matching.node_ranges import fold
@@ -30,28 +31,31 @@ SUSPECTS = 50
 NODES = 16 << 10
 """Characters of the job's nodes, folded, that are kept there: a quarter of what a row may hold. More are not cut, which
 would make another name of the last, but left out."""
-_what, _who, _how = under("What is read"), under("Which node a rank is on"), under("How it goes on")
 
 
-@click.command("watch", cls=GroupedCommand)
-@click.argument("logs", nargs=-1, metavar="[LOG...]")
-@_what("--flight-records", "records", multiple=True, metavar="PATH",
-       help="PyTorch's NCCL flight records: files, or a directory of them. Repeatable.")  # fmt: skip
-@_what("--job", default="", metavar="ID", help="The job's name or number, for the output and the store.")
-@_who("-w", "--nodes", "node_set", default="", metavar="SET",
-      help="The job's nodes in the order of ranks: gpu[001-016].")  # fmt: skip
-@_who("--per-node", type=click.IntRange(1), default=8, show_default=True, help="Ranks on each of --nodes.")
-@_who("--ranks", "rank_file", default="", metavar="FILE", help="Lines 'RANK NODE', instead of --nodes.")
-@_how("--follow", is_flag=True, help="Go on reading as the log grows, until the job ends or a signal.")
-@_how("--hang-after", type=DURATION, default="10m", show_default=True, metavar="TIME",
-      help="With --follow: no new step for so long is a hang.")  # fmt: skip
-@_how("--until-hang", is_flag=True, help="With --follow: end when the job hangs.")
-@under("What is kept")(
-    "--store", "store_url", default="", metavar="URL", help="Keep the order in this store's audit log."
-)
-@BY
-@FORMAT
-def command(**options: Any) -> int:
+class JobWatchOptions(options.Formatted):
+    logs: Tuple[str, ...] = options.arguments("[LOG...]")
+    records: Tuple[str, ...] = options.texts(
+        "--flight-records", "PATH", "PyTorch's NCCL flight records: files, or a directory of them. Repeatable.",
+        heading="What is read",
+    )  # fmt: skip
+    job: str = options.text("--job", "ID", "The job's name or number, for the output and the store.")
+    node_set: str = options.text(
+        "-w --nodes", "SET", "The job's nodes in the order of ranks: gpu[001-016].", heading="Which node a rank is on"
+    )
+    per_node: int = options.whole("--per-node", "N", "Ranks on each of --nodes.", 8, least=1)
+    rank_file: str = options.text("--ranks", "FILE", "Lines 'RANK NODE', instead of --nodes.")
+    follow: bool = options.flag(
+        "--follow", "Go on reading as the log grows, until the job ends or a signal.", heading="How it goes on"
+    )
+    hang_after: float = options.duration("--hang-after", "With --follow: no new step for so long is a hang.", "10m")
+    until_hang: bool = options.flag("--until-hang", "With --follow: end when the job hangs.")
+    store_url: str = options.text("--store", "URL", "Keep the order in this store's audit log.", heading="What is kept")
+    by: str = options.BY
+
+
+@click_command
+def command(args: JobWatchOptions) -> int:
     """Read a job's log and name the suspects, in the order in which to test them.
 
     LOG is a file, several (one a rank), or - for standard input. Looked for are NaN, jumps of the loss, ranks that are
@@ -61,17 +65,17 @@ def command(**options: Any) -> int:
 
     Exit status: 0 nothing found, 1 something was, 2 wrong usage, 3 nothing in the log was understood.
     """
-    logs: Sequence[str] = options["logs"] or (() if options["records"] else ("-",))
-    if options["follow"] and len(logs) != 1:
+    logs: Sequence[str] = args.logs or (() if args.records else ("-",))
+    if args.follow and len(logs) != 1:
         raise CommandError("--follow takes one log", EXIT_USAGE)
-    nodes = _nodes(options)
-    records, problems = _records(options["records"])
+    nodes = _nodes(args)
+    records, problems = _records(args.records)
     watch = JobWatch(nodes)
     signals = Signals()
     try:
         signals.take()
         for log in logs:
-            _read(watch, log, options)
+            _read(watch, log, args)
     except SignalToEnd:
         pass
     finally:
@@ -79,9 +83,9 @@ def command(**options: Any) -> int:
     findings = watch.findings(flight_record.lags(records))
     for problem in problems:
         click.echo(f"nhc job watch: {printable(problem)}", err=True)
-    _show(findings, watch, options)
-    if options["store_url"]:
-        _keep(findings, watch, options)
+    _show(findings, watch, args)
+    if args.store_url:
+        _keep(findings, watch, args)
     if findings.suspects or findings.job:
         return EXIT_UNHEALTHY
     if problems or (logs and not findings.understood and not records):
@@ -90,25 +94,25 @@ def command(**options: Any) -> int:
     return EXIT_HEALTHY
 
 
-def _read(watch: JobWatch, log: str, options: Dict[str, Any]) -> None:
+def _read(watch: JobWatch, log: str, args: JobWatchOptions) -> None:
     """Take every line of a log; say what is new where the log is followed."""
     last_step, since, hangs = watch.step, time.monotonic(), False
-    for line in _lines(log, options["follow"]):
+    for line in _lines(log, args.follow):
         if line:
             for event in watch.line(line):
-                if options["follow"] and options["form"] == "text":
+                if args.follow and args.form == "text":
                     click.echo(printable(event), err=True)
-        if not options["follow"]:
+        if not args.follow:
             continue
         if watch.step != last_step:
             last_step, since = watch.step, time.monotonic()
             if hangs:
                 watch.moves_again()
             hangs = False
-        elif not hangs and time.monotonic() - since >= options["hang_after"]:
+        elif not hangs and time.monotonic() - since >= args.hang_after:
             hangs = True
             click.echo(printable(watch.stalled(time.monotonic() - since)), err=True)
-            if options["until_hang"]:
+            if args.until_hang:
                 return
 
 
@@ -154,10 +158,10 @@ def _shortened(path: str, at: int) -> bool:
         return False
 
 
-def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
+def _nodes(args: JobWatchOptions) -> Dict[int, str]:
     """The node of each rank, as the command line says. Raises CommandError."""
-    if options["rank_file"]:
-        path, by_rank = options["rank_file"], {}
+    if args.rank_file:
+        path, by_rank = args.rank_file, {}
         try:
             text = read_text(path)
         except (OSError, UnicodeDecodeError) as error:
@@ -170,7 +174,7 @@ def _nodes(options: Dict[str, Any]) -> Dict[int, str]:
                 raise CommandError(f"{path}:{number}: {printable(line, 60)!r} is not 'RANK NODE'", EXIT_USAGE)
             by_rank[int(fields[0])] = fields[1]
         return by_rank
-    names, each = named_nodes(options["node_set"]), options["per_node"]
+    names, each = named_nodes(args.node_set), args.per_node
     return {at * each + slot: name for at, name in enumerate(names) for slot in range(each)}
 
 
@@ -195,14 +199,14 @@ def _records(paths: Sequence[str]) -> tuple[List[flight_record.FlightRecord], Li
     return records, problems
 
 
-def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
-    if options["form"] == "json":
+def _show(findings: JobFindings, watch: JobWatch, args: JobWatchOptions) -> None:
+    if args.form == "json":
         show({
-            "job": options["job"], "step": findings.steps, "lines": findings.lines, "nodes": watch.nodes,
+            "job": args.job, "step": findings.steps, "lines": findings.lines, "nodes": watch.nodes,
             "findings": list(findings.job), "suspects": [suspect._asdict() for suspect in findings.suspects],
         })  # fmt: skip
         return
-    name = f"job {options['job']}: " if options["job"] else ""
+    name = f"job {args.job}: " if args.job else ""
     last = findings.steps if findings.steps >= 0 else "none"
     click.echo(printable(f"{name}{findings.lines} lines, last step {last}"))
     for finding in findings.job:
@@ -215,21 +219,21 @@ def _show(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> No
     others = [node for node in watch.nodes if node not in named]
     if named and len(named) + len(others) > 1:
         which = f"-w {fold([*named, *others])} --suspects {','.join(named)}"
-        if options["store_url"] and options["job"]:
-            which = f"--job {options['job']}"
-            if options["store_url"].startswith("sqlite:"):  # another may hold a password
-                which += f" --store {options['store_url']}"
+        if args.store_url and args.job:
+            which = f"--job {args.job}"
+            if args.store_url.startswith("sqlite:"):  # another may hold a password
+                which += f" --store {args.store_url}"
         click.echo(printable(f"test first: nhc deep sweep {which}"))
 
 
-def _keep(findings: JobFindings, watch: JobWatch, options: Dict[str, Any]) -> None:
+def _keep(findings: JobFindings, watch: JobWatch, args: JobWatchOptions) -> None:
     from nhc.store import audit
     from nhc.store.settings import fleet_store
 
     nodes = fold(watch.nodes)
-    with closing(fleet_store(options["store_url"])) as store, store.write() as connection:
-        audit.append(connection, time.time(), person(options["by"]), "job.suspects", detail={
-            "job": options["job"], "step": findings.steps, "nodes": nodes if len(nodes) <= NODES else "",
+    with closing(fleet_store(args.store_url)) as store, store.write() as connection:
+        audit.append(connection, time.time(), person(args.by), "job.suspects", detail={
+            "job": args.job, "step": findings.steps, "nodes": nodes if len(nodes) <= NODES else "",
             "findings": [printable(finding, 300) for finding in findings.job],
             "suspects": [{"node": suspect.node, "ranks": list(suspect.ranks[:16]), "score": suspect.score,
                           "why": [printable(why, 200) for why in suspect.why]}

@@ -8,12 +8,13 @@ import re
 import stat
 import time
 from contextlib import closing
-from typing import Any, Dict, Iterator, List, Optional, Sequence, Tuple
+from typing import Iterator, List, Optional, Sequence, Tuple
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, FiniteNumber, GroupedCommand, named_nodes, under
+from nhc.core.command_line.common_options import click_command, named_nodes
 from nhc.core.command_line.printing import show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
@@ -29,34 +30,31 @@ from nhc.marks.ports.job_control import JobEndRecord, JobEnds
 PIECE = 1 << 20
 """Characters of one line that are read."""
 _FILE = re.compile(r"^[./~]|\.(?:log|out|err|txt)$")
-_what, _who = under("What is asked"), under("Where the job ran")
 
 
-@click.command("why", cls=GroupedCommand)
-@click.argument("names", nargs=-1, required=True, metavar="[JOB] [LOG...]")
-@_what(
-    "--controller", default="", metavar="NAME", help="Who runs the job: slurm, kubernetes. Default: by the name's form."
-)
-@_what("--kernel-log", "kernel_logs", multiple=True, metavar="[NODE=]FILE",
-       help="A node's kernel log: dmesg -T, journalctl -k -o short-iso. Repeatable.")  # fmt: skip
-@_what("--store", "store_url", default="", metavar="URL", help="Ask this store for the nodes' problems and proofs.")
-@_what("--timeout", type=FiniteNumber(1, 600), default=20.0, show_default=True, metavar="SECONDS",
-       help="How long the scheduler may take for one answer.")  # fmt: skip
-@_who(
-    "-w",
-    "--nodes",
-    "node_set",
-    default="",
-    metavar="SET",
-    help="The job's nodes, where no scheduler says them: gpu[001-016].",
-)
-@under("What is shown")("-e", "--evidence", "full", is_flag=True, help="Show what every witness said.")
-@under("What is shown")(
-    "--append", is_flag=True, help="Append the answer to the output of a job that failed, and print nothing."
-)
-@under("What is shown")("--first-node", default="", metavar="NODE", help="With --append: only on the job's first node.")
-@FORMAT
-def command(**options: Any) -> int:
+class JobWhyOptions(options.Formatted):
+    names: Tuple[str, ...] = options.arguments("[JOB] [LOG...]", needed=True)
+    controller: str = options.text(
+        "--controller", "NAME", "Who runs the job: slurm, kubernetes. Default: by the name's form.",
+        heading="What is asked",
+    )  # fmt: skip
+    kernel_logs: Tuple[str, ...] = options.texts(
+        "--kernel-log", "[NODE=]FILE", "A node's kernel log: dmesg -T, journalctl -k -o short-iso. Repeatable."
+    )
+    store_url: str = options.text("--store", "URL", "Ask this store for the nodes' problems and proofs.")
+    timeout: float = options.real(
+        "--timeout", "SECONDS", "How long the scheduler may take for one answer.", 20.0, least=1, most=600
+    )
+    node_set: str = options.text(
+        "-w --nodes", "SET", "The job's nodes, where no scheduler says them: gpu[001-016].", heading="Where the job ran"
+    )
+    full: bool = options.flag("-e --evidence", "Show what every witness said.", heading="What is shown")
+    append: bool = options.flag("--append", "Append the answer to the output of a job that failed, and print nothing.")
+    first_node: str = options.text("--first-node", "NODE", "With --append: only on the job's first node.")
+
+
+@click_command
+def command(args: JobWhyOptions) -> int:
     """Say why a job ended: the program, its limits, a node, the network or storage, the scheduler or a person.
 
     JOB is a job of Slurm (17, 17_3) or of Kubernetes (NAME, NAMESPACE/NAME, KIND/NAMESPACE/NAME); LOG is a file of its
@@ -66,13 +64,13 @@ def command(**options: Any) -> int:
 
     Exit status: 0 the cause is known and no node's, 1 a node, the network or storage, 2 wrong usage, 3 not known.
     """
-    why = ask(options)
-    if options["append"]:
-        return _append(why, options["first_node"])
-    if options["form"] == "json":
+    why = ask(args)
+    if args.append:
+        return _append(why, args.first_node)
+    if args.form == "json":
         show(as_json(why))
     else:
-        for line in summary(why) + (evidence(why) if options["full"] else []):
+        for line in summary(why) + (evidence(why) if args.full else []):
             click.echo(printable(line))
     if why.verdict.cause in (UNKNOWN, GPU):
         return EXIT_UNKNOWN
@@ -96,22 +94,22 @@ def _append(why: JobWhy, first_node: str) -> int:
     return EXIT_HEALTHY
 
 
-def ask(options: Dict[str, Any]) -> JobWhy:
+def ask(args: JobWhyOptions) -> JobWhy:
     """Ask every witness that a command line names. Raises CommandError."""
-    job, files = _sorted(options["names"])
+    job, files = _sorted(args.names)
     witnesses: List[Witness] = []
-    record = _record(job, options, witnesses) if job else None
+    record = _record(job, args, witnesses) if job else None
     if record is None and not job:
         witnesses.append(Witness("scheduler", "no job was named"))
-    nodes = tuple(named_nodes(options["node_set"])) or (record.nodes if record else ())
+    nodes = tuple(named_nodes(args.node_set)) or (record.nodes if record else ())
     logs = _read_logs(files, record, nodes, witnesses)
     ended = record.ended if record else None
     clues = logs.clues() + (record_clues(record) if record else [])
-    clues += _kernel(options["kernel_logs"], nodes, witnesses)
+    clues += _kernel(args.kernel_logs, nodes, witnesses)
     clues += _memory(job, nodes, logs)
     done: Tuple[str, ...] = ()
-    if options["store_url"]:
-        store_clues, done = _store(options["store_url"], job, nodes or _named(clues), ended or logs.last, witnesses)
+    if args.store_url:
+        store_clues, done = _store(args.store_url, job, nodes or _named(clues), ended or logs.last, witnesses)
         clues += store_clues
     else:
         witnesses.append(Witness("checks", "no store was named (--store)"))
@@ -134,13 +132,13 @@ def _sorted(names: Sequence[str]) -> Tuple[str, List[str]]:
     return (jobs[0] if jobs else ""), [name for name in names if name not in jobs]
 
 
-def _record(job: str, options: Dict[str, Any], witnesses: List[Witness]) -> Optional[JobEndRecord]:
+def _record(job: str, args: JobWhyOptions, witnesses: List[Witness]) -> Optional[JobEndRecord]:
     from nhc.marks import plugins
     from nhc.marks.ports.adapter import AdapterError
 
-    name = options["controller"] or ("slurm" if re.fullmatch(r"\d+(?:[_+]\d+)?", job) else "kubernetes")
+    name = args.controller or ("slurm" if re.fullmatch(r"\d+(?:[_+]\d+)?", job) else "kubernetes")
     try:
-        controller = plugins.job_controller(name)({}, dict(os.environ), options["timeout"])
+        controller = plugins.job_controller(name)({}, dict(os.environ), args.timeout)
         if not isinstance(controller, JobEnds):
             raise CommandError(f"{name} keeps no record of how jobs ended", EXIT_USAGE)
         record = controller.end(job)

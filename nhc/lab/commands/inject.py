@@ -16,12 +16,14 @@ import sys
 
 import click
 
-from nhc.core.command_line.common_options import PER_CENT
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.host import Host
 from nhc.core.light import TYPE_CHECKING, NamedTuple
 from nhc.core.system import written_files
 from nhc.core.system.bounded_read import read_text
+from nhc.core.units import percent
 from nhc.marks.policy.ledger import default_directory
 from nhc.node.facts.meminfo import memory
 from nhc.node.facts.mounts import at, mounts
@@ -480,14 +482,19 @@ def _undone() -> int:
     return EXIT_HEALTHY
 
 
-@click.command("inject")
-@click.argument("fault", required=False, default="")
-@click.option("--device", metavar="DEVICE", help="The device to name. Default: the fault's own example.")
-@click.option("--to", metavar="SHARE", type=PER_CENT, default="97%", show_default=True, help="For full-disk: how full.")
-@click.option("--apply", "yes", is_flag=True, help="Do it, without a question.")
-@click.option("--dry-run", is_flag=True, help="Say what would be done; write nothing.")
-@click.option("--list", "list_faults", is_flag=True, help="Print what can be injected.")
-def inject(**options: Any) -> int:
+class InjectOptions(options.Declared):
+    fault: str = options.argument("[FAULT]")
+    device: Optional[str] = options.text(
+        "--device", "DEVICE", "The device to name. Default: the fault's own example.", None
+    )
+    to: float = options.text("--to", "SHARE", "For full-disk: how full.", "97%", convert=percent)
+    yes: bool = options.flag("--apply", "Do it, without a question.")
+    dry_run: bool = options.flag("--dry-run", "Say what would be done; write nothing.")
+    list_faults: bool = options.flag("--list", "Print what can be injected.")
+
+
+@click_command
+def inject(args: InjectOptions) -> int:
     """Write FAULT (xid-79, ...) into this node's kernel log, marked as a drill. Root only.
 
     Whatever watches the kernel log acts as if the fault were real: that is the point of a drill. The fault full-disk
@@ -495,6 +502,8 @@ def inject(**options: Any) -> int:
     that --device names from the driver and the PCI bus. `nhc inject end` ends what was written, removes the file, and
     puts the GPU back.
     """
-    if not options["fault"] and not options["list_faults"]:
+    if not args.fault and not args.list_faults:
         raise click.UsageError("name a fault, or --list them")
-    return inject_command(**options)
+    return inject_command(
+        args.fault, device=args.device, yes=args.yes, dry_run=args.dry_run, list_faults=args.list_faults, to=args.to
+    )

@@ -7,6 +7,8 @@ import re
 
 import click
 
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.data.reader import read
 from nhc.core.light import TYPE_CHECKING
 
@@ -35,29 +37,37 @@ Next:
   4. See it work: echo '* || {check}' | nhc check local -c /dev/stdin; then make quick."""
 
 
-@click.command()
-@click.argument("check", metavar="CHECK")
-@click.option("--checkout", default="", metavar="DIR", help="The checkout of nhc. Default: the one you are in.")
-def new_check(check: str, checkout: str) -> None:
+CHECKOUT = options.text("--checkout", "DIR", "The checkout of nhc. Default: the one you are in.")
+
+
+class NewCheckOptions(options.Declared):
+    check: str = options.argument("CHECK", needed=True)
+    checkout: str = CHECKOUT
+
+
+@click_command
+def new_check(args: NewCheckOptions) -> None:
     """Begin a new built-in check: write its module and a test that fails until the check judges something.
 
     CHECK is its name, as check_thermal_zones. Its module is named for the first part of the name (thermal.py), or,
     where there is such a module, for the whole of it (thermal_zones.py). A file that is there is never overwritten.
     For a check in a package of your own see docs/extending.md. Exit status: 0, 2 where nothing was written.
     """
-    if not _CHECK_NAME.fullmatch(check):
-        raise click.UsageError(f"{check!r} is no name for a check: expected lower-case words, as check_thermal_zones")
-    top = checkout_of(checkout)
+    if not _CHECK_NAME.fullmatch(args.check):
+        raise click.UsageError(
+            f"{args.check!r} is no name for a check: expected lower-case words, as check_thermal_zones"
+        )
+    top = checkout_of(args.checkout)
     from nhc.core.check import find
 
-    declared = find(check)
+    declared = find(args.check)
     if declared is not None and not declared.distribution:
         where = declared.run.__module__.replace(".", "/")
-        raise click.UsageError(f"there is a check called {check}, in {where}.py")
-    family = _family(check, top)
+        raise click.UsageError(f"there is a check called {args.check}, in {where}.py")
+    family = _family(args.check, top)
     module, test = f"nhc/node/checks/{family}.py", f"tests/node/checks/test_{family}.py"
-    write_both(top, module, test, read("new_check.txt").replace("@CHECK@", check))
-    click.echo(NEXT.format(module=module, test=test, python=python_of(top), check=check))
+    write_both(top, module, test, read("new_check.txt").replace("@CHECK@", args.check))
+    click.echo(NEXT.format(module=module, test=test, python=python_of(top), check=args.check))
 
 
 def checkout_of(named: str) -> str:
@@ -135,14 +145,16 @@ nothing was written.
 """
 
 
-def _command(kind: str) -> click.Command:
-    @click.command(kind, help=_HELP.format(kind=kind))
-    @click.argument("name", metavar="NAME")
-    @click.option("--checkout", default="", metavar="DIR", help="The checkout of nhc. Default: the one you are in.")
-    def command(name: str, checkout: str) -> None:
-        _begin(kind, name, checkout)
+class NewPartOptions(options.Declared):
+    name: str = options.argument("NAME", needed=True)
+    checkout: str = CHECKOUT
 
-    return command
+
+def _command(kind: str) -> click.Command:
+    def begin(args: NewPartOptions) -> None:
+        _begin(kind, args.name, args.checkout)
+
+    return click_command(begin, _HELP.format(kind=kind))
 
 
 new_adapter, new_repairer, new_sink = map(_command, _TABLES)

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from typing import Any, Dict, Iterator, List, Optional, Sequence
+from typing import Iterator, List, Optional, Sequence
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, DURATION, FORMAT, GroupedCommand, person, under
+from nhc.core.command_line.common_options import click_command, person
 from nhc.core.command_line.printing import show, show_table, table
 from nhc.core.model import Action, printable
 from nhc.core.system.ending_signals import Signals, SignalToEnd
@@ -32,29 +33,27 @@ from nhc.lab.drills.real import (
     would_send,
 )
 from nhc.lab.drills.scenarios import ALL, BY_NAME, Scenario
-from nhc.remedy.commands.remedy_options import SETTINGS, settings_of, site_of
+from nhc.remedy.commands.remedy_options import ShownRemedyOptions, settings_of, site_of
 from nhc.remedy.remedy_site import RemedySite
 from nhc.store.commands.store_options import tell_stand_in
 
 EVERY = "all"
 
 
-@click.command("drill", cls=GroupedCommand)
-@click.argument("scenario", metavar="[SCENARIO|all]", required=False, default="")
-@under("What is drilled")("--list", "listed", is_flag=True, help="List the scenarios.")
-@under("What is drilled")("-n", "--node", default="", metavar="NODE", help="The node. Made up, unless --real is given.")
-@under("What is drilled")("--real", is_flag=True, help="On a real node: shows how. All is undone.")
-@under("What is drilled")("--apply", is_flag=True, help="With --real: do it.")
-@under("What is assumed")("--size", "count", type=click.IntRange(1, 2000), default=20, show_default=True,
-                          help="Made-up nodes.")  # fmt: skip
-@under("What is assumed")("--repair-takes", type=DURATION, default="5m", show_default=True, metavar="TIME",
-                          help="How long a made-up repair takes.")  # fmt: skip
-@under("What is assumed")("--longest", type=DURATION, default="30m", show_default=True, metavar="TIME",
-                          help="With --real: when it is undone at the latest.")  # fmt: skip
-@BY
-@SETTINGS
-@FORMAT
-def command(**options: Any) -> int:
+class RemedyDrillOptions(ShownRemedyOptions):
+    scenario: str = options.argument("[SCENARIO|all]")
+    listed: bool = options.flag("--list", "List the scenarios.", heading="What is drilled")
+    node: str = options.text("-n --node", "NODE", "The node. Made up, unless --real is given.")
+    real: bool = options.flag("--real", "On a real node: shows how. All is undone.")
+    apply: bool = options.flag("--apply", "With --real: do it.")
+    count: int = options.whole("--size", "N", "Made-up nodes.", 20, least=1, most=2000, heading="What is assumed")
+    repair_takes: float = options.duration("--repair-takes", "How long a made-up repair takes.", "5m")
+    longest: float = options.duration("--longest", "With --real: when it is undone at the latest.", "30m")
+    by: str = options.BY
+
+
+@click_command
+def command(args: RemedyDrillOptions) -> int:
     """Play what users of other repair loops complained of against this loop and its policy; show what took how long.
 
     On made-up nodes everything happens in a temporary store and in a time of its own. On a real node (--real --apply)
@@ -63,51 +62,48 @@ def command(**options: Any) -> int:
     person, and the drill undoes it, also on Ctrl-C; after a kill the next drill undoes it. Exit status: 0 the loop kept
     its promises, 1 it did not, 2 wrong usage, 3 the store or the adapter cannot be used.
     """
-    if options["listed"]:
+    if args.listed:
         rows = [[scenario.name, scenario.says, scenario.issue] for scenario in ALL]
         rows += [[name, f"With --real: {says}.", ""] for name, says in REAL.items()]
         show_table(rows)
         return 0
-    name = options["scenario"]
-    if name not in (REAL if options["real"] else (*BY_NAME, EVERY)):
+    name = args.scenario
+    if name not in (REAL if args.real else (*BY_NAME, EVERY)):
         if name in BY_NAME or name == EVERY:
             raise CommandError(f"{name} is played on made-up nodes: on a real node there are {', '.join(REAL)}", 2)
         if name in REAL:
             raise CommandError(f"{name} is for a real node: --real", 2)
         what = "is no scenario" if name else "name a scenario"
         raise CommandError(f"{f'{name!r} ' if name else ''}{what}: nhc drill --list", 2)
-    if not options["node"]:
+    if not args.node:
         raise CommandError("--node is missing: a name for the drilled node", 2)
-    if options["real"]:
-        return _real(name, options)
-    if options["apply"]:
+    if args.real:
+        return _real(name, args)
+    if args.apply:
         raise CommandError("--apply is for --real: on made-up nodes a drill is always played", 2)
-    settings = settings_of(options["settings_path"])
+    settings = settings_of(args.settings)
     chosen: Sequence[Scenario] = ALL if name == EVERY else [BY_NAME[name]]
-    drilled = [
-        play(scenario, settings, options["node"], nodes=options["count"], takes=options["repair_takes"])
-        for scenario in chosen
-    ]
-    return _show_drills(drilled, options["form"])
+    drilled = [play(scenario, settings, args.node, nodes=args.count, takes=args.repair_takes) for scenario in chosen]
+    return _show_drills(drilled, args.form)
 
 
-def _real(name: str, options: Dict[str, Any]) -> int:
-    with site_of(options["settings_path"], look=not options["apply"]) as site:
+def _real(name: str, args: RemedyDrillOptions) -> int:
+    with site_of(args.settings, look=not args.apply) as site:
         tell_stand_in("drill", site.store)
-        return _on(site, name, options)
+        return _on(site, name, args)
 
 
-def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
-    by, node = person(options["by"]), options["node"]
-    if options["apply"]:
+def _on(site: RemedySite, name: str, args: RemedyDrillOptions) -> int:
+    by, node = person(args.by), args.node
+    if args.apply:
         for left in left_over(site.store):
             done = Undoing(site, left, by).undo()
             click.echo(f"an earlier drill on {printable(left.node)} was undone: {printable('; '.join(done))}", err=True)
     fault = _fault(site, name)
-    drill = RealDrill(site, node, by, fault=fault, limits=Limits(options["longest"]),
-                      publish=lambda timing: _say(timing, options["form"]))  # fmt: skip
+    drill = RealDrill(site, node, by, fault=fault, limits=Limits(args.longest),
+                      publish=lambda timing: _say(timing, args.form))  # fmt: skip
     drill.may()
-    if not options["apply"]:
+    if not args.apply:
         for line in _would(site, fault.injection, node):
             click.echo(line)
         click.echo("dry run: nothing was done; --apply does it", err=True)
@@ -115,7 +111,7 @@ def _on(site: RemedySite, name: str, options: Dict[str, Any]) -> int:
     signals = Signals()
     try:
         signals.take()
-        return _show_drills([drill.run()], options["form"])
+        return _show_drills([drill.run()], args.form)
     except SignalToEnd:
         raise CommandError("the drill was stopped, and is undone", 1) from None
     finally:

@@ -18,8 +18,9 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Set
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, under
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import show, when
 from nhc.core.limits import Mode
 from nhc.core.model import CheckResult, Report, Verdict, ok, printable
@@ -28,7 +29,7 @@ from nhc.marks.policy.bounds import REPAIRS
 from nhc.marks.ports.adapter import Mark, NodeState
 from nhc.remedy.actuators import Actuators
 from nhc.remedy.cases import Written
-from nhc.remedy.commands.remedy_options import SETTINGS, settings_of
+from nhc.remedy.commands.remedy_options import ShownRemedyOptions, settings_of
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.recorded_events import BadHistory, FleetHistory, joined, of_files, of_store
 from nhc.remedy.remedy_file import load
@@ -282,44 +283,43 @@ LINES = 50
 """Bounds shown as text; JSON has all."""
 
 
-@click.command("simulate", cls=GroupedCommand)
-@under("What is compared")("--policy", required=True, metavar="FILE", help="The other settings (TOML).")
-@SETTINGS
-@under("What is played")("-r", "--report", "reports", multiple=True, metavar="FILE",
-                         help="Recorded reports as JSON; a directory's *.json. Repeatable.")  # fmt: skip
-@under("What is played")("--events", multiple=True, metavar="FILE", help="An event log of the agent. Repeatable.")
-@under("What is played")("--since", type=DURATION, default="7d", show_default=True, metavar="TIME",
-                         help="How much of the store's history, where no file is named.")  # fmt: skip
-@under("What is assumed")("--step", type=DURATION, default="5m", show_default=True, metavar="TIME",
-                          help="The pause between two rounds.")  # fmt: skip
-@under("What is assumed")("--repair-takes", type=DURATION, default="10m", show_default=True, metavar="TIME",
-                          help="How long a repair takes.")  # fmt: skip
-@under("What is assumed")("--drain", type=DURATION, default="0s", show_default=True, metavar="TIME",
-                          help="How long work still runs on a marked node.")  # fmt: skip
-@under("What is assumed")("--repairs", type=click.Choice(["cure", "fail"]), default="cure", show_default=True,
-                          help="Whether repairs help.")  # fmt: skip
-@under("What is assumed")("--enable", is_flag=True, help="Take what is on dry-run as enabled, in both.")
-@FORMAT
-def command(**options: Any) -> int:
+class RemedySimulateOptions(ShownRemedyOptions):
+    policy: str = options.text(
+        "--policy", "FILE", "The other settings (TOML).", heading="What is compared", needed=True
+    )
+    reports: Tuple[str, ...] = options.texts(
+        "-r --report", "FILE", "Recorded reports as JSON; a directory's *.json. Repeatable.", heading="What is played"
+    )
+    events: Tuple[str, ...] = options.texts("--events", "FILE", "An event log of the agent. Repeatable.")
+    since: float = options.duration("--since", "How much of the store's history, where no file is named.", "7d")
+    step: float = options.duration("--step", "The pause between two rounds.", "5m", heading="What is assumed")
+    repair_takes: float = options.duration("--repair-takes", "How long a repair takes.", "10m")
+    drain: float = options.duration("--drain", "How long work still runs on a marked node.", "0s")
+    repairs: str = options.choice("--repairs", ["cure", "fail"], "Whether repairs help.", "cure")
+    enable: bool = options.flag("--enable", "Take what is on dry-run as enabled, in both.")
+
+
+@click_command
+def command(args: RemedySimulateOptions) -> int:
     """Play recorded history against --policy and against the settings in force; show what they do differently.
 
     The loop itself decides, over a store of its own; nothing outside is asked and nothing is done. Persons are taken to
     agree at once. Exit status: 0 no difference, 1 there is one, 2 wrong usage, 3 the history cannot be read.
     """
-    before = settings_of(options["settings_path"])
-    after = load(options["policy"])
+    before = settings_of(args.settings)
+    after = load(args.policy)
     assumed = Assumed(
-        max(options["step"], 1.0), options["repair_takes"], options["drain"], options["repairs"] == "cure",
-        bool(options["enable"]),
+        max(args.step, 1.0), args.repair_takes, args.drain, args.repairs == "cure",
+        bool(args.enable),
     )  # fmt: skip
-    past = _past(options, before)
+    past = _past(args, before)
     for line in past.unread:
         click.echo(f"nhc simulate remedy: left out: {printable(line)}", err=True)
     if not past.reports:
         raise CommandError("there is no history to play: no problem was recorded in this time")
     old, new = play(past, before, assumed), play(past, after, assumed)
     otherwise = differences(old, new)
-    if options["form"] == "json":
+    if args.form == "json":
         show({
             "history": {"nodes": len(past.groups), "reports": len(past.reports), "began": past.began},
             "before": _value(old), "after": _value(new), "differences": [row._asdict() for row in otherwise],
@@ -329,15 +329,15 @@ def command(**options: Any) -> int:
     return 1 if otherwise else 0
 
 
-def _past(options: Dict[str, Any], settings: RemedySettings) -> FleetHistory:
-    if options["reports"] or options["events"]:
+def _past(args: RemedySimulateOptions, settings: RemedySettings) -> FleetHistory:
+    if args.reports or args.events:
         try:
-            return of_files(options["reports"], options["events"])
+            return of_files(args.reports, args.events)
         except BadHistory as error:
             raise CommandError(str(error)) from None
     with closing(fleet_store(settings.store, create=False)) as store:
         now = time.time()
-        return joined([of_store(store, now - options["since"], now)])
+        return joined([of_store(store, now - args.since, now)])
 
 
 def _value(played: PolicyReplay) -> Dict[str, Any]:

@@ -4,77 +4,54 @@ from __future__ import annotations
 
 import sys
 from functools import partial
-from typing import Any, Callable, Dict
+from typing import Any, Callable, Optional, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import (
-    BY,
-    DURATION,
-    FORMAT,
-    GroupedCommand,
-    check_settings,
-    person,
-    service_log,
-    under,
-)
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command, person, service_command
 from nhc.core.plugins import NoAdapter
 from nhc.marks.plugins import adapter
 
-SETTINGS = "/etc/nhc/kubernetes.toml"
-Command = Callable[..., Any]
+POLICY = "What takes a node out, and what that is called"
 
 
-def options(*added: Command) -> Callable[[Command], Command]:
-    """Several options as one decorator, in the order given."""
+class ClusterOptions(options.Declared):
+    """Which cluster."""
 
-    def decorate(command: Command) -> Command:
-        for option in reversed(added):
-            command = option(command)
-        return command
-
-    return decorate
+    kubeconfig: str = options.text(
+        "--kubeconfig", "FILE", "Default: $KUBECONFIG, this pod's, ~/.kube/config.", heading="Cluster"
+    )
+    context: str = options.text("--context", "NAME", "A context of the kubeconfig. Default: its current one.")
 
 
-_cluster, _policy = under("Cluster"), under("What takes a node out, and what that is called")
-_evicting, acting = under("Evicting pods"), under("What is done and shown")
-CLUSTER = options(
-    _cluster("--kubeconfig", default="", metavar="FILE", help="Default: $KUBECONFIG, this pod's, ~/.kube/config."),
-    _cluster("--context", default="", metavar="NAME", help="A context of the kubeconfig. Default: its current one."),
-)
-POLICY = options(
-    _policy("-s", "--settings", "path", metavar="FILE", help=f"Settings (TOML). Default: {SETTINGS}, if any."),
-    _policy(
-        "--set",
-        "given",
-        multiple=True,
-        metavar="KEY=VALUE",
-        help="A key of that file for this call, such as vocabularies=hyperpod, faults=GpuCount=True,10m, "
-        "max-marked=10%, selector=pool=gpu (repeatable).",
-    ),
-)
-APPLY = acting("--apply/--dry-run", "apply", default=None, help="Carry it out, or only show it (the default).")
-DRAINING = options(
-    _evicting(
-        "--grace", type=DURATION, metavar="TIME", help="Longest grace period for a pod (30s). Default: the pod's own."
-    ),
-    _evicting(
-        "--deadline", type=DURATION, default="30m", show_default=True, metavar="TIME", help="When to give a drain up."
-    ),
-    _evicting("--force", is_flag=True, help="Evict pods that nothing would start again."),
-    _evicting("--delete-emptydir-data", "empty_dir", is_flag=True, help="Evict pods that keep data in an emptyDir."),
-    _evicting("--pod-selector", default="", metavar="LABELS", help="Only pods with these labels."),
-)
-NODES = click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
+class PolicyOptions(ClusterOptions):
+    """Which settings, and what is said of them for one call."""
+
+    settings: str = options.settings_file("kubernetes.toml", heading=POLICY)
+    given: Tuple[str, ...] = options.texts(
+        "--set", "KEY=VALUE", "A key of that file for this call, such as vocabularies=hyperpod, "
+        "faults=GpuCount=True,10m, max-marked=10%, selector=pool=gpu (repeatable).",
+    )  # fmt: skip
 
 
-@click.command("sync", cls=GroupedCommand)
-@CLUSTER
-@POLICY
-@APPLY
-@_evicting("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
-@FORMAT
-def sync_command(**given: Any) -> None:
+APPLY = options.flag("--apply/--dry-run", "Carry it out, or only show it (the default).", None,
+                     heading="What is done and shown")  # fmt: skip
+DRAIN = options.flag("--drain/--no-drain", "Evict the pods of marked nodes, too.", None, heading="Evicting pods")
+NODES = options.arguments("NODE...", needed=True)
+
+
+class FormattedPolicyOptions(PolicyOptions, options.Formatted):
+    pass
+
+
+class SyncOptions(FormattedPolicyOptions):
+    apply: Optional[bool] = APPLY
+    drain: Optional[bool] = DRAIN
+
+
+@click_command
+def sync_command(args: SyncOptions) -> None:
     """Bring all nodes in line with their conditions, once.
 
     A node with a bad condition is cordoned, tainted and labelled (and drained, where told) under the policy's
@@ -88,66 +65,68 @@ def sync_command(**given: Any) -> None:
         made: Any = adapter("kubernetes")
         kit = made.commands()
         # What drains say as they go on is no part of a JSON document.
-        beside = {"out": sys.stderr} if given["form"] == "json" else {}
-        cluster = kit.Cluster(given["kubeconfig"], given["context"], command="nhc sync kubernetes", **beside)
-        return bool(kit.sync(cluster, _read(kit, given)(drain=given["drain"]), show))
+        beside = {"out": sys.stderr} if args.form == "json" else {}
+        cluster = kit.Cluster(args.kubeconfig, args.context, command="nhc sync kubernetes", **beside)
+        return bool(kit.sync(cluster, _read(kit, args)(drain=args.drain), show))
 
-    raise SystemExit(carry_out("nhc sync kubernetes", work, NAMES, given["form"]))
+    raise SystemExit(carry_out("nhc sync kubernetes", work, NAMES, args.form))
 
 
-@click.command("controller", cls=GroupedCommand)
-@service_log
-@check_settings("kubernetes.toml", heading="What is done and shown")
-@CLUSTER
-@POLICY
-@APPLY
-@_evicting("--drain/--no-drain", "drain", default=None, help="Evict the pods of marked nodes, too.")
-@acting("--listen", default="", metavar="HOST:PORT", help="Serve /healthz, /readyz and /metrics there.")
-def controller_command(**given: Any) -> None:
+class ControllerOptions(PolicyOptions):
+    settings: str = options.settings_file("kubernetes.toml", checked=True, heading=POLICY)
+    apply: Optional[bool] = APPLY
+    drain: Optional[bool] = DRAIN
+    listen: str = options.text(
+        "--listen", "HOST:PORT", "Serve /healthz, /readyz and /metrics there.", heading="What is done and shown"
+    )
+
+
+@service_command
+def controller_command(args: ControllerOptions) -> None:
     """Keep all nodes in line with their conditions, as they change.
 
     Several may run; the holder of the Lease acts, the others stand by. Settings and policy are read again when their
     files change, or on SIGHUP; bad ones are refused. Ends on SIGTERM, giving the Lease up.
     """
-    run_with(
-        given, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=given["drain"]), given["listen"])
-    )
+    run_with(args, lambda kit, cluster, read: kit.controller(cluster, lambda: read(drain=args.drain), args.listen))
 
 
-@click.command("status", cls=GroupedCommand)
-@CLUSTER
-@POLICY
-@FORMAT
-def status_command(**given: Any) -> None:
+@click_command
+def status_command(args: FormattedPolicyOptions) -> None:
     """Show which nodes are sick and why, since when, which are marked, by whom, and what withholds a mark."""
-    run_with(given, lambda kit, cluster, read: kit.status(cluster, read(), given["form"]))
+    run_with(args, lambda kit, cluster, read: kit.status(cluster, read(), args.form))
 
 
-@click.command("doctor", cls=GroupedCommand)
-@CLUSTER
-@POLICY
-@FORMAT
-def doctor_command(**given: Any) -> None:
+@click_command
+def doctor_command(args: FormattedPolicyOptions) -> None:
     """Look at an installation for what would keep it from working; change nothing.
 
     Rights of the controller and the agents, the labels that choose nodes, agents expected and present, the runtime
     class, clocks, settings and policy, the controller's Lease and network, and conditions that node-problem-detector
     writes as well. Exit status: 0 no problem, 1 a problem, 3 the cluster cannot be used.
     """
-    run_with(given, lambda kit, cluster, read: kit.doctor(cluster, read(), given["form"]))
+    run_with(args, lambda kit, cluster, read: kit.doctor(cluster, read(), args.form))
 
 
-@click.command("drain", cls=GroupedCommand)
-@CLUSTER
-@DRAINING
-@click.option("--apply/--dry-run", "apply", default=False, help="Carry it out, or only show it (the default).")
-@click.option("--reason", default="", metavar="TEXT", help="Why, for the node's mark.")
-@BY
-@click.option(
-    "--for", "lasting", type=DURATION, metavar="TIME", help="When it ends by itself: 4h. Default: when uncordoned."
-)
-@NODES
-def drain_command(**given: Any) -> None:
+class DrainOptions(ClusterOptions):
+    grace: Optional[float] = options.duration(
+        "--grace", "Longest grace period for a pod (30s). Default: the pod's own.", heading="Evicting pods"
+    )
+    deadline: float = options.duration("--deadline", "When to give a drain up.", "30m")
+    force: bool = options.flag("--force", "Evict pods that nothing would start again.")
+    empty_dir: bool = options.flag("--delete-emptydir-data", "Evict pods that keep data in an emptyDir.")
+    pod_selector: str = options.text("--pod-selector", "LABELS", "Only pods with these labels.")
+    apply: bool = options.flag("--apply/--dry-run", "Carry it out, or only show it (the default).", heading="Other")
+    reason: str = options.text("--reason", "TEXT", "Why, for the node's mark.")
+    by: str = options.BY
+    lasting: Optional[float] = options.duration(
+        "--for", "When it ends by itself: 4h. Default: when uncordoned.", heading="Other"
+    )
+    nodes: Tuple[str, ...] = NODES
+
+
+@click_command
+def drain_command(args: DrainOptions) -> None:
     """Mark nodes and evict their pods, within disruption budgets, showing how far it has come.
 
     The mark is yours: no controller takes it back before its end. A node that is held is not drained.
@@ -157,64 +136,68 @@ def drain_command(**given: Any) -> None:
 
     def work(kit: Any, cluster: Any, _read: Any) -> int:
         rules = kit.DrainRules(
-            grace=None if given["grace"] is None else int(given["grace"]),
-            deadline=given["deadline"],
-            force=given["force"],
-            empty_dir=given["empty_dir"],
-            selector=given["pod_selector"],
+            grace=None if args.grace is None else int(args.grace),
+            deadline=args.deadline,
+            force=args.force,
+            empty_dir=args.empty_dir,
+            selector=args.pod_selector,
         )
         status: int = kit.drain(
             cluster,
-            given["nodes"],
+            args.nodes,
             rules,
-            apply=given["apply"],
-            why=given["reason"],
-            by=person(given["by"]),
-            lasting=given["lasting"],
+            apply=args.apply,
+            why=args.reason,
+            by=person(args.by),
+            lasting=args.lasting,
         )
         return status
 
-    run_with(given, work)
+    run_with(args, work)
 
 
-@click.command("uncordon")
-@CLUSTER
-@BY
-@NODES
-def uncordon_command(**given: Any) -> None:
+class UncordonOptions(ClusterOptions):
+    by: str = options.BY
+    nodes: Tuple[str, ...] = NODES
+
+
+@click_command
+def uncordon_command(args: UncordonOptions) -> None:
     """Put nodes back in service: nhc's marks go, whatever their conditions say.
 
     The faults that stand are overruled: they take the node out again only once they have ended. Another fault does
     at once. What somebody else set, a cordon included, stays.
     """
-    run_with(given, lambda kit, cluster, read: kit.uncordon(cluster, given["nodes"], person(given["by"])))
+    run_with(args, lambda kit, cluster, read: kit.uncordon(cluster, args.nodes, person(args.by)))
 
 
-@click.command("release-device")
-@CLUSTER
-@BY
-@click.argument("node")
-@click.argument("devices", nargs=-1, required=True, metavar="DEVICE...")
-def release_device_command(**given: Any) -> None:
+class ReleaseDeviceOptions(ClusterOptions):
+    by: str = options.BY
+    node: str = options.argument("NODE", needed=True)
+    devices: Tuple[str, ...] = options.arguments("DEVICE...", needed=True)
+
+
+@click_command
+def release_device_command(args: ReleaseDeviceOptions) -> None:
     """Put devices of a node back in service, whatever its conditions say of them.
 
     DEVICE is a PCI address, a UUID, or a name in the node's ResourceSlice. The fault that stands takes the device out
     again only once it has ended; another fault does at once.
     """
-    by = person(given["by"])
-    run_with(given, lambda kit, cluster, read: kit.release_device(cluster, given["node"], given["devices"], by))
+    by = person(args.by)
+    run_with(args, lambda kit, cluster, read: kit.release_device(cluster, args.node, args.devices, by))
 
 
-@click.command("publish", cls=GroupedCommand)
-@CLUSTER
-@click.option("--vocabulary", "vocabularies", multiple=True, default=["nhc"], show_default=True, metavar="NAME")
-@click.option(
-    "-n", "--node", default="", metavar="NAME", help="Whose conditions these are. Default: the report's host."
-)
-@click.option(
-    "-r", "--report", "reports", multiple=True, default=["-"], metavar="FILE", help="JSON; - is stdin (default)."
-)
-def publish_command(**given: Any) -> None:
+class PublishOptions(ClusterOptions):
+    vocabularies: Tuple[str, ...] = options.texts(
+        "--vocabulary", "NAME", "In whose words: nhc, hyperpod ... Repeatable.", default=("nhc",), heading="Other"
+    )
+    node: str = options.text("-n --node", "NAME", "Whose conditions these are. Default: the report's host.")
+    reports: Tuple[str, ...] = options.texts("-r --report", "FILE", "JSON; - is standard input.", default=("-",))
+
+
+@click_command
+def publish_command(args: PublishOptions) -> None:
     """Write reports as conditions of their nodes, without an agent.
 
     nhc check local --format json | nhc kubernetes publish --node "$NODE_NAME"
@@ -223,50 +206,57 @@ def publish_command(**given: Any) -> None:
     def work(kit: Any, cluster: Any, _read: Any) -> int:
         from nhc.marks.commands.sync import read_report_files
 
-        files = read_report_files("nhc kubernetes publish", given["reports"])
-        if given["node"] and len(files.reports) != 1:
+        files = read_report_files("nhc kubernetes publish", args.reports)
+        if args.node and len(files.reports) != 1:
             raise click.UsageError("--node names one node, so it goes with one report")
-        status: int = kit.publish(cluster, files.reports, given["vocabularies"], given["node"])
+        status: int = kit.publish(cluster, files.reports, args.vocabularies, args.node)
         return status or int(bool(files.problems))
 
-    run_with(given, work)
+    run_with(args, work)
 
 
-@click.command("state")
-@CLUSTER
-@POLICY
-@click.argument("state")
-@NODES
-def state_command(**given: Any) -> None:
+class StateOptions(PolicyOptions):
+    state: str = options.argument("STATE", needed=True)
+    nodes: Tuple[str, ...] = NODES
+
+
+@click_command
+def state_command(args: StateOptions) -> None:
     """Put nodes in a state of the vocabulary: checking, passed, failed (HyperPod's deep checks)."""
-    run_with(given, lambda kit, cluster, read: kit.state(cluster, given["nodes"], given["state"], read()))
+    run_with(args, lambda kit, cluster, read: kit.state(cluster, args.nodes, args.state, read()))
 
 
-@click.command("ack")
-@CLUSTER
-@click.option("--condition", "types", multiple=True, metavar="TYPE", help="Which. Default: those the controller finds.")
-@BY
-@NODES
-def ack_command(**given: Any) -> None:
+class AckOptions(ClusterOptions):
+    types: Tuple[str, ...] = options.texts(
+        "--condition", "TYPE", "Which. Default: those the controller finds.", heading="Other"
+    )
+    by: str = options.BY
+    nodes: Tuple[str, ...] = NODES
+
+
+@click_command
+def ack_command(args: AckOptions) -> None:
     """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""
-    run_with(given, lambda kit, cluster, read: kit.ack(cluster, given["nodes"], given["types"], person(given["by"])))
+    run_with(args, lambda kit, cluster, read: kit.ack(cluster, args.nodes, args.types, person(args.by)))
 
 
-def run_with(given: Dict[str, Any], work: Callable[[Any, Any, Any], int]) -> None:
+def run_with(args: ClusterOptions, work: Callable[[Any, Any, Any], int]) -> None:
     """Load the adapter, run the command, and exit with its status."""
     from nhc.marks.policy.reconcile import BadReports
 
     try:
         made: Any = adapter("kubernetes")  # with the commands, which nhc knows by this name alone
         kit = made.commands()
-        cluster = kit.Cluster(given["kubeconfig"], given["context"])
-        status = kit.guarded(cluster, lambda: work(kit, cluster, _read(kit, given)))
+        cluster = kit.Cluster(args.kubeconfig, args.context)
+        status = kit.guarded(cluster, lambda: work(kit, cluster, _read(kit, args)))
     except (NoAdapter, BadReports, ValueError) as error:
         print(f"nhc kubernetes: {error}", file=sys.stderr)
         raise SystemExit(2) from None
     raise SystemExit(status)
 
 
-def _read(kit: Any, given: Dict[str, Any]) -> Any:
+def _read(kit: Any, args: ClusterOptions) -> Any:
     """What reads the settings, with what the command line says of them."""
-    return partial(kit.read, given.get("path") or "", given.get("given", ()), apply=given.get("apply"))
+    if not isinstance(args, PolicyOptions):
+        return None  # a command that reads none
+    return partial(kit.read, args.settings, args.given, apply=getattr(args, "apply", None))

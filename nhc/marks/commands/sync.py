@@ -11,46 +11,20 @@ import sys
 
 import click
 
-from nhc.core.command_line.common_options import DURATION, FORMAT, GroupedCommand, check_settings, under
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.plugins import NoAdapter
 from nhc.core.system.bounded_read import read_input, read_text
 from nhc.marks.plugins import ADAPTERS, open_adapter
 from nhc.marks.policy.ledger import Ledger, LedgerError
-from nhc.marks.policy.policy_file import PATH as POLICY
 from nhc.marks.policy.policy_file import policy_of
 from nhc.marks.policy.reconcile import NAMES, ReportFiles, SyncResult, load_reports, show_json, show_text, sync
 from nhc.marks.ports.adapter import AdapterError, Marker, Operation
 
 if TYPE_CHECKING:
-    from typing import Any, Callable, List, Mapping, Optional, Sequence, TypedDict
-
-    from typing_extensions import Unpack
-
-    class SyncOptions(TypedDict):
-        """What the commands that bring a scheduler in line have in common, as click names it; times in seconds."""
-
-        reports: Sequence[str]
-        apply: Optional[bool]
-        max_drained: Optional[str]
-        policy_path: Optional[str]
-        ledger_path: Optional[str]
-        patience: float
-        form: str
-
-    class AdapterSyncOptions(SyncOptions):
-        """Those of `nhc sync`."""
-
-        adapter: str
-        settings: Sequence[str]
-
-    class SlurmSyncOptions(SyncOptions):
-        """Those of `nhc sync slurm`."""
-
-        hyperpod: bool
-        rest: Optional[str]
-        token_file: Optional[str]
+    from typing import Callable, List, Mapping, Optional, Sequence, Tuple
 
     Show = Callable[[SyncResult], None]
 
@@ -67,68 +41,44 @@ SAID = 10
 """Lines about files that could not be read."""
 
 
-def _adapters(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+def _adapters(incomplete: str) -> List[str]:
     return [name for name in ADAPTERS.names() if name.startswith(incomplete)]
 
 
-# What every form of sync takes.
-APPLYING = under("What may be done")(
-    "--apply/--dry-run", "apply", default=None, help="Carry the plan out, or only show it (the default)."
-)
-_REPORTS = under("What is judged")(
-    "-r",
-    "--report",
-    "reports",
-    multiple=True,
-    required=True,
-    metavar="FILE",
-    help="Reports as JSON: one, a list, or one a line; a directory's *.json and *.jsonl; - for standard input. "
-    "Repeatable.",
-)
-_MAX_DRAINED = under("What may be done")(
-    "--max-drained", metavar="LIMIT", help="Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
-)
-_POLICY_FILE = under("What may be done")(
-    "--policy", "policy_path", metavar="FILE", help=f"Ceilings and rates (TOML). Default: {POLICY}, if any."
-)
-_LEDGER = under("What may be done")(
-    "--ledger", "ledger_path", metavar="DIR", help="Where operations are remembered. Default: /var/lib/nhc."
-)
+class SyncOptions(options.Formatted):
+    """What the commands have in common that bring a scheduler in line by reports from files."""
+
+    reports: Tuple[str, ...] = options.texts(
+        "-r --report", "FILE", "Reports as JSON: one, a list, or one a line; a directory's *.json and *.jsonl; - for "
+        "standard input. Repeatable.", needed=True, heading="What is judged",
+    )  # fmt: skip
+    apply: Optional[bool] = options.flag(
+        "--apply/--dry-run", "Carry the plan out, or only show it (the default).", None, heading="What may be done"
+    )
+    max_drained: str = options.text(
+        "--max-drained", "LIMIT", "Most nodes drained by nhc at once: 20, 10%, '20 10%' or none."
+    )
+    policy: str = options.settings_file("policy.toml", flags="--policy", checked=True)
+    ledger: str = options.text("--ledger", "DIR", "Where operations are remembered. Default: /var/lib/nhc.")
+    patience: float = options.duration(
+        "--patience", "How long a controller that does not answer is tried again.", "1m", heading="Who marks"
+    )
 
 
-def _by_reports(heading: str) -> Callable[[Any], Any]:
-    """The options of a sync whose reports come from files; `heading` is that of who marks."""
-    patience = under(heading)(
-        "--patience", type=DURATION, default="1m", show_default=True, metavar="TIME",
-        help="How long a controller that does not answer is tried again.",
+class AdapterSyncOptions(SyncOptions):
+    adapter: str = options.text(
+        "--adapter", "NAME",
+        "Who marks: slurm, pbs, lsf, sge, flux, kubernetes..., or an installed package's adapter.",
+        needed=True, complete=_adapters, heading="Who marks",
+    )  # fmt: skip
+    settings: Tuple[str, ...] = options.texts(
+        "--set", "NAME=VALUE", "A variable for the adapter, as nhc.conf would set it; NHC_* of the environment count "
+        "too. Repeatable.",
     )  # fmt: skip
 
-    def decorate(command: Any) -> Any:
-        policy = check_settings("policy.toml", "policy_path", "What may be done")
-        for option in (FORMAT, patience, _LEDGER, _POLICY_FILE, policy, _MAX_DRAINED, APPLYING, _REPORTS):
-            command = option(command)
-        return command
 
-    return decorate
-
-
-@click.command("sync", cls=GroupedCommand)
-@_by_reports("Who marks")
-@under("Who marks")(
-    "--adapter",
-    required=True,
-    metavar="NAME",
-    shell_complete=_adapters,
-    help="slurm, pbs, lsf, sge, flux, kubernetes..., or the name of an installed package's adapter.",
-)
-@under("Who marks")(
-    "--set",
-    "settings",
-    multiple=True,
-    metavar="NAME=VALUE",
-    help="A variable for the adapter, as nhc.conf would set it; NHC_* of the environment count too. Repeatable.",
-)
-def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
+@click_command
+def sync_command(args: AdapterSyncOptions) -> None:
     """Mark and clear nodes as their reports say, through any adapter that can mark.
 
     A node whose report is CRIT is marked with the reason, one that nhc marked and that is healthy again is put
@@ -136,26 +86,28 @@ def sync_command(**options: Unpack[AdapterSyncOptions]) -> None:
     0 done, 1 something failed or a report could not be read, 2 wrong usage, 3 the controller or the ledger cannot be
     used.
     """
-    raise SystemExit(by_reports("nhc sync", lambda: marker(options["adapter"], options["settings"]), NAMES, options))
+    raise SystemExit(by_reports("nhc sync", lambda: marker(args.adapter, args.settings), NAMES, args))
 
 
-@click.command("sync", cls=GroupedCommand)
-@_by_reports("How Slurm is reached")
-@under("What may be done")(
-    "--hyperpod", is_flag=True, help="Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace)."
-)
-@under("How Slurm is reached")(
-    "--rest", metavar="URL", help="Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol."
-)
-@under("How Slurm is reached")("--token-file", metavar="FILE", help="The JWT for --rest. Default: $SLURM_JWT.")
-def slurm_command(**options: Unpack[SlurmSyncOptions]) -> None:
+class SlurmSyncOptions(SyncOptions):
+    hyperpod: bool = options.flag(
+        "--hyperpod", "Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace).", heading="What may be done"
+    )
+    rest: str = options.text(
+        "--rest", "URL", "Use slurmrestd: http://host:6820 or unix:/path. Default: scontrol.", heading="Who marks"
+    )
+    token_file: str = options.text("--token-file", "FILE", "The JWT for --rest. Default: $SLURM_JWT.")
+
+
+@click_command
+def slurm_command(args: SlurmSyncOptions) -> None:
     """Drain and resume nodes as their reports say.
 
     A node whose report is CRIT is drained with the reason, one that nhc drained and that is healthy again is
     resumed; an unknown verdict leaves a node as it is, and so does a drain that is somebody else's. Exit status:
     0 done, 1 something failed, 2 wrong usage, 3 the controller or the ledger cannot be used.
     """
-    raise SystemExit(by_reports("nhc sync slurm", lambda: slurm(options), SLURM_NAMES, options))
+    raise SystemExit(by_reports("nhc sync slurm", lambda: slurm(args), SLURM_NAMES, args))
 
 
 def marker(name: str, given: Sequence[str]) -> Marker:
@@ -172,38 +124,38 @@ def marker(name: str, given: Sequence[str]) -> Marker:
     return adapter
 
 
-def slurm(options: SlurmSyncOptions) -> Marker:
+def slurm(args: SlurmSyncOptions) -> Marker:
     """The adapter that the options of `nhc sync slurm` ask for. Raises NoAdapter, ValueError."""
-    settings = {"NHC_HYPERPOD": "1"} if options["hyperpod"] else {}
-    if options["rest"]:
-        settings["NHC_SLURMREST"] = options["rest"]
-        if options["token_file"]:
-            settings["NHC_SLURMREST_TOKEN_FILE"] = options["token_file"]
-    adapter = open_adapter("slurm-rest" if options["rest"] else "slurm", settings)
+    settings = {"NHC_HYPERPOD": "1"} if args.hyperpod else {}
+    if args.rest:
+        settings["NHC_SLURMREST"] = args.rest
+        if args.token_file:
+            settings["NHC_SLURMREST_TOKEN_FILE"] = args.token_file
+    adapter = open_adapter("slurm-rest" if args.rest else "slurm", settings)
     assert isinstance(adapter, Marker)
     return adapter
 
 
-def by_reports(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], options: SyncOptions) -> int:
+def by_reports(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], args: SyncOptions) -> int:
     """A sync whose reports come from files, and whose marks are set by the adapter that `make` makes; the exit status.
 
     `names` are what operations are called where the adapter's marks are known.
     """
 
     def work(show: Show) -> bool:
-        settings = policy_of(options["policy_path"], options["max_drained"])
-        files = read_report_files(command, options["reports"])
+        settings = policy_of(args.policy, args.max_drained)
+        files = read_report_files(command, args.reports)
         try:
             adapter = make()
         except AdapterError as error:
             raise NoAdapter(str(error)) from None
-        ledger = Ledger(options["ledger_path"], command)
-        apply = settings.apply if options["apply"] is None else bool(options["apply"])
-        done = sync(adapter, files.reports, settings.policy, ledger, apply=apply, retry_for=options["patience"])
+        ledger = Ledger(args.ledger or None, command)
+        apply = settings.apply if args.apply is None else args.apply
+        done = sync(adapter, files.reports, settings.policy, ledger, apply=apply, retry_for=args.patience)
         show(done)
         return not done.failed and not files.problems
 
-    return carry_out(command, work, names, options["form"])
+    return carry_out(command, work, names, args.form)
 
 
 def carry_out(command: str, work: Callable[[Show], bool], names: Mapping[Operation, str], form: str) -> int:

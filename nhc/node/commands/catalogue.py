@@ -7,7 +7,8 @@ import inspect
 import click
 
 from nhc.core.check import Check, Param, find, find_all
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import show
 from nhc.core.language.mistakes import meant_elsewhere
 from nhc.core.light import TYPE_CHECKING
@@ -20,21 +21,25 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List, Optional, Tuple
 
 
-def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> List[str]:
+def _names(incomplete: str) -> List[str]:
     if incomplete.startswith("check_"):
         return [check.name for check in find_all() if check.name.startswith(incomplete)]
     return [reason for reason in reasons() if reason.lower().startswith(incomplete.lower())]
 
 
-@click.command()
-@click.option("--tag", "tags", multiple=True, metavar="TAG", help="Only checks with this tag (repeatable).")
-@FORMAT
-def list_command(tags: Tuple[str, ...], form: str) -> None:
+class ListChecksOptions(options.Formatted):
+    tags: Tuple[str, ...] = options.texts(
+        "--tag", "TAG", "Only checks with this tag (repeatable).", complete=options.tags
+    )  # fmt: skip
+
+
+@click_command
+def list_command(args: ListChecksOptions) -> None:
     """List the checks with their tags and what holds when they pass; those of installed packages name the package."""
-    checks = [check for check in find_all() if not tags or set(tags) & set(check.tags)]
+    checks = [check for check in find_all() if not args.tags or set(args.tags) & set(check.tags)]
     if not checks:
-        raise click.UsageError(f"no check has the tag {' or '.join(tags)}")
-    if form == "json":
+        raise click.UsageError(f"no check has the tag {' or '.join(args.tags)}")
+    if args.form == "json":
         show([_describe(check) for check in checks])
         return
     width = max(len(check.name) for check in checks)
@@ -45,7 +50,7 @@ def list_command(tags: Tuple[str, ...], form: str) -> None:
         click.echo(f"nhc list: {problem}", err=True)
 
 
-def _one_name(_ctx: click.Context, _param: click.Parameter, words: Tuple[str, ...]) -> str:
+def _one_name(words: Tuple[str, ...]) -> str:
     """The name that was asked for. Several words are one only where they are an Xid as the kernel writes it."""
     name = " ".join(words)
     if len(words) > 1 and not is_code(name):
@@ -54,26 +59,27 @@ def _one_name(_ctx: click.Context, _param: click.Parameter, words: Tuple[str, ..
     return name
 
 
-@click.command()
-@click.argument(
-    "name", metavar="CHECK|REASON", nargs=-1, required=True, callback=_one_name, shell_complete=_names,
-)  # fmt: skip
-@FORMAT
-def explain_command(name: str, form: str) -> None:
+class ExplainOptions(options.Formatted):
+    words: Tuple[str, ...] = options.arguments("CHECK|REASON", needed=True, complete=_names)
+
+
+@click_command
+def explain_command(args: ExplainOptions) -> None:
     """Explain a check or a reason.
 
     A check (check_gpu_ecc): what it reads and judges, its options and defaults, where thresholds come from. A reason,
     as reports name it (GpuLost, Xid79, Ext4ReadOnly): what it means, what causes it, what to do, and how to confirm
     the repair. A number alone (79) is an Xid's, also as the kernel writes it (Xid 79).
     """
+    name = _one_name(args.words)
     check = find(name) or find(f"check_{name}")
     if check is None:
-        if not _explain_reason(name, form):
+        if not _explain_reason(name, args.form):
             raise click.UsageError(
                 unknown_xid(name) or f"there is no check and no reason called {name}{_suggest(name)}"
             )
         return
-    if form == "json":
+    if args.form == "json":
         show(_describe(check))
         return
     click.echo(f"{check.name}{''.join(f' {argument}' for argument in _synopsis(check.params))}\n")
@@ -109,16 +115,18 @@ def _explain_reason(name: str, form: str) -> bool:
     return True
 
 
-@click.command()
-@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
-@click.pass_context
-def completion_command(context: click.Context, shell: str) -> None:
+class CompletionOptions(options.Declared):
+    shell: str = options.argument("bash|zsh|fish", choices=("bash", "zsh", "fish"), needed=True)
+
+
+@click_command
+def completion_command(args: CompletionOptions) -> None:
     """Print the completion script for SHELL; load it with: eval "$(nhc completion bash)"."""
     from click.shell_completion import get_completion_class
 
-    kind = get_completion_class(shell)
+    kind = get_completion_class(args.shell)
     assert kind is not None
-    click.echo(kind(context.find_root().command, {}, "nhc", "_NHC_COMPLETE").source())
+    click.echo(kind(click.get_current_context().find_root().command, {}, "nhc", "_NHC_COMPLETE").source())
 
 
 def _suggest(name: str) -> str:

@@ -63,7 +63,7 @@ def run(args: CheckLocal) -> int:
     if plan is None:
         from nhc.core.command_line import unusable
 
-        return unusable.report_unusable("BadConfiguration", problems, args.shown.form, args.shown.output, name)
+        return unusable.report_unusable("BadConfiguration", problems, args.form, args.output, name)
     plan = select(plan, asked)
     if not plan.items:
         raise UsageError(_nothing(args, name))
@@ -77,7 +77,7 @@ def run(args: CheckLocal) -> int:
         deadline=args.timeout,
         name=name,
         # A report that somebody reads on a terminal does not show it.
-        identify=args.shown.form in ("json", "jsonl") or max_age is not None,
+        identify=args.form in ("json", "jsonl") or max_age is not None,
         progress=_progress if _show_progress(args) else None,
         meanwhile=lambda: _load_renderer(args),
     )
@@ -92,7 +92,7 @@ def _print_report(report: Report, args: CheckLocal) -> int:
     """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
     from nhc.core.command_line.report_output import emit
 
-    status = emit(report, args.shown)
+    status = emit(report, args)
     choice = args.on_unknown
     if choice == "tell":
         return status
@@ -209,8 +209,8 @@ def fresh_report(state: State, max_age: float, host: Host, args: CheckLocal) -> 
 def _load_renderer(args: CheckLocal) -> None:
     """Import what `emit` is about to need, while the first checks run."""
     __import__("nhc.core.command_line.report_output")
-    if args.shown.form in FORMATS:
-        __import__(f"nhc.core.render.{'json' if args.shown.form == 'jsonl' else args.shown.form}")
+    if args.form in FORMATS:
+        __import__(f"nhc.core.render.{'json' if args.form == 'jsonl' else args.form}")
 
 
 def _agents_report(state: State, max_age: float, host: Host, args: CheckLocal) -> Optional[Report]:
@@ -221,7 +221,7 @@ def _agents_report(state: State, max_age: float, host: Host, args: CheckLocal) -
 
 
 def _show_progress(args: CheckLocal) -> bool:
-    shown = args.shown.form == "text" and not args.shown.quiet and sys.stderr.isatty()
+    shown = args.form == "text" and not args.quiet and sys.stderr.isatty()
     if shown:
         allow_colours(sys.stderr)
     return shown

@@ -10,7 +10,8 @@ from typing import Any, Dict, Optional, Tuple
 import click
 
 from nhc.core.check import find
-from nhc.core.command_line.common_options import FORMAT, named_nodes
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command, named_nodes
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_UNKNOWN
 from nhc.core.host import Host
@@ -36,34 +37,38 @@ if TYPE_CHECKING:
     from nhc.core.matching.nodeset import External
 
 
-@click.command()
-@click.argument("files", metavar="[FILE]...", nargs=-1)
-@click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
-@click.option("-n", "--node", default=None, metavar="NAME", help="Only the lines that apply to this node.")
-@click.option(
-    "-w", "--nodes", "node_set", default="", metavar="SET", help="Name those of these nodes that no line is for."
-)
-def check(files: Tuple[str, ...], scripts: Tuple[str, ...], node: Optional[str], node_set: str) -> int:
+class CheckOptions(options.Declared):
+    files: Tuple[str, ...] = options.arguments("[FILE]...")
+    scripts: Tuple[str, ...] = options.texts("--scripts", "DIR", f"The site's own checks. Default: {SCRIPTS}.")
+    node: Optional[str] = options.text("-n --node", "NAME", "Only the lines that apply to this node.", None)
+    node_set: str = options.text("-w --nodes", "SET", "Name those of these nodes that no line is for.")
+
+
+@click_command
+def check(args: CheckOptions) -> int:
     """Validate configuration files and directories without running anything.
 
     Every line is read, whatever node it is for, and every problem is named with its file, line and column: checks
     that do not exist, arguments that do not fit, targets that cannot be read. Exit status: 0 fine, 1 no line is for one
     of the nodes of --nodes, 2 not fine.
     """
-    return check_command(files, scripts, node, named_nodes(node_set))
+    return check_command(args.files, args.scripts, args.node, named_nodes(args.node_set))
 
 
-@click.command()
-@click.argument("name")
-@click.argument("pattern", required=False)
-def match(name: str, pattern: Optional[str]) -> int:
+class MatchOptions(options.Declared):
+    name: str = options.argument("NAME", needed=True)
+    pattern: Optional[str] = options.argument("[PATTERN]", default=None)
+
+
+@click_command
+def match(args: MatchOptions) -> int:
     """Say whether the target PATTERN applies to the node NAME: exit status 0 if it does, 1 if not.
 
     With - alone, standard input holds lines of a name, a tab and a pattern, and for each the status is printed.
     """
-    if pattern is None and name != "-":
+    if args.pattern is None and args.name != "-":
         raise click.UsageError("expected NAME and PATTERN, or - alone")
-    return match_command(name, pattern)
+    return match_command(args.name, args.pattern)
 
 
 def check_command(
@@ -144,15 +149,18 @@ def _matches(targets: Targets, external: Optional[External], name: str, pattern:
 DEFAULT = "the built-in default"
 
 
-@click.command()
-@click.argument("files", metavar="[FILE]...", nargs=-1)
-@click.option("-n", "--node", default="", metavar="NAME", help="The node. Default: this one.")
-@click.option("--scripts", multiple=True, metavar="DIR", help=f"The site's own checks. Default: {SCRIPTS}.")
-@click.option("--profile", default="", metavar="NAME",
-              help="The node type: a name, a file, auto, none. Default: auto for this node, else none.")  # fmt: skip
-@click.option("--context", default="", metavar="NAME", help="Only what runs there: prolog, epilog, healthcheck, agent.")
-@FORMAT
-def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: str, context: str, form: str) -> None:
+class ShowOptions(options.Formatted):
+    files: Tuple[str, ...] = options.arguments("[FILE]...")
+    node: str = options.text("-n --node", "NAME", "The node. Default: this one.")
+    scripts: Tuple[str, ...] = options.texts("--scripts", "DIR", f"The site's own checks. Default: {SCRIPTS}.")
+    profile: str = options.text(
+        "--profile", "NAME", "The node type: a name, a file, auto, none. Default: auto for this node, else none."
+    )
+    context: str = options.text("--context", "NAME", "Only what runs there: prolog, epilog, healthcheck, agent.")
+
+
+@click_command
+def show(args: ShowOptions) -> None:
     """Print what applies to a node: every check, variable and note, and where each comes from.
 
     FILE is a configuration file or directory; the default is /etc/nhc/nhc.conf, else the built-in checks. Another
@@ -163,12 +171,12 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
     host = Host(memory=state)
     site = site_settings()
     here = site.local_node_name(host)
-    paths = site.paths(files)
-    name = node or here
+    paths = site.paths(args.files)
+    name = args.node or here
     settings = site.settings_for(name)
-    wanted = profile or (AUTO if name == here else UNLESS_NAMED)
+    wanted = args.profile or (AUTO if name == here else UNLESS_NAMED)
     try:
-        directories = site.scripts_directories(scripts)
+        directories = site.scripts_directories(args.scripts)
         plan = node_plan(state, host, name, paths, scripts=directories, settings=settings, profile=wanted,
                          ask=True, default=default_text)  # fmt: skip
         chosen = _profile(plan, host, wanted)
@@ -176,8 +184,8 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         origins.update(loader.origins(paths, name, directories, settings) if paths else {})
     except (profiles.NoProfile, OSError) as error:
         raise click.UsageError(str(error)) from None
-    if context:
-        kept = tuple(item for item in plan.items if not item.contexts or context in item.contexts)
+    if args.context:
+        kept = tuple(item for item in plan.items if not item.contexts or args.context in item.contexts)
         plan = plan._replace(items=kept)
     value = {
         "node": name,
@@ -188,10 +196,10 @@ def show(files: Tuple[str, ...], node: str, scripts: Tuple[str, ...], profile: s
         "variables": [_variable(each, value, origins, chosen) for each, value in sorted(plan.settings.items())],
         "notes": [*plan.notes, *([site.note] if site.note else [])],
     }
-    if form == "json":
+    if args.form == "json":
         show_value(value)
     else:
-        click.echo(_text(value, name != here and not profile), nl=False)
+        click.echo(_text(value, name != here and not args.profile), nl=False)
 
 
 def _profile(plan: Plan, host: Host, wanted: str) -> Optional[Dict[str, str]]:
@@ -226,14 +234,14 @@ def _check(item: Item) -> Dict[str, Any]:
 
 def _options(item: Item) -> str:
     """What the line says between bars, as far as it is not the default."""
-    options = [
+    shown = [
         f"{key} {show_seconds(value)}" for key, value in (("every", item.every), ("timeout", item.timeout)) if value
     ]
-    options += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
-    options += item.counting()
-    options += [f"tags {' '.join(item.tags)}"] if item.tags else []
-    options += [f"context {' '.join(item.contexts)}"] if item.contexts else []
-    return ", ".join(options)
+    shown += [f"on-timeout {item.on_timeout}"] if item.on_timeout else []
+    shown += item.counting()
+    shown += [f"tags {' '.join(item.tags)}"] if item.tags else []
+    shown += [f"context {' '.join(item.contexts)}"] if item.contexts else []
+    return ", ".join(shown)
 
 
 def _variable(
@@ -256,8 +264,8 @@ def _text(value: Dict[str, Any], elsewhere: bool) -> str:
     places = [_place(row) for row in (*checks, *variables)]
     width = min(max(map(len, places), default=0), 44)
     for row, place in zip(checks, places):
-        options = f"  |{row['options']}|" if row["options"] else ""
-        lines.append(f"{place:{width}}  {printable(row['line'])}{options}")
+        said = f"  |{row['options']}|" if row["options"] else ""
+        lines.append(f"{place:{width}}  {printable(row['line'])}{said}")
     for row, place in zip(variables, places[len(checks) :]):
         lines.append(f"{place:{width}}  {row['name']}={printable(row['value'])}")
     lines += [f"note: {printable(note)}" for note in value["notes"]]

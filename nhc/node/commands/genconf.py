@@ -12,6 +12,8 @@ import click
 
 from nhc import __version__
 from nhc.core import model
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.host import Host
 from nhc.core.language.site_settings import site_settings
 from nhc.core.matching.nodeset import problem
@@ -21,20 +23,22 @@ from nhc.node.planning import generate, node_type, profiles
 from nhc.node.planning.generate import LineGroup
 
 
-@click.command()
-@click.option(
-    "-H", "--target", "target", metavar="MASK", help="Whom the lines are for, as {gpu[01-64]}. Default: this node."
-)
-@click.option("-c", "--config", "output", metavar="FILE",
-              help="Write to FILE, - for standard output. Default: DIR/NAME.conf.auto.")  # fmt: skip
-@click.option("-n", "--name", default="nhc", show_default=True, metavar="NAME", help="The configuration's name.")
-@click.option("-D", "--directory", default="/etc/nhc", show_default=True, metavar="DIR",
-              help="The configuration directory.")  # fmt: skip
-@click.option("-b", "--dmi", "dmi", default=generate.DMI_MATCH, show_default=True, metavar="REGEX",
-              help="Which of the firmware's properties become lines.")  # fmt: skip
-@click.option("--force", is_flag=True, help="Replace the file where there is one.")
-@click.option("-v", "--verbose", is_flag=True, help="Say on standard error which lines do not hold, and why.")
-def command(target: str, output: str, name: str, directory: str, dmi: str, force: bool, verbose: bool) -> None:
+class GenconfOptions(options.Declared):
+    target: str = options.text(
+        "-H --target", "MASK", "Whom the lines are for, as {gpu[01-64]}. Default: this node.", None
+    )
+    output: str = options.text(
+        "-c --config", "FILE", "Write to FILE, - for standard output. Default: DIR/NAME.conf.auto.", None
+    )
+    name: str = options.text("-n --name", "NAME", "The configuration's name.", "nhc")
+    directory: str = options.text("-D --directory", "DIR", "The configuration directory.", "/etc/nhc")
+    dmi: str = options.text("-b --dmi", "REGEX", "Which of the firmware's properties become lines.", generate.DMI_MATCH)
+    force: bool = options.flag("--force", "Replace the file where there is one.")
+    verbose: bool = options.flag("-v --verbose", "Say on standard error which lines do not hold, and why.")
+
+
+@click_command
+def command(args: GenconfOptions) -> None:
     """Write a configuration from what this node is and has.
 
     Looks at processors, memory, file systems, drives, network ports, RDMA adapters, accelerators, daemons and
@@ -43,28 +47,28 @@ def command(target: str, output: str, name: str, directory: str, dmi: str, force
     node does not have is left out. No serial numbers, command
     lines or other secrets are written. A file that is there is never overwritten without --force.
     """
-    path = output or f"{directory.rstrip('/')}/{name}.conf.auto"
-    if not force:
+    path = args.output or f"{args.directory.rstrip('/')}/{args.name}.conf.auto"
+    if not args.force:
         _keep(path)
     host = Host(memory=State())
     node = site_settings().local_node_name(host)
-    mask = target or node
+    mask = args.target or node
     wrong = problem(mask)
     if wrong or re.search(r"\|\||[#\n]", mask):
         raise click.UsageError(f"-H: {wrong[0] if wrong else f'{mask!r} cannot be a target'}")
-    pattern = dmi[1:-1] if len(dmi) > 1 and dmi[0] == dmi[-1] == "/" else dmi
+    pattern = args.dmi[1:-1] if len(args.dmi) > 1 and args.dmi[0] == args.dmi[-1] == "/" else args.dmi
     try:
         re.compile(pattern)
     except re.error as error:
-        raise click.UsageError(f"-b: {dmi!r} is not a regular expression: {error}") from None
+        raise click.UsageError(f"-b: {args.dmi!r} is not a regular expression: {error}") from None
     groups = generate.groups(host, pattern)
     held = judge(groups, node)
     text = render(groups, held, mask, host)
-    if verbose:
+    if args.verbose:
         for line, outcome in held.items():
             if outcome.verdict not in (Verdict.OK, Verdict.SKIP):
                 click.echo(f"{line}: {printable(outcome.message)}", err=True)
-    if not force:
+    if not args.force:
         _keep(path)  # it may have come while the lines were tried
     _write(path, text)
 

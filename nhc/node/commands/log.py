@@ -17,8 +17,8 @@ import sys
 import time
 from typing import TYPE_CHECKING, Any, Dict, Iterable, List, NamedTuple, Optional, Sequence, Tuple
 
-import click
-
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.host import Memory
 from nhc.core.model import Action, printable
@@ -390,46 +390,53 @@ def finding_as_object(key: str, finding: Finding) -> Dict[str, object]:
     }  # fmt: skip
 
 
-@click.command("classify")
-@click.argument("file", required=False, metavar="[FILE|-]")
-@click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-@click.option("--all", "show_all", is_flag=True, help="Show the lines that mean nothing to the catalogue, too.")
-@click.option("--explain", is_flag=True, help="Say which row judged each line, and what beside it decided.")
-@click.option(
-    "--npd-rules", "npd_rules", multiple=True, metavar="FILE", help="Apply node-problem-detector's rule file."
-)
-@click.option("--findings", is_flag=True, help="Print what still stands at the end of the log, not each line.")
-@click.option(
-    "--root", default="", metavar="DIR", help="With --findings: judge beside this node's mounts, tasks and devices."
-)
-def classify(**options: Any) -> int:
+class ClassifyOptions(options.Formatted):
+    file: str = options.argument("[FILE|-]")
+    show_all: bool = options.flag("--all", "Show the lines that mean nothing to the catalogue, too.")
+    explain: bool = options.flag("--explain", "Say which row judged each line, and what beside it decided.")
+    npd_rules: Tuple[str, ...] = options.texts("--npd-rules", "FILE", "Apply node-problem-detector's rule file.")
+    findings: bool = options.flag("--findings", "Print what still stands at the end of the log, not each line.")
+    root: str = options.text("--root", "DIR", "With --findings: judge beside this node's mounts, tasks and devices.")
+
+
+@click_command
+def classify(args: ClassifyOptions) -> int:
     """Say what each line of a kernel log means: dmesg's output, a syslog, journalctl's, /dev/kmsg's records."""
-    return classify_command(**options)
+    return classify_command(
+        args.file or None, format=args.form, show_all=args.show_all, npd_rules=args.npd_rules, findings=args.findings,
+        root=args.root, explain=args.explain,
+    )  # fmt: skip
 
 
-@click.command("catalogue")
-@click.argument("word", required=False, default="", metavar="[CODE|WORD]")
-@click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def catalogue(**options: Any) -> int:
+class CatalogueOptions(options.Formatted):
+    word: str = options.argument("[CODE|WORD]")
+
+
+@click_command
+def catalogue(args: CatalogueOptions) -> int:
     """Show what nhc knows of a CODE (79, SXid12020, GpuFallenOffBus), of a WORD, or of a whole line of a kernel log.
 
     Severity, action, what ends it, who prints it, and in which versions that was read. Without an argument: every row.
     """
     from nhc.node.commands.log_catalogue import catalogue_command
 
-    return catalogue_command(**options)
+    return catalogue_command(args.word, format=args.form)
 
 
-@click.command("ack")
-@click.argument("keys", nargs=-1, metavar="[FINDING]...")
-@click.option("--device", metavar="DEVICE", help="All findings of a device.")
-@click.option("--drills", is_flag=True, help="All that nhc inject made.")
-@click.option("--all", "every", is_flag=True, help="All.")
-@click.option("--note", default="", metavar="TEXT", help="What was done; kept with the acknowledgement.")
-@click.option("-f", "--format", "format", type=click.Choice(["text", "json"]), default="text", show_default=True)
-def ack(**options: Any) -> int:
+class AckOptions(options.Formatted):
+    keys: Tuple[str, ...] = options.arguments("[FINDING]...")
+    device: Optional[str] = options.text("--device", "DEVICE", "All findings of a device.", None)
+    drills: bool = options.flag("--drills", "All that nhc inject made.")
+    every: bool = options.flag("--all", "All.")
+    note: str = options.text("--note", "TEXT", "What was done; kept with the acknowledgement.")
+
+
+@click_command
+def ack(args: AckOptions) -> int:
     """Acknowledge findings of the kernel log; without anything named, list those that stand."""
-    return ack_command(**options)
+    return ack_command(
+        args.keys, device=args.device, drills=args.drills, every=args.every, note=args.note, format=args.form
+    )
 
 
 def _read_what_is_new(memory: Memory) -> None:

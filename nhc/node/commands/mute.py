@@ -11,7 +11,8 @@ from typing import Callable, Iterator, List
 
 import click
 
-from nhc.core.command_line.common_options import BY, FORMAT, person
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command, person
 from nhc.core.command_line.options import UsageError
 from nhc.core.command_line.printing import results
 from nhc.core.command_line.report_output import write_atomically
@@ -26,49 +27,62 @@ LONGEST = 366 * 86400.0
 """Seconds: whoever needs longer should take the check out of the configuration."""
 
 
-@click.command()
-@click.argument("check", required=False, metavar="[CHECK]")
-@click.option("--until", default="", metavar="DATE", help="When it ends: 2026-12-01 (00:00 local time), "
-              "2026-12-01T15:00, or a duration from now: 3d, 12h. A year at most.")  # fmt: skip
-@click.option("--why", default="", metavar="TEXT", help="For everybody who meets it in a report.")
-@click.option("--target", default="", metavar="NAME", help="Only this target of the check: gpu3, /scratch, mlx5_0:1.")
-@BY
-@FORMAT
-def mute(check: str, until: str, why: str, target: str, by: str, form: str) -> None:
+class MuteOptions(options.Formatted):
+    check: str = options.argument("[CHECK]")
+    until: str = options.text(
+        "--until", "DATE", "When it ends: 2026-12-01 (00:00 local time), 2026-12-01T15:00, or a duration from now: 3d, "
+        "12h. A year at most.",
+    )  # fmt: skip
+    why: str = options.text("--why", "TEXT", "For everybody who meets it in a report.")
+    target: str = options.text("--target", "NAME", "Only this target of the check: gpu3, /scratch, mlx5_0:1.")
+    by: str = options.BY
+
+
+@click_command
+def mute(args: MuteOptions) -> None:
     """Mute CHECK on this node until a date; without CHECK list what is muted.
 
     A failure of a muted check is WARN: it takes no node out, and every report says who muted it, why and until when.
     It holds for the hooks, the agent and nhc check local. CHECK may be a shell pattern. Exit status: 0, 2 for wrong
     usage.
     """
-    if not check:
-        if until or why or target:
+    if not args.check:
+        if args.until or args.why or args.target:
             raise click.UsageError("which check? nhc mute CHECK --until DATE --why TEXT")
-        _list(form)
+        _list(args.form)
         return
-    if not until or not why.strip():
+    if not args.until or not args.why.strip():
         raise click.UsageError("expected --until DATE and --why TEXT: a mute without an end or a reason is forgotten")
     now = time.time()
-    new = Mute(_known(check), _when(until, now), printable(why.strip(), 200), person(by), target, now)
-    _change(lambda mutes: [*(other for other in mutes if (other.check, other.target) != (check, target)), new])
-    results(form, lambda: _log(f"{named(new)} is {new.show()}"))
+    new = Mute(
+        _known(args.check), _when(args.until, now), printable(args.why.strip(), 200), person(args.by), args.target, now
+    )
+    _change(
+        lambda mutes: [*(other for other in mutes if (other.check, other.target) != (args.check, args.target)), new]
+    )
+    results(args.form, lambda: _log(f"{named(new)} is {new.show()}"))
 
 
-@click.command()
-@click.argument("check")
-@click.option("--target", default="", metavar="NAME", help="Only the mute of this target. Default: all of the check.")
-def unmute(check: str, target: str) -> None:
+class UnmuteOptions(options.Declared):
+    check: str = options.argument("CHECK", needed=True)
+    target: str = options.text("--target", "NAME", "Only the mute of this target. Default: all of the check.")
+
+
+@click_command
+def unmute(args: UnmuteOptions) -> None:
     """End the mute of CHECK on this node now. Exit status: 0, 2 where it was not muted."""
     ended: List[Mute] = []
 
     def without(mutes: List[Mute]) -> List[Mute]:
-        ended.extend(muted for muted in mutes if muted.check == check and target in ("", muted.target))
+        ended.extend(muted for muted in mutes if muted.check == args.check and args.target in ("", muted.target))
         return [muted for muted in mutes if muted not in ended]
 
     _change(without)
     if not ended:
-        raise click.UsageError(f"{check}{f' {target}' if target else ''} is not muted here; nhc mute lists what is")
-    _log(f"{check}{f' {target}' if target else ''} is no longer muted (by {person()})")
+        raise click.UsageError(
+            f"{args.check}{f' {args.target}' if args.target else ''} is not muted here; nhc mute lists what is"
+        )
+    _log(f"{args.check}{f' {args.target}' if args.target else ''} is no longer muted (by {person()})")
 
 
 def _list(form: str) -> None:

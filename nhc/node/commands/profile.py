@@ -7,7 +7,8 @@ from typing import Dict, Optional
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import print_result, show_table
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
@@ -19,11 +20,13 @@ CRITERIA = ("clustermax",)
 """Lists of published criteria that come with nhc: a table of nhc/core/data each."""
 
 
-@click.command()
-@click.argument("criteria", required=False, type=click.Choice(CRITERIA))
-@click.option("--no-metadata", is_flag=True, help="Do not ask the cloud's metadata service.")
-@FORMAT
-def detect(criteria: Optional[str], no_metadata: bool, form: str) -> int:
+class DetectOptions(options.Formatted):
+    criteria: str = options.argument(f"[{'|'.join(CRITERIA)}]", choices=CRITERIA)
+    no_metadata: bool = options.flag("--no-metadata", "Do not ask the cloud's metadata service.")
+
+
+@click_command
+def detect(args: DetectOptions) -> int:
     """Name this node's type and the profile that `--profile auto` uses for it; or judge it by published criteria.
 
     Goes by the firmware's tables, the cloud's metadata service (asked only where the firmware names a cloud that
@@ -36,17 +39,17 @@ def detect(criteria: Optional[str], no_metadata: bool, form: str) -> int:
     Exit status: 0 where there is a profile, 3 where there is none; of criteria 1 where one is not met, 3 where one
     could not be told, else 0.
     """
-    if criteria:
-        return _by_criteria(criteria, form)
+    if args.criteria:
+        return _by_criteria(args.criteria, args.form)
     from nhc.core.state.store import State
 
     host = Host(memory=State())
-    node = node_type.detect(host, ask=not no_metadata)
-    if not no_metadata:
+    node = node_type.detect(host, ask=not args.no_metadata)
+    if not args.no_metadata:
         node_type.remember(host, node)
     there = profiles.names(host)
     chosen = next((name for name in node.names if name in there), "")
-    if form == "json":
+    if args.form == "json":
         show_value({"profile": chosen or None, "cloud": node.cloud, "type": node.type, "why": node.why,
                     "problem": node.problem, "candidates": list(node.names)})  # fmt: skip
     else:
@@ -91,9 +94,12 @@ def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     return [name for name in profiles.names(Host()) if name.startswith(incomplete)]
 
 
-@click.command()
-@click.argument("name", metavar="NAME", shell_complete=_names)
-def show(name: str) -> None:
+class ShowOptions(options.Declared):
+    name: str = options.argument("NAME", needed=True, complete=_names)
+
+
+@click_command
+def show(args: ShowOptions) -> None:
     """Print the profile NAME, a file of that form, or the one of this node (`auto`).
 
     Exit status: 0; 2 where there is no such profile; 3 where this node's type has none.
@@ -103,7 +109,7 @@ def show(name: str) -> None:
 
     host = Host(memory=State())
     try:
-        profile = profiles.resolve(name, host, ask=True)
+        profile = profiles.resolve(args.name, host, ask=True)
         if profile is None or not profile.name:
             raise CommandError(profile.note if profile and profile.note else "this node's type has no profile")
         click.echo(profiles.text_of(profile, host), nl=False)
@@ -111,16 +117,19 @@ def show(name: str) -> None:
         raise click.UsageError(str(error)) from None
 
 
-@click.command()
-@click.argument("pattern", default="*")
-def list_profiles(pattern: str) -> None:
+class ListProfilesOptions(options.Declared):
+    pattern: str = options.argument("[PATTERN]", default="*")
+
+
+@click_command
+def list_profiles(args: ListProfilesOptions) -> None:
     """List the profiles with what they are for; PATTERN, as azure-*, chooses some."""
     from fnmatch import fnmatchcase
 
     host = Host()
-    chosen = [name for name in profiles.names(host) if fnmatchcase(name, pattern.lower())]
+    chosen = [name for name in profiles.names(host) if fnmatchcase(name, args.pattern.lower())]
     if not chosen:
-        raise click.UsageError(f"no profile matches {pattern!r}")
+        raise click.UsageError(f"no profile matches {args.pattern!r}")
     width = max(len(name) for name in chosen)
     for name in chosen:
         title = _title(host, name)

@@ -10,9 +10,10 @@ from fnmatch import fnmatchcase
 import click
 
 from nhc import __version__
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import OfferedChoice
-from nhc.core.command_line.options import FORMATS, LostOutput, ReportOutput, UsageError
+from nhc.core.command_line.common_options import click_command
+from nhc.core.command_line.options import LostOutput, ReportOutput, UsageError
 from nhc.core.command_line.report_output import emit
 from nhc.core.data.reader import table
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
@@ -37,16 +38,17 @@ if TYPE_CHECKING:
     from nhc.core.plan import Plan
 
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path())
-@click.option("-c", "--config", "config", multiple=True, metavar="FILE", help=f"Configuration. Default: {CONFIG}.")
-@click.option("--check", "check", multiple=True, metavar="NAME", help="Only checks of this name (repeatable).")
-@click.option("--profile", default="auto", show_default=True, metavar="NAME", help="As for nhc check local.")
-@click.option("-n", "--node", default="", metavar="NAME", help="The node's name.")
-@click.option("--raw", is_flag=True, help="Keep everything as it is: secrets, names, addresses, serial numbers.")
-def record_command(
-    directory: str, config: Tuple[str, ...], check: Tuple[str, ...], profile: str, node: str, raw: bool
-) -> None:
+class RecordOptions(options.Declared):
+    directory: str = options.argument("DIR", needed=True)
+    config: Tuple[str, ...] = options.texts("-c --config", "FILE", f"Configuration. Default: {CONFIG}.")
+    check: Tuple[str, ...] = options.texts("--check", "NAME", "Only checks of this name (repeatable).")
+    profile: str = options.text("--profile", "NAME", "As for nhc check local.", "auto")
+    node: str = options.text("-n --node", "NAME", "The node's name.")
+    raw: bool = options.flag("--raw", "Keep everything as it is: secrets, names, addresses, serial numbers.")
+
+
+@click_command
+def record_command(args: RecordOptions) -> None:
     """Run the checks and keep in DIR all that they read, for `nhc replay DIR` on another machine.
 
     The directory holds what the checks saw: file contents, command outputs, the kernel's log. What looks like a
@@ -54,9 +56,9 @@ def record_command(
     throughout, so that it can be handed on; look it through first all the same.
     """
     try:
-        _record(directory, list(config), list(check), profile, node, raw)
+        _record(args.directory, list(args.config), list(args.check), args.profile, args.node, args.raw)
     except OSError as error:
-        raise CommandError(f"{error.filename or directory}: {error.strerror}: not recorded") from None
+        raise CommandError(f"{error.filename or args.directory}: {error.strerror}: not recorded") from None
 
 
 def recording_host(directory: str, raw: bool = False) -> RecordingHost:
@@ -142,17 +144,27 @@ def complete(
         click.echo(f"note: replays differently (it depends on more than what was read): {line}")
 
 
-@click.command()
-@click.argument("directory", metavar="DIR", type=click.Path(exists=True, file_okay=False))
-@click.option("-c", "--config", "config", multiple=True, metavar="FILE", help="Judge by this configuration instead.")
-@click.option("-f", "--format", "form", type=OfferedChoice(FORMATS, "nhc.renderers"), default="text", show_default=True)
-@click.option("--compare", is_flag=True, help="Compare with DIR/report.json: exit 1 where a verdict differs, 3 where "
-              "all that differs is judged so on purpose since then.")  # fmt: skip
-@click.option("-v", "--verbose", count=True)
-@click.option("-e", "--evidence", is_flag=True, help="Show the lines behind each verdict.")
-def replay_command(
-    directory: str, config: Tuple[str, ...], form: str, compare: bool, verbose: int, evidence: bool
-) -> int:
+def _recording(path: str) -> str:
+    """Raises ValueError."""
+    if not os.path.isdir(path):
+        raise ValueError(f"there is no directory {path!r}")
+    return path
+
+
+class ReplayOptions(options.Declared):
+    directory: str = options.argument("DIR", needed=True, convert=_recording)
+    config: Tuple[str, ...] = options.texts("-c --config", "FILE", "Judge by this configuration instead.")
+    form: str = options.REPORT_FORMAT
+    compare: bool = options.flag(
+        "--compare", "Compare with DIR/report.json: exit 1 where a verdict differs, 3 where all that differs is judged "
+        "so on purpose since then.",
+    )  # fmt: skip
+    verbose: int = options.flag("-v --verbose", "Show where each check is configured and how long it took.", many=True)
+    evidence: bool = options.flag("-e --evidence", "Show the lines behind each verdict.")
+
+
+@click_command
+def replay_command(args: ReplayOptions) -> int:
     """Judge the node that `nhc record` kept in DIR again. The exit status is that of `nhc check local`.
 
     With --compare: 0 all is judged as it was; 1 something is judged differently, which is a fault or depends on more
@@ -160,17 +172,17 @@ def replay_command(
     did.
     """
     try:
-        replay = Replay(directory)
-        if compare:
-            golden = wire.parse(read_text(f"{directory}/report.json"))
+        replay = Replay(args.directory)
+        if args.compare:
+            golden = wire.parse(read_text(f"{args.directory}/report.json"))
     except (OSError, ValueError) as error:
         why = f"{error.filename}: {error.strerror}" if isinstance(error, OSError) and error.filename else str(error)
         raise CommandError(why, EXIT_USAGE) from None
-    report = _judge(replay, list(config))
-    if compare:
+    report = _judge(replay, list(args.config))
+    if args.compare:
         return _compared(differences(golden, report), str(replay.machine["version"]))
     try:
-        return emit(report, ReportOutput(form, verbose=verbose, evidence=evidence))
+        return emit(report, ReportOutput(form=args.form, verbose=args.verbose, evidence=args.evidence))
     except LostOutput as error:
         raise CommandError(str(error), EXIT_UNKNOWN) from None
     except UsageError as error:

@@ -7,8 +7,8 @@ import time
 from contextlib import closing
 from typing import Callable, List, Mapping, NamedTuple, Optional
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import under
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.host import Host
 from nhc.core.language.site_settings import site_settings
@@ -20,14 +20,18 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.gates import Gatekeeper, LifecycleHook
 from nhc.node.planning import suites
 from nhc.remedy.gates.gate import Tell
-from nhc.remedy.gates.settings import PATH, GateRules, GateSettings
+from nhc.remedy.gates.settings import GateRules, GateSettings
 
-SETTINGS = under("Where")(
-    "-s", "--settings", "path", default=PATH, show_default=True, metavar="FILE", help="The settings (TOML)."
-)
-NODE = under("Where")("-n", "--node", default="", metavar="NAME", help="The node's name. Default: as hooks find it.")
-APPLY = under("What is done")("--apply/--dry-run", "apply", default=False, help="Do it, or only show it (the default).")
-WHY = under("Who")("--why", required=True, metavar="TEXT", help="Why; kept with the order.")
+
+class GateOptions(options.Declared):
+    """Which settings."""
+
+    settings: str = options.settings_file("gate.toml", needed=True, heading="Where")
+
+
+NODE = options.text("-n --node", "NAME", "The node's name. Default: as hooks find it.", heading="Where")
+APPLY = options.flag("--apply/--dry-run", "Do it, or only show it (the default).", heading="What is done")
+WHY = options.text("--why", "TEXT", "Why; kept with the order.", needed=True, heading="Who")
 
 
 class Here(NamedTuple):

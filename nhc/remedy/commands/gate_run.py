@@ -7,22 +7,13 @@ import logging
 import os
 import signal
 import time
-from typing import Any, Dict, List, Optional
+from typing import List, Optional, Tuple, Union
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import (
-    BY,
-    DURATION,
-    FORMAT,
-    GroupedCommand,
-    check_settings,
-    named_nodes,
-    person,
-    service_log,
-    under,
-)
+from nhc.core.command_line.common_options import click_command, named_nodes, person, service_command
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError
@@ -35,8 +26,8 @@ from nhc.marks.ports.gates import GateOrder, GroupOfNodes, KeepsCluster, TakesOr
 from nhc.remedy.commands.gate_options import (
     APPLY,
     NODE,
-    SETTINGS,
     WHY,
+    GateOptions,
     audit,
     here,
     hook_of,
@@ -58,15 +49,18 @@ BETWEEN = 2.0
 """Seconds between two tries to hold a node whose scheduler does not answer."""
 
 
-@click.command("run", cls=GroupedCommand)
-@service_log
-@check_settings("gate.toml")
-@SETTINGS
-@NODE
-@APPLY
-@under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Look again so often, as a service.")
-@FORMAT
-def run_command(**options: Any) -> int:
+class GateRoundOptions(GateOptions, options.Formatted):
+    node: str = NODE
+    apply: bool = APPLY
+
+
+class GateRunOptions(GateRoundOptions):
+    settings: str = options.settings_file("gate.toml", needed=True, checked=True, heading="Where")
+    every: float = options.duration("--every", "Look again so often, as a service.", "0", heading="What is done")
+
+
+@service_command
+def run_command(args: GateRunOptions) -> int:
     """Test this node where its gate is due, and let work in once its suite has passed.
 
     Decides by the record of this node whether the suite has to run: a new machine, another boot, an update, a person's
@@ -74,57 +68,63 @@ def run_command(**options: Any) -> int:
     settings say; then the policy holds. Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings,
     3 it could not be told.
     """
-    return _run(options)
+    return _run(args)
 
 
-@click.command("boot", cls=GroupedCommand)
-@SETTINGS
-@NODE
-@APPLY
-@under("What is done")("--patience", type=DURATION, default="0", metavar="TIME",
-                       help="Try again for so long where the scheduler does not answer.")  # fmt: skip
-@FORMAT
-def boot_command(**options: Any) -> int:
+class GateBootOptions(GateRoundOptions):
+    patience: float = options.duration(
+        "--patience", "Try again for so long where the scheduler does not answer.", "0", heading="What is done"
+    )
+
+
+@click_command
+def boot_command(args: GateBootOptions) -> int:
     """Hold this node where its gate is due, within seconds, and test nothing: for the time before slurmd starts.
 
     Exit status: 0 the gate is open, or the node is held; 1 it must be held and could not be (policy closed), 2 wrong
     usage or settings, 3 the record could not be written.
     """
-    return _boot(options)
+    return _boot(args)
 
 
-@click.command("adopt", cls=GroupedCommand)
-@click.argument("nodes", nargs=-1, metavar="[NODE...]")
-@SETTINGS
-@NODE
-@APPLY
-@WHY
-@BY
-def adopt_command(**options: Any) -> int:
+class GateOrderOptions(GateOptions):
+    nodes: Tuple[str, ...] = options.arguments("NODE...", needed=True)
+    apply: bool = APPLY
+    why: str = WHY
+    by: str = options.BY
+
+
+class GateAdoptOptions(GateOrderOptions):
+    nodes: Tuple[str, ...] = options.arguments("[NODE...]")
+    node: str = NODE
+
+
+@click_command
+def adopt_command(args: GateAdoptOptions) -> int:
     """Take nodes as they are, where their gate has no verdict yet: a fleet that works already.
 
     Without NODE this node: its record is written. With NODE each node's gate is ordered to, through the scheduler; the
     order holds for seven days. A node that has a verdict keeps it, a failed one above all. Exit status: 0 done, 1 not
     for every node, 2 wrong usage or settings, 3 it cannot be done now.
     """
-    return order(options, GateOrder.ADOPT) if options["nodes"] else _adopt(options)
+    return order(args, GateOrder.ADOPT) if args.nodes else _adopt(args)
 
 
-def _adopt(options: Dict[str, Any]) -> int:
-    world = _world({**options, "form": "text"})
+def _adopt(args: GateAdoptOptions) -> int:
+    world = _world(args)
     if world is None:
         return _no_gate()
-    why = printable(f"{options['why']} ({person(options['by'])})", 200)
-    outcome = Gate(world).adopt(why, apply=options["apply"])
-    click.echo(_line(world, outcome, options["apply"]))
+    why = printable(f"{args.why} ({person(args.by)})", 200)
+    outcome = Gate(world).adopt(why, apply=args.apply)
+    click.echo(_line(world, outcome, args.apply))
     kept = outcome.decision.step is GateStep.NOTHING and not outcome.lets_in
     return EXIT_UNHEALTHY if kept else EXIT_HEALTHY
 
 
-def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
+def _world(args: Union[GateRoundOptions, GateAdoptOptions]) -> Optional[GateWorld]:
     """What the gate of this node works with, None where it has none."""
-    settings = load(options["path"])
-    place = here(settings, options["node"])
+    settings = load(args.settings)
+    place = here(settings, args.node)
     if place is None:
         return None
     environ = {name: value for name, value in os.environ.items() if name in ENVIRONMENT or name.startswith(PREFIXES)}
@@ -139,46 +139,46 @@ def _world(options: Dict[str, Any]) -> Optional[GateWorld]:
 _say = ServiceLog("gate", logging.WARNING)
 
 
-def _run(options: Dict[str, Any]) -> int:
-    world = _world(options)
+def _run(args: GateRunOptions) -> int:
+    world = _world(args)
     if world is None:
         return _no_gate()
     last_line, signals = "", Signals()
     try:
         signals.take()
         while True:
-            outcome = Gate(world).once(apply=options["apply"])
-            line = _line(world, outcome, options["apply"])
-            if line != last_line or options["form"] == "json":
-                _show(world, outcome, options, line)
+            outcome = Gate(world).once(apply=args.apply)
+            line = _line(world, outcome, args.apply)
+            if line != last_line or args.form == "json":
+                _show(world, outcome, args, line)
                 last_line = line
-            if not options["every"]:
+            if not args.every:
                 return _status(outcome)
-            time.sleep(options["every"])
+            time.sleep(args.every)
             try:
-                world = _world(options) or world
+                world = _world(args) or world
             except (SettingsError, CommandError) as error:
                 _say(f"the settings in force stay: {error}")
     except SignalToEnd:
-        return 128 + signal.SIGTERM if not options["every"] else EXIT_HEALTHY
+        return 128 + signal.SIGTERM if not args.every else EXIT_HEALTHY
     finally:
         signals.hold()
 
 
-def _boot(options: Dict[str, Any]) -> int:
-    world = _world(options)
+def _boot(args: GateBootOptions) -> int:
+    world = _world(args)
     if world is None:
         return _no_gate()
-    until = time.monotonic() + options["patience"]
+    until = time.monotonic() + args.patience
     while True:
-        outcome = Gate(world).once(apply=options["apply"], hold_only=True)
+        outcome = Gate(world).once(apply=args.apply, hold_only=True)
         standing = Gate(world).look().standing
         out = world.keeper is None or (standing is not None and (standing.held or bool(standing.other)))
-        if outcome.lets_in or out or not options["apply"] or time.monotonic() >= until:
+        if outcome.lets_in or out or not args.apply or time.monotonic() >= until:
             break
         time.sleep(BETWEEN)
-    _show(world, outcome, options, _line(world, outcome, options["apply"]))
-    if outcome.lets_in or out or not options["apply"]:
+    _show(world, outcome, args, _line(world, outcome, args.apply))
+    if outcome.lets_in or out or not args.apply:
         return EXIT_HEALTHY
     if not world.rules.closed:
         _say(f"{world.node} is not held and its suite has not passed: open by policy")
@@ -198,15 +198,15 @@ def _line(world: GateWorld, outcome: GatePass, apply: bool) -> str:
     return printable(f"{line}{f'; {outcome.problem}' if outcome.problem and apply else ''}")
 
 
-def _show(world: GateWorld, outcome: GatePass, options: Dict[str, Any], line: str) -> None:
-    if options["form"] == "text":
+def _show(world: GateWorld, outcome: GatePass, args: GateRoundOptions, line: str) -> None:
+    if args.form == "text":
         click.echo(line)
         return
     kept = outcome.record
     click.echo(json.dumps({
         "node": world.node, "group": world.rules.name, "step": outcome.decision.step.value,
         "why": outcome.decision.why, "lets_in": outcome.lets_in, "problem": outcome.problem,
-        "applied": options["apply"],
+        "applied": args.apply,
         "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
     }, ensure_ascii=False))  # fmt: skip
 
@@ -221,45 +221,35 @@ def _status(outcome: GatePass) -> int:
 _complain = ServiceLog("gate", logging.WARNING)
 
 
-@click.command("open", cls=GroupedCommand)
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@SETTINGS
-@APPLY
-@WHY
-@BY
-def open_command(**options: Any) -> int:
+@click_command
+def open_command(args: GateOrderOptions) -> int:
     """Let work onto nodes although their suite has not passed.
 
     The order is written where the node's gate reads it, and holds until the next new boot, update or order. Exit
     status: 0 ordered, 1 not for every node, 2 wrong usage or settings, 3 the scheduler cannot be asked.
     """
-    return order(options, GateOrder.OPEN)
+    return order(args, GateOrder.OPEN)
 
 
-@click.command("close", cls=GroupedCommand)
-@click.argument("nodes", nargs=-1, required=True, metavar="NODE...")
-@SETTINGS
-@APPLY
-@WHY
-@BY
-def close_command(**options: Any) -> int:
+@click_command
+def close_command(args: GateOrderOptions) -> int:
     """Hold nodes until their suite has passed anew.
 
     Running work goes on; the suite begins when it has ended. Exit status: 0 ordered, 1 not for every node, 2 wrong
     usage or settings, 3 the scheduler cannot be asked.
     """
-    return order(options, GateOrder.CLOSE)
+    return order(args, GateOrder.CLOSE)
 
 
-def order(options: Dict[str, Any], what: GateOrder) -> int:
+def order(args: GateOrderOptions, what: GateOrder) -> int:
     """Leave an order for each node; the exit status. Raises CommandError, SettingsError, AdapterError."""
-    settings = load(options["path"])
-    keeper, by = needed_keeper(settings), person(options["by"])
+    settings = load(args.settings)
+    keeper, by = needed_keeper(settings), person(args.by)
     if not isinstance(keeper, TakesOrders):
         raise CommandError(f"{settings.scheduler} takes no orders", EXIT_USAGE)
     tell, failed = audit(settings, by, _complain), False
     verb = what.value
-    for node in [name for nodes in options["nodes"] for name in named_nodes(nodes, "NODE")]:
+    for node in [name for nodes in args.nodes for name in named_nodes(nodes, "NODE")]:
         rules = settings.rules(node)
         if rules is None:
             _complain(f"{node}: is in no group of {settings.path}: it has no gate")
@@ -269,31 +259,31 @@ def order(options: Dict[str, Any], what: GateOrder) -> int:
             _complain(f"{node}: group {rules.name} runs no suite on demand (on)")
             failed = True
             continue
-        if not options["apply"]:
+        if not args.apply:
             click.echo(f"would {verb} {node}")
             continue
-        done = keeper.order(node, what, options["why"], by)
+        done = keeper.order(node, what, args.why, by)
         bad = done.effect in (Effect.FAILED, Effect.REFUSED)
         failed |= bad
         click.echo(printable(f"{node}: {'not ordered' if bad else verb}: {done.message or 'ordered'}"))
         if not bad:
-            tell(f"gate.ordered.{verb}", node, {"why": options["why"]})
+            tell(f"gate.ordered.{verb}", node, {"why": args.why})
     return EXIT_UNHEALTHY if failed else EXIT_HEALTHY
 
 
-@click.command("sync", cls=GroupedCommand)
-@service_log
-@SETTINGS
-@APPLY
-@under("What is done")("--every", type=DURATION, default="0", metavar="TIME", help="Go round so often, as a service.")
-@FORMAT
-def sync_command(**options: Any) -> int:
+class SyncOptions(GateOptions, options.Formatted):
+    apply: bool = APPLY
+    every: float = options.duration("--every", "Go round so often, as a service.", "0")
+
+
+@service_command
+def sync_command(args: SyncOptions) -> int:
     """Bring the gates of a cluster's nodes in line with what the nodes' own gates say (Kubernetes).
 
     Sets the startup taint on new and changed nodes, removes it where the suite has passed. Exit status: 0 done, 1 not
     every change could be made, 2 wrong usage or settings, 3 the cluster cannot be used.
     """
-    settings = load(options["path"])
+    settings = load(args.settings)
     keeper = needed_keeper(settings)
     if not isinstance(keeper, KeepsCluster):
         raise CommandError(f"{settings.scheduler}: gates act from their nodes: nhc gate run", EXIT_USAGE)
@@ -301,32 +291,32 @@ def sync_command(**options: Any) -> int:
     last_problem = ""
     while True:
         try:
-            turns = keeper.keep(groups, apply=options["apply"])
+            turns = keeper.keep(groups, apply=args.apply)
         except AdapterError as error:
-            if not options["every"]:
+            if not args.every:
                 raise
             if str(error) != last_problem:
                 last_problem = str(error)
                 _complain(last_problem)
-            time.sleep(options["every"])
+            time.sleep(args.every)
             continue
         last_problem = ""
         for turn in turns:
-            _show_turn(turn, options)
+            _show_turn(turn, args)
             if turn.done and turn.what in ("open", "close"):
                 tell(f"gate.{'released' if turn.what == 'open' else 'held'}", turn.node, {"why": turn.why})
-        if not options["every"]:
-            if options["form"] == "text" and not turns:
+        if not args.every:
+            if args.form == "text" and not turns:
                 click.echo("every gate is as it should be")
             return EXIT_UNHEALTHY if any(turn.failed for turn in turns) else EXIT_HEALTHY
-        time.sleep(options["every"])
+        time.sleep(args.every)
 
 
-def _show_turn(turn: Turn, options: Dict[str, Any]) -> None:
-    if options["form"] == "json":
+def _show_turn(turn: Turn, args: SyncOptions) -> None:
+    if args.form == "json":
         click.echo(json.dumps(turn._asdict(), ensure_ascii=False))
         return
-    would = "" if options["apply"] else "would "
+    would = "" if args.apply else "would "
     click.echo(printable(f"{would}{turn.what}  {turn.node}  {turn.failed or turn.why}"))
 
 

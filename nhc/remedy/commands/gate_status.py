@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
-from typing import Any, List
+from typing import List
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import age, show
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_UNKNOWN
 from nhc.core.host import Host
@@ -20,23 +21,24 @@ from nhc.core.state.store import State
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.gates import GateLimit, HasLimits, KeepsCluster
 from nhc.node.planning import suites
-from nhc.remedy.commands.gate_options import NODE, SETTINGS, here, hook_of, keeper_of, suite_text
+from nhc.remedy.commands.gate_options import NODE, GateOptions, here, hook_of, keeper_of, suite_text
 from nhc.remedy.gates import identity
 from nhc.remedy.gates.limits import LimitFinding, judge
 from nhc.remedy.gates.settings import GateRules, GateSettings, load
 
 
-@click.command("status", cls=GroupedCommand)
-@SETTINGS
-@NODE
-@FORMAT
-def status_command(**options: Any) -> int:
+class StatusOptions(GateOptions, options.Formatted):
+    node: str = NODE
+
+
+@click_command
+def status_command(args: StatusOptions) -> int:
     """Show how this node's gate stands: its verdict, for what it holds, and what the scheduler says.
 
     Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings, 3 there is no verdict.
     """
-    settings = load(options["path"])
-    place = here(settings, options["node"])
+    settings = load(args.settings)
+    place = here(settings, args.node)
     if place is None:
         click.echo("this node is in no group of the settings: it has no gate")
         return EXIT_HEALTHY
@@ -53,7 +55,7 @@ def status_command(**options: Any) -> int:
     changed: List[str] = []
     if kept is not None:
         changed = identity.changed(kept.marks, identity.marks(place.host, suite_text(place.rules, place.host)))
-    if options["form"] == "json":
+    if args.form == "json":
         show({
             "node": place.node, "group": place.rules.name, "suite": place.rules.suite, "problem": problem,
             "record": {**kept._asdict(), "state": kept.state.value} if kept is not None else None,
@@ -80,15 +82,17 @@ def status_command(**options: Any) -> int:
     return EXIT_HEALTHY if kept.state.lets_in else EXIT_UNHEALTHY
 
 
-@click.command("doctor", cls=GroupedCommand)
-@SETTINGS
-@FORMAT
-def doctor_command(**options: Any) -> int:
+class ShownGateOptions(GateOptions, options.Formatted):
+    pass
+
+
+@click_command
+def doctor_command(args: ShownGateOptions) -> int:
     """Look for what would keep gates from working: autoscalers, clouds and power saving that do not wait so long.
 
     Changes nothing. Exit status: 0 nothing found, 1 a problem, 2 wrong usage or settings.
     """
-    settings = load(options["path"])
+    settings = load(args.settings)
     findings: List[LimitFinding] = [LimitFinding("ok", "settings", f"{len(settings.groups)} groups")]
     common = _common(settings, findings)
     for rules in settings.groups:
@@ -96,7 +100,7 @@ def doctor_command(**options: Any) -> int:
         if expected is not None:
             findings += judge(rules, expected, [*common, *_hooks(rules, findings)])
     findings = list(dict.fromkeys(findings))
-    if options["form"] == "json":
+    if args.form == "json":
         show([finding._asdict() for finding in findings])
     else:
         for finding in findings:

@@ -6,9 +6,7 @@ import os
 import time
 from typing import List, NamedTuple, Optional, Sequence
 
-import click
-
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.language.loader import without_lines
 from nhc.core.language.site_settings import site_settings
@@ -21,7 +19,7 @@ from nhc.marks.policy.reconcile import where_from
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import HasRights
 from nhc.remedy import counting
-from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
+from nhc.remedy.commands.remedy_options import ShownRemedyOptions, candidate, site_of
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.repairers import RepairerEntry
 from nhc.remedy.settings import RemedySettings
@@ -41,19 +39,17 @@ class Examined(NamedTuple):
     message: str
 
 
-@click.command("doctor", cls=GroupedCommand)
-@SETTINGS
-@FORMAT
-def command(settings_path: Optional[str], form: str) -> int:
+@click_command
+def command(args: ShownRemedyOptions) -> int:
     """Try the store, the adapter, every repairer's rights, and each repairer on one real node up to its call.
 
     Nothing is changed.
 
     Exit status: 0 nothing is amiss, 1 something is, 2 wrong usage or settings, 3 the store cannot be used.
     """
-    with site_of(settings_path, look=True) as site:
+    with site_of(args.settings, look=True) as site:
         examined = examine(site, site.settings)
-    if form == "json":
+    if args.form == "json":
         show([row._asdict() for row in examined])
     else:
         outcomes = {True: "ok", False: "FAILED", None: "not tried"}

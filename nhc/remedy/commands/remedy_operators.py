@@ -9,8 +9,9 @@ from typing import List, Optional, Sequence
 import click
 from sqlalchemy.engine import Connection
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, GroupedCommand, named_nodes, person, under
+from nhc.core.command_line.common_options import click_command, named_nodes, person
 from nhc.core.command_line.printing import when
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.matching.node_ranges import NodeNames, fold
@@ -22,92 +23,102 @@ from nhc.core.units import seconds, show_number
 from nhc.marks.policy.bounds import radii_of
 from nhc.marks.ports.adapter import AdapterError, NodeState
 from nhc.remedy import operators
-from nhc.remedy.commands.remedy_options import SETTINGS, opened, site_of
+from nhc.remedy.commands.remedy_options import RemedyOptions, opened, site_of
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.operators import close_breaker, decide, hold_scope
 from nhc.store import ended_episodes, holds, nodes
 from nhc.store.database import Store
 from nhc.store.errors import Conflict, StoreError
 
-_decided = under("What is decided")
-WHY = _decided("--why", default="", metavar="TEXT", help="For everybody who reads the audit log.")
+WHY = options.text("--why", "TEXT", "For everybody who reads the audit log.", heading="What is decided")
 
 
-@click.command("approve", cls=GroupedCommand)
-@click.argument("number", type=int, metavar="ID")
-@_decided("--refuse", is_flag=True, help="Refuse it: the episode is escalated.")
-@WHY
-@SETTINGS
-def approve(number: int, refuse: bool, why: str, settings_path: Optional[str]) -> None:
+class ApproveOptions(RemedyOptions):
+    number: int = options.argument("ID", needed=True, number="whole")
+    refuse: bool = options.flag("--refuse", "Refuse it: the episode is escalated.", heading="What is decided")
+    why: str = WHY
+
+
+@click_command
+def approve(args: ApproveOptions) -> None:
     """Agree to the next repair of episode ID. Where the policy asks for two persons, each gives this command.
 
     A person is the user, or the user behind sudo. Everything is read again before the repair is sent. Exit status: 0,
     2 it waits for nobody, or this person has decided already, 3 the store cannot be used.
     """
-    if refuse and not why.strip():
+    if args.refuse and not args.why.strip():
         raise CommandError("--refuse needs --why", EXIT_USAGE)
     try:
-        with opened(settings_path) as store:
-            click.echo(decide(store, number, by=person(), agree=not refuse, why=why, now=time.time()))
+        with opened(args.settings) as store:
+            click.echo(decide(store, args.number, by=person(), agree=not args.refuse, why=args.why, now=time.time()))
     except Conflict as error:
         raise CommandError(str(error), EXIT_USAGE) from None
 
 
-@click.command("abort", cls=GroupedCommand)
-@click.argument("number", type=int, metavar="ID")
-@_decided("--why", required=True, metavar="TEXT", help="For everybody who reads the audit log.")
-@BY
-@SETTINGS
-def abort(number: int, why: str, by: str, settings_path: Optional[str]) -> None:
+class AbortOptions(RemedyOptions):
+    number: int = options.argument("ID", needed=True, number="whole")
+    why: str = options.text(
+        "--why", "TEXT", "For everybody who reads the audit log.", heading="What is decided", needed=True
+    )
+    by: str = options.BY
+
+
+@click_command
+def abort(args: AbortOptions) -> None:
     """Stop episode ID. The node stays as it is; what was sent is not taken back.
 
     `nhc release remedy NODE` proves the node and brings it back. Exit status: 0, 2 there is no such open episode, 3 the
     store cannot be used.
     """
-    with opened(settings_path) as store:
-        click.echo(operators.abort(store, number, by=person(by), why=why, now=time.time()))
+    with opened(args.settings) as store:
+        click.echo(operators.abort(store, args.number, by=person(args.by), why=args.why, now=time.time()))
 
 
-@click.command("hold", cls=GroupedCommand)
-@click.argument("name", metavar="NODES|KIND=GROUP|fleet")
-@_decided("--why", required=True, metavar="TEXT", help="For everybody who meets the hold.")
-@_decided("--until", default="", metavar="TIME", help="When it ends: 3d, 12h, or 2026-12-01T15:00:00Z. "
-          "Default: until it is released.")  # fmt: skip
-@BY
-@SETTINGS
-def hold(name: str, why: str, until: str, by: str, settings_path: Optional[str]) -> None:
+class HoldOptions(RemedyOptions):
+    name: str = options.argument("NODES|KIND=GROUP|fleet", needed=True)
+    why: str = options.text(
+        "--why", "TEXT", "For everybody who meets the hold.", heading="What is decided", needed=True
+    )
+    until: str = options.text(
+        "--until", "TIME", "When it ends: 3d, 12h, or 2026-12-01T15:00:00Z. Default: until it is released."
+    )
+    by: str = options.BY
+
+
+@click_command
+def hold(args: HoldOptions) -> None:
     """Hold nodes (n17, n[1-8]), a group (rack=r12) or the fleet: no mark, no repair, no clear. What was sent is still
     watched. A name that no node of the store or the cluster has is held as well, and said. A group that no node is in
     is refused, unless the cluster cannot be asked.
 
     Exit status: 0, 2 wrong usage or no such group, 3 the store cannot be used.
     """
-    if not why.strip():
+    if not args.why.strip():
         raise CommandError("--why is empty", EXIT_USAGE)
-    now, by = time.time(), person(by)
-    end = _end(until, now)
-    scope = hold_scope(name)
-    names = named_nodes(name, "NODES") if scope == "node" else [name]
-    with opened(settings_path) as store:
+    now, by = time.time(), person(args.by)
+    end = _end(args.until, now)
+    scope = hold_scope(args.name)
+    names = named_nodes(args.name, "NODES") if scope == "node" else [args.name]
+    with opened(args.settings) as store:
         with store.read() as connection:
             unknown = [each for each in names if scope != "fleet" and not is_known(connection, scope, each)]
-        states = _cluster_nodes(settings_path) if unknown else None
+        states = _cluster_nodes(args.settings) if unknown else None
         if states is not None:
             unknown = [each for each in unknown if not _has(states, scope, each)]
             if unknown and scope == "group":
-                raise CommandError(f"{printable(name)}: no node is in that group: nothing is held", EXIT_USAGE)
+                raise CommandError(f"{printable(args.name)}: no node is in that group: nothing is held", EXIT_USAGE)
         with store.write() as connection:
             for each in names:
-                holds.hold(connection, scope, "" if scope == "fleet" else each, by=by, why=why, now=now, until=end)
+                holds.hold(connection, scope, "" if scope == "fleet" else each, by=by, why=args.why, now=now, until=end)
     if unknown:
         what = f"no node of that name has reported to {store.name}" if scope == "node" else "no node is in that group"
-        listed = fold(unknown) if scope == "node" else name
+        listed = fold(unknown) if scope == "node" else args.name
         print(f"nhc hold remedy: {printable(listed)}: {what}: see that the name is right", file=sys.stderr)
     verb = "is" if len(names) == 1 else "are"
-    click.echo(f"{name} {verb} held by {by} until {when(end) if end is not None else 'it is released'}")
+    click.echo(f"{args.name} {verb} held by {by} until {when(end) if end is not None else 'it is released'}")
 
 
-def _cluster_nodes(path: Optional[str]) -> Optional[List[NodeState]]:
+def _cluster_nodes(path: str) -> Optional[List[NodeState]]:
     """The nodes of the scheduler or cluster of the settings; None where it cannot be asked."""
     try:
         with site_of(path, look=True) as site:
@@ -146,26 +157,30 @@ def _end(text: str, now: float) -> Optional[float]:
     return end
 
 
-@click.command("release", cls=GroupedCommand)
-@click.argument("name", metavar="NODES|KIND=GROUP|fleet|breaker", required=False, default="")
-@_decided("--all-escalated", is_flag=True, help="Every node that an episode has escalated to a person.")
-@WHY
-@BY
-@SETTINGS
-def release(name: str, all_escalated: bool, why: str, by: str, settings_path: Optional[str]) -> None:
+class ReleaseOptions(RemedyOptions):
+    name: str = options.argument("NODES|KIND=GROUP|fleet|breaker")
+    all_escalated: bool = options.flag(
+        "--all-escalated", "Every node that an episode has escalated to a person.", heading="What is decided"
+    )
+    why: str = WHY
+    by: str = options.BY
+
+
+@click_command
+def release(args: ReleaseOptions) -> None:
     """End the hold on nodes (n17, n[1-8]), a group or the fleet; or close the breaker.
 
     A node that an episode left to a person is proved first, as after a repair, and put back if it is healthy and the
     mark is ours. Exit status: 0, 2 there was nothing to release on one of them, 3 the store cannot be used.
     """
-    by, now = person(by), time.time()
-    if bool(name) == all_escalated:
+    by, now = person(args.by), time.time()
+    if bool(args.name) == args.all_escalated:
         raise CommandError("name what to release, or give --all-escalated", EXIT_USAGE)
-    with opened(settings_path) as store:
-        if name == "breaker":
-            if not why.strip():
+    with opened(args.settings) as store:
+        if args.name == "breaker":
+            if not args.why.strip():
                 raise CommandError("the breaker is closed with a reason: --why", EXIT_USAGE)
-            if not close_breaker(store, by=by, why=why, now=now):
+            if not close_breaker(store, by=by, why=args.why, now=now):
                 raise CommandError("the breaker is not open", EXIT_USAGE)
             click.echo(f"the breaker is closed by {by}")
             left = _escalated(store)
@@ -173,17 +188,19 @@ def release(name: str, all_escalated: bool, why: str, by: str, settings_path: Op
                 what = f"{show_number(len(left), 'node')} left to a person: {fold(left)}"
                 click.echo(f"{what}: nhc release remedy --all-escalated proves them and brings them back")
             return
-        if not all_escalated and hold_scope(name) != "node":
-            scope = hold_scope(name)
+        if not args.all_escalated and hold_scope(args.name) != "node":
+            scope = hold_scope(args.name)
             with store.write() as connection:
-                if not holds.release(connection, scope, "" if scope == "fleet" else name, by=by, now=now, why=why):
-                    raise CommandError(f"{name} is not held", EXIT_USAGE)
-            click.echo(f"{name} is no longer held")
+                if not holds.release(
+                    connection, scope, "" if scope == "fleet" else args.name, by=by, now=now, why=args.why
+                ):
+                    raise CommandError(f"{args.name} is not held", EXIT_USAGE)
+            click.echo(f"{args.name} is no longer held")
             return
-        names = _escalated(store) if all_escalated else named_nodes(name, "NODES")
+        names = _escalated(store) if args.all_escalated else named_nodes(args.name, "NODES")
         if not names:
             raise CommandError("no node is left to a person", EXIT_USAGE)
-        nothing = [node for node in names if not _released(store, node, by=by, why=why, now=now)]
+        nothing = [node for node in names if not _released(store, node, by=by, why=args.why, now=now)]
     if nothing:
         raise CommandError(f"{fold(nothing)}: neither held nor left to a person", EXIT_USAGE)
 

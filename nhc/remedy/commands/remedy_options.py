@@ -6,8 +6,8 @@ import contextlib
 import os
 from typing import Any, Dict, Iterator, Optional
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import under
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.light import TYPE_CHECKING
 from nhc.marks import plugins
@@ -24,23 +24,29 @@ if TYPE_CHECKING:
     from nhc.remedy.remedy_site import RemedySite
     from nhc.store.rounds.leader import Candidate
 
-SETTINGS = under("Where")(
-    "-s", "--settings", "settings_path", metavar="FILE", help=f"The settings (TOML). Default: {PATH}, if there is one."
-)
+
+class RemedyOptions(options.Declared):
+    """Which settings."""
+
+    settings: str = options.settings_file("remedy.toml", heading="Where")
 
 
-def settings_of(path: Optional[str]) -> RemedySettings:
+class ShownRemedyOptions(RemedyOptions, options.Formatted):
+    """The same, of a command that shows something."""
+
+
+def settings_of(path: str) -> RemedySettings:
     """The settings of a command line. Raises SettingsError."""
     return load(path) if path else load(PATH) if os.path.exists(PATH) else parse("", PATH)
 
 
-def opened(path: Optional[str]) -> contextlib.closing[Store]:
+def opened(path: str) -> contextlib.closing[Store]:
     """The store that the settings of a command line name, which has to be there. Raises SettingsError, StoreError."""
     return contextlib.closing(fleet_store(settings_of(path).store, create=False))
 
 
 @contextlib.contextmanager
-def site_of(path: Optional[str], *, look: bool = False) -> Iterator[RemedySite]:
+def site_of(path: str, *, look: bool = False) -> Iterator[RemedySite]:
     """The nodes, repairers and store that the settings of a command line name, for a command that acts through them.
 
     `look`: the command changes nothing, so it makes no store. Raises SettingsError, StoreError, NoAdapter; CommandError

@@ -8,13 +8,14 @@ from typing import Any, Callable, Dict, Iterator, Tuple
 
 import click
 
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, service_log, under
+from nhc.core.command_line import options
+from nhc.core.command_line.common_options import service_command
 from nhc.core.command_line.printing import show
 from nhc.core.model import printable
 from nhc.core.system.service_log import ServiceLog
 from nhc.core.timestamps import utc
 from nhc.remedy.cases import Written
-from nhc.remedy.commands.remedy_options import SETTINGS, candidate, site_of
+from nhc.remedy.commands.remedy_options import candidate, site_of
 from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.remedy_rounds import RemedyRounds
 from nhc.store.commands.store_options import tell_stand_in
@@ -22,43 +23,45 @@ from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService
 
 
-@click.command("run", cls=GroupedCommand)
-@service_log
-@check_settings("remedy.toml", "settings_path")
-@SETTINGS
-@under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
-@under("What is done")(
-    "--leader", default="", metavar="NAME",
-    help="What decides who leads: store (a lock of its database), kubernetes-lease. Default: what the settings say.",
-)  # fmt: skip
-@under("What is done")("--dry-run", is_flag=True, help="Show what would be done; write and change nothing.")
-@under("What is shown")("--listen", default="", metavar="ADDRESS", help="Serve /metrics and /healthz: 127.0.0.1:9469.")
-@under("What is shown")("--metrics-file", default="", metavar="FILE", help="Write metrics for a textfile collector.")
-@FORMAT
-def command(**options: Any) -> int:
+class RemedyRunOptions(options.Formatted):
+    settings: str = options.settings_file("remedy.toml", checked=True)
+    once: bool = options.flag("--once", "One round, then end: for cron.", heading="What is done")
+    leader: str = options.text(
+        "--leader", "NAME", "What decides who leads: store (a lock of its database), kubernetes-lease. Default: what "
+        "the settings say.",
+    )  # fmt: skip
+    dry_run: bool = options.flag("--dry-run", "Show what would be done; write and change nothing.")
+    listen: str = options.text(
+        "--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9469.", heading="What is shown"
+    )
+    metrics_file: str = options.text("--metrics-file", "FILE", "Write metrics for a textfile collector.")
+
+
+@service_command
+def command(args: RemedyRunOptions) -> int:
     """Bring faulty nodes back: mark, drain, evidence, repair, verify, return; or an escalation.
 
     Nothing is done to nodes unless the settings enable it, action by action; without that the plan is shown. One
     process leads a store; others wait. Exit status: 0 done or ended by a signal, 1 something could not be read (with
     --once), 2 wrong usage or settings, 3 the store, the adapter or the lead cannot be had.
     """
-    with service_of(options) as (service, summary):
-        return service.run(options["once"], summary)
+    with service_of(args) as (service, summary):
+        return service.run(args.once, summary)
 
 
 @contextlib.contextmanager
-def service_of(options: Dict[str, Any]) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
+def service_of(args: RemedyRunOptions) -> Iterator[Tuple[RoundService, Callable[[], None]]]:
     """The service, and what shows its only round. Raises SettingsError, StoreError, CommandError."""
-    with site_of(options["settings_path"], look=options["dry_run"]) as site:
-        dry, once, as_json = options["dry_run"], options["once"], options["form"] == "json"
+    with site_of(args.settings, look=args.dry_run) as site:
+        dry, once, as_json = args.dry_run, args.once, args.form == "json"
         streams = not (once or dry)
-        leader = None if dry else Leader(site.store, candidate(site.settings.leader, options["leader"]))
+        leader = None if dry else Leader(site.store, candidate(site.settings.leader, args.leader))
         tell_stand_in("serve remedy", site.store)
         publish = show_step if not as_json else show_step_as_json if streams else lambda _step: None
         work = RemedyRounds(site, publish, ServiceLog("serve remedy"), apply=not dry, once=once)
         service = RoundService(
-            "serve remedy", work, leader, every=site.settings.every, listen=options["listen"],
-            metrics_file=options["metrics_file"],
+            "serve remedy", work, leader, every=site.settings.every, listen=args.listen,
+            metrics_file=args.metrics_file,
         )  # fmt: skip
         if streams:
             work.start()

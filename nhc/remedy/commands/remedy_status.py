@@ -10,8 +10,9 @@ from typing import Any, Dict, List, Mapping, Optional
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, named_nodes, under
+from nhc.core.command_line.common_options import click_command, named_nodes
 from nhc.core.command_line.printing import age, show_table, when
 from nhc.core.command_line.printing import show as show_value
 from nhc.core.exit_status import EXIT_USAGE
@@ -26,7 +27,7 @@ from nhc.marks.policy.breaker import NAME
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.marks import cause_in_words
 from nhc.remedy.cases import next_repair, standing_cause
-from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, episode_value, opened, settings_of
+from nhc.remedy.commands.remedy_options import ShownRemedyOptions, detail_of, episode_value, opened, settings_of
 from nhc.remedy.operators import case_of
 from nhc.remedy.remedy_site import verdicts_by_cluster
 from nhc.store import attempts, audit, ended_episodes, evidence, holds, nodes
@@ -38,15 +39,13 @@ LINES = 1000
 """Rows of the audit log shown of one episode."""
 
 
-@click.command("status", cls=GroupedCommand)
-@SETTINGS
-@FORMAT
-def status(settings_path: Optional[str], form: str) -> int:
+@click_command
+def status(args: ShownRemedyOptions) -> int:
     """Show open episodes, nodes that wait for a person, the breaker, holds, and which actions are enabled.
 
     Exit status: 0, 1 while the breaker is open or a step is stalled, 2 wrong usage, 3 the store cannot be read.
     """
-    settings, now = settings_of(settings_path), time.time()
+    settings, now = settings_of(args.settings), time.time()
     with closing(fleet_store(settings.store, create=False)) as store:
         with store.read() as connection:
             rows = rows_of.list_episodes(connection, is_open=True)
@@ -77,7 +76,7 @@ def status(settings_path: Optional[str], form: str) -> int:
         ],
         "holds": [hold._asdict() for hold in held],
     }  # fmt: skip
-    if form == "json":
+    if args.form == "json":
         show_value(value)
         return 1 if breaker.is_open or stalled else 0
     enabled = [action for action, mode in modes.items() if mode is Mode.ON]
@@ -116,38 +115,38 @@ def _counted(verdicts: Mapping[str, int], known: str) -> str:
     return counts or "none is known"
 
 
-@click.command("episodes", cls=GroupedCommand)
-@under("Which")(
-    "-w", "--nodes", "node", default="", metavar="SET", help="Only those of these nodes (n7, n[1-8]), ended ones too."
-)
-@under("Which")("--ended", is_flag=False, flag_value="all", default=None, metavar="[TIME]",
-                help="Also those that have ended, or that ended within this time.")  # fmt: skip
-@under("Which")("--since", default=None, metavar="TIME",
-                help="Only those that were open since then, ended ones too: 12h, or 2026-12-01T22:00:00Z.")  # fmt: skip
-@under("Which")("--limit", type=click.IntRange(min=1), default=200, show_default=True, help="At most so many.")
-@SETTINGS
-@FORMAT
-def episodes(
-    node: str, ended: Optional[str], since: Optional[str], limit: int, settings_path: Optional[str],
-    form: str,
-) -> None:  # fmt: skip
+class EpisodesOptions(ShownRemedyOptions):
+    node: str = options.text(
+        "-w --nodes", "SET", "Only those of these nodes (n7, n[1-8]), ended ones too.", heading="Which"
+    )
+    ended: Optional[str] = options.text(
+        "--ended", "[TIME]", "Also those that have ended, or that ended within this time.", None, bare="all"
+    )
+    since: Optional[str] = options.text(
+        "--since", "TIME", "Only those that were open since then, ended ones too: 12h, or 2026-12-01T22:00:00Z.", None
+    )
+    limit: int = options.whole("--limit", "N", "At most so many.", 200, least=1)
+
+
+@click_command
+def episodes(args: EpisodesOptions) -> None:
     """List episodes, the newest last, with the repairs that were tried: what was done to n7 last night is
     `nhc list episodes -w n7 --since 12h`. Exit status: 0, 2 wrong usage, 3 the store cannot be read.
     """
     now = time.time()
-    within = _since(ended, now, "--ended") if ended is not None and ended != "all" else None
-    begun = _since(since, now, "--since") if since is not None else None
-    names = named_nodes(node) or [""]
-    both = bool(node) or ended is not None or begun is not None
+    within = _since(args.ended, now, "--ended") if args.ended is not None and args.ended != "all" else None
+    begun = _since(args.since, now, "--since") if args.since is not None else None
+    names = named_nodes(args.node) or [""]
+    both = bool(args.node) or args.ended is not None or begun is not None
     earliest = max((at for at in (within, begun) if at is not None), default=None)
-    with opened(settings_path) as store, store.read() as connection:
+    with opened(args.settings) as store, store.read() as connection:
         rows = [row for name in names for row in rows_of.list_episodes(connection, node=name, is_open=True)]
         for name in names if both else ():
-            rows += rows_of.list_episodes(connection, node=name, is_open=False, ended_since=earliest, limit=limit)
-        rows = sorted(rows, key=lambda row: row.id)[-limit:]
+            rows += rows_of.list_episodes(connection, node=name, is_open=False, ended_since=earliest, limit=args.limit)
+        rows = sorted(rows, key=lambda row: row.id)[-args.limit :]
         tried = {row.id: attempts.attempts_of(connection, row.id) for row in rows}
     done = {number: [f"{one.rung} {one.outcome or one.state}" for one in some] for number, some in tried.items()}
-    if form == "json":
+    if args.form == "json":
         show_value([{**episode_value(row), "done": done[row.id]} for row in rows])
         return
     lines: List[List[str]] = [["ID", "NODE", "STATE", "RUNG", "OPENED", "MOVED", "DONE", "WHY"]]
@@ -188,20 +187,21 @@ def _in_words(detail: str) -> str:
     return "; ".join(parts)
 
 
-@click.command("show", cls=GroupedCommand)
-@click.argument("number", type=int, metavar="ID")
-@SETTINGS
-@FORMAT
-def show(number: int, settings_path: Optional[str], form: str) -> None:
+class ShowOptions(ShownRemedyOptions):
+    number: int = options.argument("ID", needed=True, number="whole")
+
+
+@click_command
+def show(args: ShowOptions) -> None:
     """Show an episode: its faults, each attempt, the evidence, who decided, and every step of the audit log.
 
     Exit status: 0, 2 there is no such episode, 3 the store cannot be read.
     """
-    with opened(settings_path) as store, store.read() as connection:
-        case = case_of(connection, number)
-        decisions = attempts.decisions(connection, number)
-        pieces = evidence.of_episode(connection, number)
-        steps = audit.entries(connection, episode=number, limit=LINES)
+    with opened(args.settings) as store, store.read() as connection:
+        case = case_of(connection, args.number)
+        decisions = attempts.decisions(connection, args.number)
+        pieces = evidence.of_episode(connection, args.number)
+        steps = audit.entries(connection, episode=args.number, limit=LINES)
     value: Dict[str, Any] = {
         **episode_value(case.episode),
         "attempts": [attempt._asdict() for attempt in case.attempts],
@@ -209,7 +209,7 @@ def show(number: int, settings_path: Optional[str], form: str) -> None:
         "evidence": [piece._asdict() for piece in pieces],
         "audit": [{"at": step.at, "by": step.actor, "what": step.what, "detail": step.detail} for step in steps],
     }
-    if form == "json":
+    if args.form == "json":
         show_value(value)
         return
     row = case.episode

@@ -5,17 +5,18 @@ from __future__ import annotations
 import contextlib
 import sys
 import time
-from typing import Any, Dict, Iterator, List, Optional, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, check_settings, under
+from nhc.core.command_line.common_options import click_command
 from nhc.core.command_line.printing import show, show_table
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.model import printable
 from nhc.marks.ports.adapter import AdapterError, Effect
-from nhc.remedy.commands.remedy_options import SETTINGS, site_of
+from nhc.remedy.commands.remedy_options import ShownRemedyOptions, site_of
 from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.spares.settings import PATH, load
 from nhc.remedy.spares.swap import PoolRound, Pools, SpareDone, open_pool, round_of
@@ -23,15 +24,11 @@ from nhc.remedy.spares.swap_decision import unverified
 from nhc.store.commands.store_options import tell_stand_in
 from nhc.store.rounds.leader import Leader
 
-POOLS = under("Where")(
-    "--pools", "pools_path", default=PATH, show_default=True, metavar="FILE", help="The pools (TOML)."
-)
-
 
 @contextlib.contextmanager
-def opened(path: str, settings: Optional[str], look: bool = True) -> Iterator[Tuple[RemedySite, Pools]]:
+def opened(path: str, settings: str, look: bool = True) -> Iterator[Tuple[RemedySite, Pools]]:
     """What the settings name, closed at the end. `look`: nothing is changed. Raises as `site_of`."""
-    pools = load(path)
+    pools = load(path or PATH)
     try:
         keepers = [(pool, open_pool(pool)) for pool in pools]
     except AdapterError as error:
@@ -51,31 +48,29 @@ def _problems(rounds: List[PoolRound], site: RemedySite) -> bool:
     return any(entry.problem for entry in rounds)
 
 
-@click.command("status", cls=GroupedCommand)
-@POOLS
-@SETTINGS
-@FORMAT
-def status(pools_path: str, settings_path: Optional[str], form: str) -> int:
+class SparesOptions(ShownRemedyOptions):
+    pools: str = options.settings_file("spares.toml", flags="--pools", needed=True, heading="Where")
+
+
+@click_command
+def status(args: SparesOptions) -> int:
     """Show each pool: the spares that wait, those in service and for whom, and who waits for one.
 
     Exit status: 0, 1 a pool could not be read, 2 wrong settings, 3 the store cannot be used.
     """
-    with opened(pools_path, settings_path) as (site, pools):
-        return _status(site, pools, form, judged=False)
+    with opened(args.pools, args.settings) as (site, pools):
+        return _status(site, pools, args.form, judged=False)
 
 
-@click.command("verify", cls=GroupedCommand)
-@POOLS
-@SETTINGS
-@FORMAT
-def verify(pools_path: str, settings_path: Optional[str], form: str) -> int:
+@click_command
+def verify(args: SparesOptions) -> int:
     """Say of each spare whether it may be trusted with work: a fresh healthy report, and the deep suite of its pool.
 
     Exit status: 0 each pool has as many verified spares as it wants, 1 one has fewer, or could not be read, 2 wrong
     settings, 3 the store cannot be used.
     """
-    with opened(pools_path, settings_path) as (site, pools):
-        return _status(site, pools, form, judged=True)
+    with opened(args.pools, args.settings) as (site, pools):
+        return _status(site, pools, args.form, judged=True)
 
 
 def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
@@ -112,22 +107,22 @@ def _status(site: RemedySite, pools: Pools, form: str, judged: bool) -> int:
     return 1 if failed else 0
 
 
-@click.command("swap", cls=GroupedCommand)
-@check_settings("spares.toml", "pools_path")
-@under("What is done")("--apply", is_flag=True, help="Do it. Without this it is shown, and nothing is done.")
-@POOLS
-@SETTINGS
-@FORMAT
-def swap(
-    apply: bool, pools_path: str, settings_path: Optional[str], form: str
-) -> int:  # fmt: skip
+class SwapOptions(SparesOptions):
+    pools: str = options.settings_file("spares.toml", flags="--pools", needed=True, checked=True, heading="Where")
+    apply: bool = options.flag(
+        "--apply", "Do it. Without this it is shown, and nothing is done.", heading="What is done"
+    )
+
+
+@click_command
+def swap(args: SwapOptions) -> int:
     """Let verified spares stand in for nodes that are out for too long, and bring spares back. One round: for cron.
 
     Exit status: 0 done, or nothing was to be done, 1 a step failed, or a pool could not be read, 2 wrong settings, 3
     the store or the lead cannot be had.
     """
-    with opened(pools_path, settings_path, look=not apply) as (site, pools):
-        return _swap(site, pools, apply, form)
+    with opened(args.pools, args.settings, look=not args.apply) as (site, pools):
+        return _swap(site, pools, args.apply, args.form)
 
 
 def _swap(site: RemedySite, pools: Pools, apply: bool, form: str) -> int:

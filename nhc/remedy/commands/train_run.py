@@ -6,12 +6,13 @@
 from __future__ import annotations
 
 import time
-from typing import Any, Dict, List, Mapping, Optional, Sequence
+from typing import Any, Dict, List, Mapping, Sequence
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import BY, FORMAT, GroupedCommand, person, service_log, under
+from nhc.core.command_line.common_options import click_command, person, service_command
 from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import printable
@@ -23,7 +24,7 @@ from nhc.core.units import show_number
 from nhc.marks.ports.adapter import AdapterError
 from nhc.remedy import counting
 from nhc.remedy.cases import Written
-from nhc.remedy.commands.remedy_options import SETTINGS, detail_of, opened, site_of
+from nhc.remedy.commands.remedy_options import RemedyOptions, ShownRemedyOptions, detail_of, opened, site_of
 from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.machine import EpisodeState
 from nhc.remedy.remedy_site import RemedySite
@@ -39,22 +40,21 @@ from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.rounds.leader import Leader
 from nhc.store.trains import Train
 
-FILE = click.argument("file", metavar="FILE")
+
+class PlanOptions(ShownRemedyOptions):
+    file: str = options.argument("FILE", needed=True)
 
 
-@click.command("plan", cls=GroupedCommand)
-@FILE
-@SETTINGS
-@FORMAT
-def plan_command(file: str, settings_path: Optional[str], form: str) -> None:
+@click_command
+def plan_command(args: PlanOptions) -> None:
     """Show the waves of the train in FILE over the fleet as it is now. Nothing is written and nothing is done.
 
     Exit status: 0, 2 wrong usage, settings or plan, 3 the store or the adapter cannot be used.
     """
-    plan = load(file)
-    with site_of(settings_path, look=True) as site:
+    plan = load(args.file)
+    with site_of(args.settings, look=True) as site:
         tell_stand_in("train plan", site.store)
-        _show(site, plan, _taken(site, plan), form)
+        _show(site, plan, _taken(site, plan), args.form)
 
 
 def _taken(site: RemedySite, plan: TrainPlan) -> Taken:
@@ -100,35 +100,35 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
     click.echo(f"stops after more than {plan.failures.show()} failures; {show_number(asked, 'person')} must agree")
 
 
-@click.command("run", cls=GroupedCommand)
-@service_log
-@FILE
-@under("What is done")("--apply", is_flag=True, help="Do it. Without this the plan is shown, and nothing is done.")
-@under("What is done")("--once", is_flag=True, help="One round, then end: for cron.")
-@BY
-@SETTINGS
-@FORMAT
-def run_command(**options: Any) -> int:
+class TrainRunOptions(ShownRemedyOptions):
+    file: str = options.argument("FILE", needed=True, file="train.toml", checked=True, heading="What is done")
+    apply: bool = options.flag("--apply", "Do it. Without this the plan is shown, and nothing is done.")
+    once: bool = options.flag("--once", "One round, then end: for cron.")
+    by: str = options.BY
+
+
+@service_command
+def run_command(args: TrainRunOptions) -> int:
     """Carry out the train in FILE: drain, work, verify, return, wave by wave, within the bounds of remedy.toml.
 
     A train that was killed goes on when it is run again; nothing is begun twice. Exit status: 0 every node is done (or
     the plan was shown), 1 a node was escalated, skipped or withdrawn, or the train waits for a person, 2 wrong usage or
     plan, 3 the store, the adapter or the lead cannot be had.
     """
-    plan = load(options["file"])
-    with site_of(options["settings_path"]) as site:
-        if not options["apply"]:
-            _show(site, plan, _taken(site, plan), options["form"])
+    plan = load(args.file)
+    with site_of(args.settings) as site:
+        if not args.apply:
+            _show(site, plan, _taken(site, plan), args.form)
             click.echo("dry run: nothing was done; --apply does it", err=True)
             return 0
-        return TrainService(site, plan, options).run()
+        return TrainService(site, plan, args).run()
 
 
 class TrainService:
     """One process: rounds until the train has ended, or waits for a person, or a signal."""
 
-    def __init__(self, site: RemedySite, plan: TrainPlan, options: Dict[str, Any]) -> None:
-        self.site, self.plan, self.options = site, plan, options
+    def __init__(self, site: RemedySite, plan: TrainPlan, args: TrainRunOptions) -> None:
+        self.site, self.plan, self.args = site, plan, args
         self.stop = StopSignals()
         self.leader = Leader(site.store, name="train")
         self.last_line, self._log = "", ServiceLog("train run")
@@ -154,7 +154,7 @@ class TrainService:
             taken = _taken(self.site, self.plan)
             assert self.leader.fence is not None
             return train_operators.begin(
-                self.site.store, self.plan, taken, by=person(self.options["by"]), now=time.time(),
+                self.site.store, self.plan, taken, by=person(self.args.by), now=time.time(),
                 fence=self.leader.fence,
             )  # fmt: skip
         if train.digest != self.plan.digest:
@@ -186,7 +186,7 @@ class TrainService:
             except StoreError as error:
                 self.say(as_problem(str(error)))  # a store that is away is waited for
             else:
-                if self._after(done, train.state) or self.options["once"]:
+                if self._after(done, train.state) or self.args.once:
                     return self._status()
             self.stop.wait(self.plan.every)
         return self._status()
@@ -210,7 +210,7 @@ class TrainService:
             train = trains.get(connection, self.plan.name)
             rows = trains.nodes_of(connection, train.id) if train is not None else []
         counts = by_state([row.state for row in rows])
-        if self.options["form"] == "json":
+        if self.args.form == "json":
             show({"train": self.plan.name, "state": train.state if train else "", "nodes": counts})
         else:
             click.echo(f"train {self.plan.name} is {train.state if train else 'gone'}: {counted(counts)}")
@@ -218,7 +218,7 @@ class TrainService:
 
     def tell(self, step: Written) -> None:
         """A step that is in the store."""
-        if self.options["form"] == "json":
+        if self.args.form == "json":
             return
         row = step.case.episode
         line = f"{utc(row.updated)}  {printable(row.node)}  wave {row.wave}  {row.state}"
@@ -236,35 +236,32 @@ def counted(counts: Dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no node"
 
 
-NAME = click.argument("name", metavar="NAME")
-WHY = under("What is decided")("--why", required=True, metavar="TEXT", help="For everybody who reads the audit log.")
+class StatusOptions(ShownRemedyOptions):
+    name: str = options.argument("[NAME]")
 
 
-@click.command("status", cls=GroupedCommand)
-@click.argument("name", metavar="[NAME]", required=False, default="")
-@SETTINGS
-@FORMAT
-def status(name: str, settings_path: Optional[str], form: str) -> int:
+@click_command
+def status(args: StatusOptions) -> int:
     """List the trains, or show the train NAME node by node, and what holds each.
 
     Exit status: 0, 1 a train is stopped, held or waits for persons, 2 there is no such train, 3 the store cannot be
     read.
     """
-    with opened(settings_path) as store, store.read() as connection:
+    with opened(args.settings) as store, store.read() as connection:
         chosen = trains.list_trains(connection)
-        if name:
-            chosen = [train for train in chosen if train.name == name]
+        if args.name:
+            chosen = [train for train in chosen if train.name == args.name]
         rows = {train.id: trains.nodes_of(connection, train.id) for train in chosen}
         agreed = {train.id: [by.by for by in trains.approvals_of(connection, train.id)] for train in chosen}
-        work = trains.attempts_of(connection, chosen[0].id) if name and chosen else {}
-    if name and not chosen:
-        raise CommandError(f"there is no train {name}", 2)
+        work = trains.attempts_of(connection, chosen[0].id) if args.name and chosen else {}
+    if args.name and not chosen:
+        raise CommandError(f"there is no train {args.name}", 2)
     waits = {TrainState.PLANNED.value, TrainState.HELD.value, TrainState.STOPPED.value}
     values: List[Dict[str, Any]] = [{
         "train": train.name, "state": train.state, "why": train.why, "by": train.by, "made": train.made,
         "ended": train.ended, "agreed": agreed[train.id], "nodes": by_state([row.state for row in rows[train.id]]),
     } for train in chosen]  # fmt: skip
-    if name:
+    if args.name:
         values[0]["each"] = [
             {"node": row.node, "wave": row.wave, "state": row.state, "step": _step(work, row.id),
              "outcome": row.outcome, "waiting": detail_of(row).waiting} for row in rows[chosen[0].id]
@@ -274,14 +271,14 @@ def status(name: str, settings_path: Optional[str], form: str) -> int:
              "state": attempt.status.value, "message": attempt.message}
             for attempts in work.values() for attempt in attempts
         ]  # fmt: skip
-    if form == "json":
-        show(values[0] if name else values)
+    if args.form == "json":
+        show(values[0] if args.name else values)
     else:
         lines = [
             [printable(str(train["train"])), str(train["state"]), when(train["made"]), counted(train["nodes"]),
              printable(str(train["why"]))] for train in values
         ]  # fmt: skip
-        if name:
+        if args.name:
             lines += [
                 [f"  {printable(row.node)}", row.state, f"wave {row.wave}", f"step {_step(work, row.id)}",
                  printable(row.outcome or detail_of(row).waiting)] for row in rows[chosen[0].id]
@@ -299,32 +296,31 @@ def _step(work: Mapping[int, Sequence[Attempt]], episode: int) -> int:
     return done if some and done and some[-1].status is AttemptStatus.SUCCEEDED else done + 1
 
 
-def _change(name: str, to: TrainState, path: Optional[str], by: str, why: str) -> None:
-    if not why.strip():
-        raise CommandError("--why is empty", 2)
-    with opened(path) as store:
-        train_operators.change(store, name, to, by=person(by), why=why, now=time.time())
-        with store.read() as connection:
-            train = trains.get(connection, name)
-            rows = trains.nodes_of(connection, train.id) if train is not None else []
-    at_work = [row for row in rows if row.ended is None and row.state != EpisodeState.PLANNED.value]
-    more = f"; still at work: {show_number(len(at_work), 'node')}, which nhc train run finishes" if at_work else ""
-    click.echo(f"train {name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}")
+class DecisionOptions(RemedyOptions):
+    name: str = options.argument("NAME", needed=True)
+    why: str = options.text(
+        "--why", "TEXT", "For everybody who reads the audit log.", needed=True, heading="What is decided"
+    )
+    by: str = options.BY
 
 
-def _decision(verb: str, to: TrainState, help: str) -> click.Command:
+def _decision(verb: str, to: TrainState, text: str) -> click.Command:
     """The command by which a person brings a train into another state."""
 
-    @click.command(verb, cls=GroupedCommand, help=f"{help}\n\nExit status: 0, 2 there is nothing to {verb}, "
-                   "3 the store cannot be used.")  # fmt: skip
-    @NAME
-    @WHY
-    @BY
-    @SETTINGS
-    def command(name: str, why: str, by: str, settings_path: Optional[str]) -> None:
-        _change(name, to, settings_path, by, why)
+    def command(args: DecisionOptions) -> None:
+        if not args.why.strip():
+            raise CommandError("--why is empty", 2)
+        with opened(args.settings) as store:
+            train_operators.change(store, args.name, to, by=person(args.by), why=args.why, now=time.time())
+            with store.read() as connection:
+                train = trains.get(connection, args.name)
+                rows = trains.nodes_of(connection, train.id) if train is not None else []
+        at_work = [row for row in rows if row.ended is None and row.state != EpisodeState.PLANNED.value]
+        more = f"; still at work: {show_number(len(at_work), 'node')}, which nhc train run finishes" if at_work else ""
+        click.echo(f"train {args.name} is {to.value if to is not TrainState.PLANNED else 'resumed'}{more}")
 
-    return command
+    text = f"{text}\n\nExit status: 0, 2 there is nothing to {verb}, 3 the store cannot be used."
+    return click_command(command, text)
 
 
 hold = _decision(
@@ -341,14 +337,16 @@ abort = _decision(
 )  # fmt: skip
 
 
-@click.command("approve", cls=GroupedCommand)
-@NAME
-@under("What is decided")("--why", default="", metavar="TEXT", help="For everybody who reads the audit log.")
-@SETTINGS
-def approve(name: str, why: str, settings_path: Optional[str]) -> None:
+class ApproveOptions(RemedyOptions):
+    name: str = options.argument("NAME", needed=True)
+    why: str = options.text("--why", "TEXT", "For everybody who reads the audit log.", heading="What is decided")
+
+
+@click_command
+def approve(args: ApproveOptions) -> None:
     """Agree to the train NAME. As many persons must agree as the policy asks for its repairs; who began it is one.
 
     Exit status: 0, 2 there is no such train, or this person has agreed already, 3 the store cannot be used.
     """
-    with opened(settings_path) as store:
-        click.echo(train_operators.agree(store, name, by=person(), why=why, now=time.time()))
+    with opened(args.settings) as store:
+        click.echo(train_operators.agree(store, args.name, by=person(), why=args.why, now=time.time()))

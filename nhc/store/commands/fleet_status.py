@@ -7,32 +7,35 @@ from typing import List, Optional, Sequence
 
 import click
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, SOME_TIME, GroupedCommand, named_nodes, under
+from nhc.core.command_line.common_options import click_command, named_nodes
 from nhc.core.command_line.printing import show, show_table, when
 from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE
 from nhc.core.model import printable
 from nhc.core.timestamps import from_utc
 from nhc.core.units import seconds, show_seconds
-from nhc.store.commands.store_options import URL, opened
+from nhc.store.commands.store_options import StoreOptions, opened
 from nhc.store.fleet_rates import DAY, FACTS, MEASURES, RateRatio, RateRow, rates
 
 TITLES = {"faults": "faults", "failed_proofs": "failed proofs", "days_out": "time out"}
-_what = under("What is counted")
 
 
-@click.command("fleet", cls=GroupedCommand)
-@_what("--by", "fact", type=click.Choice(FACTS), default=None, help="A row for each value. Default: the fleet as one.")
-@_what("--since", "date", default="", metavar="TIME",
-       help="Compare the time from then on with as long a time before: 14d, or 2026-11-01T06:00:00Z.")  # fmt: skip
-@_what("--within", type=SOME_TIME, default="30d", show_default=True, metavar="TIME",
-       help="How far back to look, and at most so far to both sides of --since.")  # fmt: skip
-@_what("-w", "--nodes", "node_set", metavar="SET", default="", help="Only these nodes: gpu[001-064].")
-@URL
-@FORMAT
-def command(
-    fact: Optional[str], date: str, within: float, node_set: str, url: str, form: str
-) -> int:  # fmt: skip
+class FleetStatusOptions(StoreOptions, options.Formatted):
+    fact: str = options.choice(
+        "--by", FACTS, "A row for each value. Default: the fleet as one.", heading="What is counted"
+    )
+    date: str = options.text(
+        "--since", "TIME", "Compare the time from then on with as long a time before: 14d, or 2026-11-01T06:00:00Z."
+    )
+    within: float = options.duration(
+        "--within", "How far back to look, and at most so far to both sides of --since.", "30d", none=False
+    )
+    node_set: str = options.text("-w --nodes", "SET", "Only these nodes: gpu[001-064].")
+
+
+@click_command
+def command(args: FleetStatusOptions) -> int:
     """Show how often nodes fail: faults, failed proofs and time out of service, each for a hundred node-days.
 
     With --since: whether that is less than before. `x0.5 (0.3 to 0.8) less` is half as often, and with 95 % certainty
@@ -40,17 +43,17 @@ def command(
     each value is compared with all other nodes. Exit status: 0, 2 wrong usage, 3 nothing is known of that time.
     """
     now = time.time()
-    at = _date(date, now) if date else None
-    span = within if at is None else min(within, now - at)
-    began = now - within if at is None else at - span
+    at = _date(args.date, now) if args.date else None
+    span = args.within if at is None else min(args.within, now - at)
+    began = now - args.within if at is None else at - span
     ended = now if at is None else at + span
-    names = named_nodes(node_set) if node_set else None
-    with opened(url) as store, store.read() as connection:
-        rows = rates(connection, began, ended, [fact or ""], date=at, names=names)[fact or ""]
-    if form == "json":
-        show({"began": began, "date": at, "ended": ended, "by": fact or "", "rows": [row.value_of() for row in rows]})
+    names = named_nodes(args.node_set) if args.node_set else None
+    with opened(args.url) as store, store.read() as connection:
+        rows = rates(connection, began, ended, [args.fact], date=at, names=names)[args.fact]
+    if args.form == "json":
+        show({"began": began, "date": at, "ended": ended, "by": args.fact, "rows": [row.value_of() for row in rows]})
     else:
-        _print(rows, fact or "", at, span)
+        _print(rows, args.fact, at, span)
     return 0 if any(row.rate.node_days for row in rows) else EXIT_UNKNOWN
 
 

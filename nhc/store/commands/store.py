@@ -8,18 +8,18 @@ import sys
 import time
 from typing import Callable, Dict, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Tuple
 
-import click
 import sqlalchemy as sa
 
+from nhc.core.command_line import options
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.common_options import FORMAT, GroupedCommand, person, under
+from nhc.core.command_line.common_options import click_command, person
 from nhc.core.exit_status import EXIT_HEALTHY, EXIT_UNHEALTHY, EXIT_USAGE
 from nhc.core.model import Report, printable
 from nhc.core.plugins import attribute_of
 from nhc.core.timestamps import utc_milliseconds as utc
 from nhc.marks.policy.reconcile import BadReports
 from nhc.store import nodes
-from nhc.store.commands.store_options import URL, opened
+from nhc.store.commands.store_options import StoreOptions, opened
 from nhc.store.database import Store
 from nhc.store.episodes import REPAIR
 from nhc.store.schema import audit, count, episodes, problems, report_history
@@ -30,9 +30,8 @@ EVIDENCE = "nhc.remedy.remedy_file:evidence_of_store"
 """What rooms above this one read for the store's commands, by name."""
 
 
-@click.command("migrate", cls=GroupedCommand)
-@URL
-def migrate(url: str) -> None:
+@click_command
+def migrate(args: StoreOptions) -> None:
     """Bring the store to the schema of this nhc; make it where there is none.
 
     Exit status: 0 it has it now, 2 wrong settings, 3 it cannot be reached or is another's.
@@ -40,14 +39,13 @@ def migrate(url: str) -> None:
     from nhc.store import schema
     from nhc.store.migrate import upgrade
 
-    with opened(url, create=True, check=False) as store:
+    with opened(args.url, create=True, check=False) as store:
         done = upgrade(store, time.time())
         print(f"{store.name}: {f'migrated ({chr(44).join(done)})' if done else 'has'} schema {schema.REVISION}")
 
 
-@click.command("check", cls=GroupedCommand)
-@URL
-def check(url: str) -> int:
+@click_command
+def check(args: StoreOptions) -> int:
     """Say whether the store can be used by this nhc. Changes nothing.
 
     Exit status: 0 it can, 1 its tables are not what they should be or it needs nhc store migrate, 3 it cannot be told.
@@ -56,7 +54,7 @@ def check(url: str) -> int:
     from nhc.store.database import revision
     from nhc.store.migrate import differences
 
-    with opened(url, check=False) as store:
+    with opened(args.url, check=False) as store:
         with store.read() as connection:
             standing = revision(connection, store.name)
         if standing != schema.REVISION:
@@ -69,16 +67,15 @@ def check(url: str) -> int:
         return EXIT_UNHEALTHY if other else EXIT_HEALTHY
 
 
-@click.command("verify", cls=GroupedCommand)
-@URL
-def verify(url: str) -> int:
+@click_command
+def verify(args: StoreOptions) -> int:
     """See whether the audit log is whole: each row, each archived segment, and against the anchor.
 
     Exit status: 0 whole, 1 changed, cut or not anchored, 3 it cannot be read.
     """
     from nhc.store.audit import verify as verified
 
-    with opened(url) as store, store.read() as connection:
+    with opened(args.url) as store, store.read() as connection:
         seen = verified(connection, store.anchor)
     for line in seen.mistakes:
         print(line)
@@ -92,13 +89,16 @@ def verify(url: str) -> int:
     return EXIT_UNHEALTHY if seen.mistakes else EXIT_HEALTHY
 
 
-@click.command("import", cls=GroupedCommand)
-@click.argument("paths", nargs=-1, required=True, metavar="PATH...")
-@URL
-@under("What is imported")(
-    "--source", default="import", show_default=True, help="The way by which these reports came, as the store has it."
-)
-def import_command(paths: Sequence[str], url: str, source: str) -> int:
+class ImportOptions(StoreOptions):
+    paths: Sequence[str] = options.arguments("PATH...", needed=True)
+    source: str = options.text(
+        "--source", "TEXT", "The way by which these reports came, as the store has it.", "import",
+        heading="What is imported",
+    )  # fmt: skip
+
+
+@click_command
+def import_command(args: ImportOptions) -> int:
     """Bring reports in: JSON files of them, directories of those, - for standard input, sweeps' fleet.sqlite.
 
     Older reports than a node's newest go into its history; what was imported before is left. Exit status: 0 all came
@@ -108,13 +108,13 @@ def import_command(paths: Sequence[str], url: str, source: str) -> int:
     from nhc.store import settings as store_settings
     from nhc.store.reports import import_reports
 
-    pace = store_settings.load(url=url).pace
+    pace = store_settings.load(url=args.url).pace
     try:
-        reports, whole = _reports(paths)
+        reports, whole = _reports(args.paths)
     except (BadReports, UnicodeDecodeError) as error:
         raise CommandError(str(error), EXIT_USAGE) from None
-    with opened(url, create=True) as store:
-        done = import_reports(store, reports, printable(source, 100), pace, time.time())
+    with opened(args.url, create=True) as store:
+        done = import_reports(store, reports, printable(args.source, 100), pace, time.time())
     for line in done.refused:
         print(f"nhc: refused: {line}", file=sys.stderr)
     print(", ".join(f"{count} {name}" for name, count in done.receipts.items() if count) or "no reports")
@@ -139,13 +139,15 @@ def _sweeps(path: str) -> Iterator[Report]:
     yield from read(path)
 
 
-@click.command("prune", cls=GroupedCommand)
-@URL
-@under("What may be done")("--apply/--dry-run", "apply", default=False, help="Do it, or only count (the default).")
-@under("Which store")(
-    "--evidence", default="", metavar="DIR", help="The evidence's files. Default: as remedy.toml of this store says."
-)
-def prune(url: str, apply: bool, evidence: str) -> None:
+class PruneOptions(StoreOptions):
+    apply: bool = options.flag("--apply/--dry-run", "Do it, or only count (the default).", heading="What may be done")
+    evidence: str = options.text(
+        "--evidence", "DIR", "The evidence's files. Default: as remedy.toml of this store says.", heading="Which store"
+    )
+
+
+@click_command
+def prune(args: PruneOptions) -> None:
     """Delete what is older than the settings keep it; move old rows of the audit log into files.
 
     Expired evidence goes with its files, where their directory is known and is on this machine. Exit status: 0 done,
@@ -156,15 +158,15 @@ def prune(url: str, apply: bool, evidence: str) -> None:
     from nhc.store.retention import due
     from nhc.store.retention import prune as delete
 
-    settings, now = store_settings.load(url=url), time.time()
-    directory = evidence or _evidence_of(settings.url)
-    with opened(url) as store:
+    settings, now = store_settings.load(url=args.url), time.time()
+    directory = args.evidence or _evidence_of(settings.url)
+    with opened(args.url) as store:
         with_files = bool(directory) and os.path.isdir(directory)
         counts = due(store, settings.prune.keep, now)
         if not with_files and counts.pop("evidence", 0):
             where = f"{directory} is no directory here" if directory else "no remedy.toml here names this store"
             print(f"evidence: left, {printable(where)}: nhc serve remedy prunes it, or --evidence DIR", file=sys.stderr)
-        if not apply:
+        if not args.apply:
             print("would go: " + _counted(counts.items()))
             return
         done = delete(
@@ -177,18 +179,20 @@ def prune(url: str, apply: bool, evidence: str) -> None:
             print(f"audit: archived in {done.segment}")
 
 
-@click.command("status", cls=GroupedCommand)
-@URL
-@FORMAT
-def status(url: str, form: str) -> None:
+class StatusOptions(StoreOptions, options.Formatted):
+    pass
+
+
+@click_command
+def status(args: StatusOptions) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
     from nhc.store import schema
     from nhc.store.rounds.leader import lead_of
 
-    with opened(url) as store:
+    with opened(args.url) as store:
         seen = overview(store, schema.REVISION)
         lead = lead_of(store)
-        if form == "json":
+        if args.form == "json":
             leads = {"leader": lead.holder if lead.stands else "", "leader_since": lead.since if lead.stands else None}
             print(json.dumps({**seen._asdict(), **leads}))
             return

@@ -5,16 +5,20 @@ from __future__ import annotations
 import contextlib
 import sys
 
-from nhc.core.command_line.common_options import under
+from nhc.core.command_line import options
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from nhc.store.database import Store
 
-URL = under("Which store")(
-    "--store", "url", default="", metavar="URL", help="sqlite:///FILE or postgresql://USER@HOST/DATABASE. Default: "
-    "$NHC_STORE, else /etc/nhc/store.toml's ($NHC_STORE_SETTINGS names another file).",
-)  # fmt: skip
+
+class StoreOptions(options.Declared):
+    """Which store."""
+
+    url: str = options.text(
+        "--store", "URL", "sqlite:///FILE or postgresql://USER@HOST/DATABASE. Default: $NHC_STORE, else "
+        "/etc/nhc/store.toml's ($NHC_STORE_SETTINGS names another file).", heading="Which store",
+    )  # fmt: skip
 
 
 def opened(url: str, *, create: bool = False, check: bool = True) -> contextlib.closing[Store]:

@@ -4,7 +4,16 @@ import click
 import pytest
 
 from nhc.cli.click_app import VerbCommand, application
-from nhc.core.command_line.common_options import GroupedCommand, under
+from nhc.core.command_line.common_options import click_command
+from nhc.core.command_line.options import Declared, flag
+
+
+class ActOptions(Declared):
+    apply: bool = flag("--apply", "Do it.", heading="What is done")
+
+
+def act(args: ActOptions) -> None:
+    """Act."""
 
 
 class Row(click.Argument):
@@ -20,11 +29,7 @@ class Row(click.Argument):
 
 @pytest.mark.parametrize("beside", ["", "Whom."])
 def test_an_argument_has_a_row_where_there_is_something_to_say_of_it(beside):
-    @under("What is done")("--apply", is_flag=True, help="Do it.")
-    def act(node, apply):
-        """Act."""
-
-    command = click.command("act", cls=GroupedCommand)(act)
+    command = click_command(act)
     command.params.append(Row(beside))
     with click.Context(command, info_name="act") as context:
         lines = [line.split() for line in command.get_help(context).splitlines()]

@@ -5,8 +5,12 @@ Each key of each file is tried: its default, its bounds, a value of another kind
 
 from __future__ import annotations
 
+import atexit
 import json
+import os
+from functools import cache
 from pathlib import Path
+from tempfile import NamedTemporaryFile
 from typing import Any, Dict, Iterator, List, NamedTuple, Tuple
 
 import pytest
@@ -31,12 +35,12 @@ SINKS = {
 }  # fmt: skip
 DECLARING = [kind for kind in plugins.KINDS if kind not in (plugins.ADAPTERS, plugins.SINKS)]
 """An adapter is told by variables, a sink has its own reader."""
-WITNESS = {"sinks.server": 'url = "https://nhc"\ntoken-file = "t"\n', "runner of suites job": 'image = "i"\n'}
+WITNESS = {"sinks.server": 'url = "https://nhc"\ntoken-file = "t"\n', "runner job": 'image = "i"\n'}
 """What a file needs at least, where its example does not say that."""
 
 MEANT = {"gate.toml:scheduler", "remedy.toml:policy", "store.toml:url", "train.toml:nodes", "train.toml:work[].command",
-         "sinks.server:token-file", "remedy.toml:repairers.NAME.type", "launcher ssh:state",
-         "runner of suites job:image"}  # fmt: skip
+         "sinks.server:token-file", "remedy.toml:repairers.NAME.type", "remedy.toml:reasons.NAME.settle",
+         "launcher ssh:state", "runner job:image"}  # fmt: skip
 """Keys that say something by being there, whatever they hold, or without which the example is nothing."""
 ABSENT = object()
 
@@ -160,6 +164,18 @@ def _toml(value: object) -> str:
     return json.dumps(value)
 
 
+@cache
+def secret(key: str) -> str:
+    """A file with a secret for this key, "" for a key that names none."""
+    contents = {"secret-file": "whsec_" + "bmV3" * 8, "url-file": "https://hooks.example.org/x"}
+    if not key.endswith("-file"):
+        return ""
+    with NamedTemporaryFile("w", prefix="nhc-secret-", delete=False) as file:
+        file.write(contents.get(key, "secret"))
+    atexit.register(os.unlink, file.name)
+    return file.name
+
+
 def with_key(name: str, one: Reference, value: object, key: str = "") -> Tuple[str, str]:
     """The file with a value at a key, and how messages call the key."""
     tables = toml_text.parse(least_text(name))
@@ -171,14 +187,16 @@ def with_key(name: str, one: Reference, value: object, key: str = "") -> Tuple[s
             at = at[0]
             shown[-1] += "[1]"
             continue
-        named = next(iter(at), "made-up") if word == "NAME" else word
-        at = at.setdefault(named, [{}] if f"{word}[]" in one.key else {})
+        kind = word.partition("(")[2].rstrip(")")
+        named = f"a-{kind}" if kind else next(iter(at), "made-up") if word == "NAME" else word
+        at = at.setdefault(named, {"kind": kind} if kind else [{}] if f"{word}[]" in one.key else {})
         shown.append(named)
     last = "made-up" if last in ("NAME", "*") else last
     table = one.key.rpartition(".")[0]
     for other in KINDS[name].reference():
         if other.default == "needed" and other.key.rpartition(".")[0] == table:
-            at.setdefault(other.key.rpartition(".")[2], json.loads(other.setting.shown))
+            key_there = other.key.rpartition(".")[2]
+            at.setdefault(key_there, secret(key_there) or json.loads(other.setting.shown))
     at.pop(last, None)
     at.update({} if value is ABSENT else {last: value})
     shown.append(last)
@@ -281,18 +299,24 @@ READS = [
     ("notices.toml", ["serve", "notices"], "evry = 1", "1: evry: there is no such key"),
     ("console.toml", ["serve", "console"], "stale = 'never'", "1: stale: 'never' is not a duration"),
     ("fleet.toml", ["fleet", "check"], "fanot = 1", "1: fanot: there is no such key"),
+    ("train.toml", ["train", "run"], "nmae = 'x'", "name: missing, and it is needed"),
     ("kubernetes.toml", ["serve", "kubernetes"], "aply = true", "1: aply: there is no such key"),
     ("policy.toml", ["sync", "slurm"], "[bonds]", "1: bonds: there is no such key"),
 ]  # fmt: skip
 
 
+def named(option: str, path: Path) -> List[str]:
+    """A settings file as the value of an option, or as the only argument."""
+    return [str(path)] if option == "--" else [option, str(path)]
+
+
 @pytest.mark.parametrize(("name", "words", "wrong", "said"), READS)
 def test_each_command_that_reads_a_file_can_only_check_it(tmp_path, name, words, wrong, said):
     path = tmp_path / name
-    option = {"policy.toml": "--policy", "spares.toml": "--pools"}.get(name, "--settings")
+    option = {"policy.toml": "--policy", "spares.toml": "--pools", "train.toml": "--"}.get(name, "--settings")
     path.write_text(wrong)
-    done = CliRunner().invoke(application, [*words, option, str(path), "--check-settings"])
+    done = CliRunner().invoke(application, [*words, *named(option, path), "--check-settings"])
     assert (done.exit_code, said in done.output) == (2, True), done.output
     path.write_text(file_of(name).example())
-    done = CliRunner().invoke(application, [*words, "--check-settings", option, str(path)])
+    done = CliRunner().invoke(application, [*words, "--check-settings", *named(option, path)])
     assert (done.exit_code, done.output) == (0, f"{path}: nothing is wrong\n"), "in whatever order"

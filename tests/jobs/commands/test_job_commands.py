@@ -111,7 +111,7 @@ def test_submit_and_step_say_what_they_need(tmp_path):
 
 
 def test_a_dry_run_shows_what_slurm_would_get_and_runs_no_sbatch(tmp_path):
-    words = ["--max-retry", "2", "--checkpoint", "/ckpt/a", "--spares", "1", "--", "--nodes=4", "my job.sh"]
+    words = ["--max-restarts", "2", "--checkpoint", "/ckpt/a", "--spares", "1", "--", "--nodes=4", "my job.sh"]
     done = nhc("job", "submit", "--dry-run", *words, env={"PATH": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
     assert shlex.split(done.stdout) == [

@@ -12,7 +12,7 @@ from pathlib import Path
 import jsonschema
 import pytest
 
-from nhc.core.command_line.options import CheckLocal, UsageError, options_of, read
+from nhc.core.command_line.options import CheckLocal, UsageError, read
 from tests.support.run import ROOT, nhc
 
 GOOD = "* || check_hw_mem_free 1k\n* || check_fs_mount_rw -f /\n"
@@ -259,10 +259,14 @@ def test_the_quick_reader_and_click_agree_on_every_option():
     """One definition, two readers: what click accepts the quick reader accepts with the same values."""
     from click.testing import CliRunner
 
-    from nhc.core.command_line.common_options import command
+    from nhc.core.command_line.common_options import click_command
 
     got = []
-    parsed = command(CheckLocal)(got.append)
+
+    def take(args: CheckLocal):
+        got.append(args)
+
+    parsed = click_command(take)
     for words in (
         [],
         ["-c", "a", "--config=b", "-cd", "-a", "-vv", "-q", "--format=json", "-t", "3s", "--check", "x", "-n", "y"],
@@ -279,7 +283,7 @@ def test_the_quick_reader_and_click_agree_on_every_option():
 def test_help_lists_every_option():
     done = nhc("check", "local", "--help")
     assert done.returncode == 0
-    for _name, option in options_of(CheckLocal):
+    for option in CheckLocal.declared.values():
         assert option.flags[-1] in done.stdout
 
 

@@ -4,7 +4,7 @@ from typing import Optional, Tuple, get_args, get_origin
 
 from nhc.core.command_line.options import CheckLocal, ReportOutput, read
 
-NAMES = {"Tuple": Tuple, "Optional": Optional, "ReportOutput": ReportOutput}
+NAMES = {"Tuple": Tuple, "Optional": Optional}
 
 
 def of_type(value, kind):
@@ -16,8 +16,9 @@ def of_type(value, kind):
 def test_what_is_read_is_of_the_declared_types():
     words = ["-c", "a", "-qv", "--check", "x", "-t", "5s", "--max-age", "1m", "-f", "json"]
     for args in (read(CheckLocal, ()), read(CheckLocal, words), CheckLocal()):
-        for values in (args, args.shown):
-            for name, annotation in type(values).__annotations__.items():
-                kind = eval(annotation, NAMES)
-                assert of_type(getattr(values, name), kind), (name, kind, getattr(values, name))
+        annotations = {**CheckLocal.__annotations__, **ReportOutput.__annotations__}
+        assert set(annotations) == set(CheckLocal.declared)
+        for name, annotation in annotations.items():
+            kind = eval(annotation, NAMES)
+            assert of_type(getattr(args, name), kind), (name, kind, getattr(args, name))
     assert read(CheckLocal, ()) == CheckLocal()
