@@ -67,13 +67,13 @@ def run(args: AgentOptions) -> int:
     return EXIT_HEALTHY
 
 
-class StatusOptions(SocketOptions, options.Formatted):
+class AgentStatusOptions(SocketOptions, options.Formatted):
     checks: bool = options.flag("--checks", "Show every check: its cadence, its age, its verdict.", heading="Other")
     events: int = options.whole("--history", "N", "Show the last N events of the history.", 0)
 
 
 @click_command
-def status(args: StatusOptions) -> int:
+def status(args: AgentStatusOptions) -> int:
     """Show how the node is and what the agent does.
 
     Exit status: 0 healthy (WARN too), 1 unhealthy, 3 unknown or no answer.
@@ -174,7 +174,7 @@ def run_now(args: RunNowOptions) -> int:
     return {Verdict.CRIT: EXIT_UNHEALTHY, Verdict.UNKNOWN: EXIT_UNKNOWN}.get(worst, EXIT_HEALTHY)
 
 
-class AckOptions(SocketOptions):
+class AgentAckOptions(SocketOptions):
     device: str = options.text("--device", "PCI", "All findings of this device.")
     everything: bool = options.flag("--all", "All findings that stand.")
     note: str = options.text("--note", "TEXT", "What was done.")
@@ -182,7 +182,7 @@ class AckOptions(SocketOptions):
 
 
 @click_command
-def ack(args: AckOptions) -> int:
+def ack(args: AgentAckOptions) -> int:
     """End findings of the kernel log that a person has dealt with.
 
     Keys are as `nhc ack` lists them (xid/79/0000:3b:00.0); condition/REASON ends a fault that stood on the node before

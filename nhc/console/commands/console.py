@@ -116,12 +116,12 @@ async def _serve(server: Server) -> None:
         await serve(server, ready)
 
 
-class TokenOptions(options.Declared):
+class ConsoleTokenOptions(options.Declared):
     person: str = options.argument("PERSON", needed=True)
 
 
 @click_command
-def token(args: TokenOptions) -> None:
+def token(args: ConsoleTokenOptions) -> None:
     """Make a token for PERSON: it is printed once, and its SHA-256 as the lines for console.toml."""
     value = secrets.token_urlsafe(32)
     digest = hashlib.sha256(value.encode()).hexdigest()

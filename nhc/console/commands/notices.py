@@ -91,12 +91,12 @@ def test(args: TestOptions) -> None:
     click.echo(f"{args.channel}: taken")
 
 
-class StatusOptions(ChannelsOptions, options.Formatted):
+class NoticesStatusOptions(ChannelsOptions, options.Formatted):
     pass
 
 
 @click_command
-def status(args: StatusOptions) -> None:
+def status(args: NoticesStatusOptions) -> None:
     """Show for each channel what waits, was sent and was lost."""
     from nhc.console.notices import service
     from nhc.console.notices.settings import load

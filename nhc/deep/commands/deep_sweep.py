@@ -508,13 +508,13 @@ def _kept(store: Store, plan: SweepPlan, launcher: str, by: str) -> int:
 SHOWN = 20
 
 
-class StatusOptions(StoreOptions, options.Formatted):
+class SweepStatusOptions(StoreOptions, options.Formatted):
     older_than: float = options.real("--older-than", "DAYS", "Only verdicts of at least this age.", 0.0, least=0,
                                       heading="What is shown")  # fmt: skip
 
 
 @click_command
-def status(args: StatusOptions) -> None:
+def status(args: SweepStatusOptions) -> None:
     """Show the newest sweeps, and for each node the last verdict of each suite with its age."""
     now = time.time()
     with opened(args.url) as store, store.read() as connection:
@@ -535,12 +535,12 @@ def status(args: StatusOptions) -> None:
                f"no node has a deep verdict{' of that age' if args.older_than else ''}")  # fmt: skip
 
 
-class ShowOptions(StoreOptions, options.Formatted):
+class SweepShowOptions(StoreOptions, options.Formatted):
     number: int = options.argument("ID", needed=True, number="whole")
 
 
 @click_command
-def show(args: ShowOptions) -> int:
+def show(args: SweepShowOptions) -> int:
     """Show a sweep: whom it blames, and the tests that speak for it.
 
     Exit status: 0 nobody is to blame and all were tested, 1 somebody is, 2 there is no such sweep, 3 could not tell.
@@ -582,7 +582,7 @@ def show_sweep(store: Store, number: int, form: str) -> int:
     return EXIT_HEALTHY if row.state == deep.DONE and set(nodes.values()) == {"passed"} else EXIT_UNKNOWN
 
 
-class HistoryOptions(StoreOptions, options.Formatted):
+class SweepHistoryOptions(StoreOptions, options.Formatted):
     node: str = options.argument("[NODE]")
     serial: str = options.text(
         "--serial", "NUMBER", "Only the board with this serial number; without NODE on whatever node it was.",
@@ -593,7 +593,7 @@ class HistoryOptions(StoreOptions, options.Formatted):
 
 
 @click_command
-def history(args: HistoryOptions) -> None:
+def history(args: SweepHistoryOptions) -> None:
     """Show what deep checks and sweeps found of a node or a GPU, the newest first."""
     if not (args.node or args.serial):
         raise click.UsageError("name a node, or a board with --serial")

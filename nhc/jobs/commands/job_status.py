@@ -20,13 +20,13 @@ from nhc.store.job_restarts import JobNodePair, JobRestart, WatchedJob
 RECENT = 7 * 86400.0
 
 
-class StatusOptions(JobOptions, options.Formatted):
+class JobStatusOptions(JobOptions, options.Formatted):
     job: str = options.argument("[JOB]")
     everything: bool = options.flag("--all", "Jobs that have ended as well.", heading="What is shown")
 
 
 @click_command
-def status(args: StatusOptions) -> None:
+def status(args: JobStatusOptions) -> None:
     """Show the jobs that are watched; of one JOB (17, team/llama) every restart, and the nodes it is kept off.
 
     Exit status: 0, 1 there is no such job, 2 wrong usage, 3 the store cannot be used.

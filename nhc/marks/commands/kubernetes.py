@@ -45,13 +45,13 @@ class FormattedPolicyOptions(PolicyOptions, options.Formatted):
     pass
 
 
-class SyncOptions(FormattedPolicyOptions):
+class KubernetesSyncOptions(FormattedPolicyOptions):
     apply: Optional[bool] = APPLY
     drain: Optional[bool] = DRAIN
 
 
 @click_command
-def sync_command(args: SyncOptions) -> None:
+def sync_command(args: KubernetesSyncOptions) -> None:
     """Bring all nodes in line with their conditions, once.
 
     A node with a bad condition is cordoned, tainted and labelled (and drained, where told) under the policy's
@@ -226,7 +226,7 @@ def state_command(args: StateOptions) -> None:
     run_with(args, lambda kit, cluster, read: kit.state(cluster, args.nodes, args.state, read()))
 
 
-class AckOptions(ClusterOptions):
+class KubernetesAckOptions(ClusterOptions):
     types: Tuple[str, ...] = options.texts(
         "--condition", "TYPE", "Which. Default: those the controller finds.", heading="Other"
     )
@@ -235,7 +235,7 @@ class AckOptions(ClusterOptions):
 
 
 @click_command
-def ack_command(args: AckOptions) -> None:
+def ack_command(args: KubernetesAckOptions) -> None:
     """End conditions that nothing shows to be gone: device errors in pod logs, kernel lines from Loki."""
     run_with(args, lambda kit, cluster, read: kit.ack(cluster, args.nodes, args.types, person(args.by)))
 

@@ -45,7 +45,7 @@ def _adapters(incomplete: str) -> List[str]:
     return [name for name in ADAPTERS.names() if name.startswith(incomplete)]
 
 
-class SyncOptions(options.Formatted):
+class ReportsSyncOptions(options.Formatted):
     """What the commands have in common that bring a scheduler in line by reports from files."""
 
     reports: Tuple[str, ...] = options.texts(
@@ -65,7 +65,7 @@ class SyncOptions(options.Formatted):
     )
 
 
-class AdapterSyncOptions(SyncOptions):
+class AdapterSyncOptions(ReportsSyncOptions):
     adapter: str = options.text(
         "--adapter", "NAME",
         "Who marks: slurm, pbs, lsf, sge, flux, kubernetes..., or an installed package's adapter.",
@@ -89,7 +89,7 @@ def sync_command(args: AdapterSyncOptions) -> None:
     raise SystemExit(by_reports("nhc sync", lambda: marker(args.adapter, args.settings), NAMES, args))
 
 
-class SlurmSyncOptions(SyncOptions):
+class SlurmSyncOptions(ReportsSyncOptions):
     hyperpod: bool = options.flag(
         "--hyperpod", "Write SageMaker HyperPod's reasons (Action:Reboot, Action:Replace).", heading="What may be done"
     )
@@ -136,7 +136,9 @@ def slurm(args: SlurmSyncOptions) -> Marker:
     return adapter
 
 
-def by_reports(command: str, make: Callable[[], Marker], names: Mapping[Operation, str], args: SyncOptions) -> int:
+def by_reports(
+    command: str, make: Callable[[], Marker], names: Mapping[Operation, str], args: ReportsSyncOptions
+) -> int:
     """A sync whose reports come from files, and whose marks are set by the adapter that `make` makes; the exit status.
 
     `names` are what operations are called where the adapter's marks are known.

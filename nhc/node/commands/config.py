@@ -149,7 +149,7 @@ def _matches(targets: Targets, external: Optional[External], name: str, pattern:
 DEFAULT = "the built-in default"
 
 
-class ShowOptions(options.Formatted):
+class ConfigShowOptions(options.Formatted):
     files: Tuple[str, ...] = options.arguments("[FILE]...")
     node: str = options.text("-n --node", "NAME", "The node. Default: this one.")
     scripts: Tuple[str, ...] = options.texts("--scripts", "DIR", f"The site's own checks. Default: {SCRIPTS}.")
@@ -160,7 +160,7 @@ class ShowOptions(options.Formatted):
 
 
 @click_command
-def show(args: ShowOptions) -> None:
+def show(args: ConfigShowOptions) -> None:
     """Print what applies to a node: every check, variable and note, and where each comes from.
 
     FILE is a configuration file or directory; the default is /etc/nhc/nhc.conf, else the built-in checks. Another

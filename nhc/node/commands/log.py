@@ -423,7 +423,7 @@ def catalogue(args: CatalogueOptions) -> int:
     return catalogue_command(args.word, format=args.form)
 
 
-class AckOptions(options.Formatted):
+class LogAckOptions(options.Formatted):
     keys: Tuple[str, ...] = options.arguments("[FINDING]...")
     device: Optional[str] = options.text("--device", "DEVICE", "All findings of a device.", None)
     drills: bool = options.flag("--drills", "All that nhc inject made.")
@@ -432,7 +432,7 @@ class AckOptions(options.Formatted):
 
 
 @click_command
-def ack(args: AckOptions) -> int:
+def ack(args: LogAckOptions) -> int:
     """Acknowledge findings of the kernel log; without anything named, list those that stand."""
     return ack_command(
         args.keys, device=args.device, drills=args.drills, every=args.every, note=args.note, format=args.form

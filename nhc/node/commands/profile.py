@@ -94,12 +94,12 @@ def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     return [name for name in profiles.names(Host()) if name.startswith(incomplete)]
 
 
-class ShowOptions(options.Declared):
+class ProfileShowOptions(options.Declared):
     name: str = options.argument("NAME", needed=True, complete=_names)
 
 
 @click_command
-def show(args: ShowOptions) -> None:
+def show(args: ProfileShowOptions) -> None:
     """Print the profile NAME, a file of that form, or the one of this node (`auto`).
 
     Exit status: 0; 2 where there is no such profile; 3 where this node's type has none.

@@ -271,13 +271,13 @@ def order(args: GateOrderOptions, what: GateOrder) -> int:
     return EXIT_UNHEALTHY if failed else EXIT_HEALTHY
 
 
-class SyncOptions(GateOptions, options.Formatted):
+class GateSyncOptions(GateOptions, options.Formatted):
     apply: bool = APPLY
     every: float = options.duration("--every", "Go round so often, as a service.", "0")
 
 
 @service_command
-def sync_command(args: SyncOptions) -> int:
+def sync_command(args: GateSyncOptions) -> int:
     """Bring the gates of a cluster's nodes in line with what the nodes' own gates say (Kubernetes).
 
     Sets the startup taint on new and changed nodes, removes it where the suite has passed. Exit status: 0 done, 1 not
@@ -312,7 +312,7 @@ def sync_command(args: SyncOptions) -> int:
         time.sleep(args.every)
 
 
-def _show_turn(turn: Turn, args: SyncOptions) -> None:
+def _show_turn(turn: Turn, args: GateSyncOptions) -> None:
     if args.form == "json":
         click.echo(json.dumps(turn._asdict(), ensure_ascii=False))
         return

@@ -27,12 +27,12 @@ from nhc.remedy.gates.limits import LimitFinding, judge
 from nhc.remedy.gates.settings import GateRules, GateSettings, load
 
 
-class StatusOptions(GateOptions, options.Formatted):
+class GateStatusOptions(GateOptions, options.Formatted):
     node: str = NODE
 
 
 @click_command
-def status_command(args: StatusOptions) -> int:
+def status_command(args: GateStatusOptions) -> int:
     """Show how this node's gate stands: its verdict, for what it holds, and what the scheduler says.
 
     Exit status: 0 work may come, 1 the node is held, 2 wrong usage or settings, 3 there is no verdict.

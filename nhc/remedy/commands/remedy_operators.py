@@ -33,14 +33,14 @@ from nhc.store.errors import Conflict, StoreError
 WHY = options.text("--why", "TEXT", "For everybody who reads the audit log.", heading="What is decided")
 
 
-class ApproveOptions(RemedyOptions):
+class EpisodeApproveOptions(RemedyOptions):
     number: int = options.argument("ID", needed=True, number="whole")
     refuse: bool = options.flag("--refuse", "Refuse it: the episode is escalated.", heading="What is decided")
     why: str = WHY
 
 
 @click_command
-def approve(args: ApproveOptions) -> None:
+def approve(args: EpisodeApproveOptions) -> None:
     """Agree to the next repair of episode ID. Where the policy asks for two persons, each gives this command.
 
     A person is the user, or the user behind sudo. Everything is read again before the repair is sent. Exit status: 0,

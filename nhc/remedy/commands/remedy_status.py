@@ -187,12 +187,12 @@ def _in_words(detail: str) -> str:
     return "; ".join(parts)
 
 
-class ShowOptions(ShownRemedyOptions):
+class RemedyShowOptions(ShownRemedyOptions):
     number: int = options.argument("ID", needed=True, number="whole")
 
 
 @click_command
-def show(args: ShowOptions) -> None:
+def show(args: RemedyShowOptions) -> None:
     """Show an episode: its faults, each attempt, the evidence, who decided, and every step of the audit log.
 
     Exit status: 0, 2 there is no such episode, 3 the store cannot be read.

@@ -236,12 +236,12 @@ def counted(counts: Dict[str, int]) -> str:
     return ", ".join(f"{count} {state}" for state, count in counts.items()) or "no node"
 
 
-class StatusOptions(ShownRemedyOptions):
+class TrainStatusOptions(ShownRemedyOptions):
     name: str = options.argument("[NAME]")
 
 
 @click_command
-def status(args: StatusOptions) -> int:
+def status(args: TrainStatusOptions) -> int:
     """List the trains, or show the train NAME node by node, and what holds each.
 
     Exit status: 0, 1 a train is stopped, held or waits for persons, 2 there is no such train, 3 the store cannot be
@@ -337,13 +337,13 @@ abort = _decision(
 )  # fmt: skip
 
 
-class ApproveOptions(RemedyOptions):
+class TrainApproveOptions(RemedyOptions):
     name: str = options.argument("NAME", needed=True)
     why: str = options.text("--why", "TEXT", "For everybody who reads the audit log.", heading="What is decided")
 
 
 @click_command
-def approve(args: ApproveOptions) -> None:
+def approve(args: TrainApproveOptions) -> None:
     """Agree to the train NAME. As many persons must agree as the policy asks for its repairs; who began it is one.
 
     Exit status: 0, 2 there is no such train, or this person has agreed already, 3 the store cannot be used.

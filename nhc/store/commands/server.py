@@ -59,13 +59,13 @@ def serve(server: ServerSettings, settings: StoreSettings, stop: Optional[StopSi
         raise CommandError(str(error), EXIT_USAGE) from None
 
 
-class TokenOptions(StoreOptions):
+class ServerTokenOptions(StoreOptions):
     nodes: str = options.argument("NODE|NODESET", needed=True)
     only: bool = options.flag("--only", "Revoke the tokens that the nodes had until now.", heading="What it is for")
 
 
 @click_command
-def token(args: TokenOptions) -> None:
+def token(args: ServerTokenOptions) -> None:
     """Make a token for a node and print it: it is shown this once, the store keeps its hash.
 
     For a node set (gpu[001-512]) a line for each node: its name, a blank, its token. All are made, or none.

@@ -179,12 +179,12 @@ def prune(args: PruneOptions) -> None:
             print(f"audit: archived in {done.segment}")
 
 
-class StatusOptions(StoreOptions, options.Formatted):
+class StoreStatusOptions(StoreOptions, options.Formatted):
     pass
 
 
 @click_command
-def status(args: StatusOptions) -> None:
+def status(args: StoreStatusOptions) -> None:
     """Show what the store holds. Exit status: 0, 2 wrong settings, 3 it cannot be reached."""
     from nhc.store import schema
     from nhc.store.rounds.leader import lead_of
