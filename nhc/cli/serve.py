@@ -32,7 +32,7 @@ from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService, listening
 
 
-class ServeOptions(options.Declared):
+class ServeOptions(options.CommandOptions):
     settings: str = options.settings_file("serve.toml", checked=True, heading="Where")
     listen: str = options.text("--listen", "ADDRESS", "Instead of the settings' listen.", heading="What is shown")
 

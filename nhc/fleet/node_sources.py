@@ -186,7 +186,7 @@ class SourceUnavailable(NodesError):
     """The scheduler or the cluster that should name them cannot be asked now. One line."""
 
 
-class WantedNodes(options.Declared):
+class WantedNodes(options.CommandOptions):
     """What the user named."""
 
     sets: Tuple[str, ...] = options.texts(

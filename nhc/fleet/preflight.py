@@ -30,7 +30,7 @@ class Wrong(ValueError):
     """What was given cannot be used. One line for each thing that is wrong."""
 
 
-class WantedChecks(options.Declared):
+class WantedChecks(options.CommandOptions):
     """What of a site's files is sent, and which checks are asked for."""
 
     config: Tuple[str, ...] = options.texts(

@@ -25,7 +25,7 @@ def _limit(value: str) -> Tuple[Optional[int], float]:
     return (None, limit / 100) if value.endswith("%") else (int(limit), 0.0)
 
 
-class HowReached(options.Declared):
+class HowReached(options.CommandOptions):
     settings: str = options.settings_file("fleet.toml", checked=True, heading="How nodes are reached")
     given: Tuple[str, ...] = options.texts(
         "--set", "KEY=VALUE", "A key of that file for this sweep, such as fanout=16, transport=openssh, "
@@ -38,7 +38,7 @@ class HowReached(options.Declared):
     timeout: Optional[float] = options.setting("-t --timeout", FleetSettings, "timeout", "TIME")
 
 
-class WhatFollows(options.Declared):
+class WhatFollows(options.CommandOptions):
     form: str = options.choice(
         "-f --format", FORMATS, "text: folded; json: one document; jsonl: each node's report as it arrives.", "text",
         heading="What is shown and kept",
@@ -58,7 +58,7 @@ class SweepRequest(WantedNodes, WantedChecks, HowReached, WhatFollows):
     """The command line of a sweep. `max_unhealthy` is a number of nodes, or None and a share of them."""
 
 
-class HistoryOptions(options.Declared):
+class HistoryOptions(options.CommandOptions):
     """Which history of sweeps."""
 
     settings: str = options.settings_file("fleet.toml", heading="Which sweeps")

@@ -20,7 +20,7 @@ from nhc.core.units import show_seconds
 T = TypeVar("T")
 
 
-class SocketOptions(options.Declared):
+class SocketOptions(options.CommandOptions):
     """Which agent."""
 
     socket: str = options.text(
@@ -29,7 +29,7 @@ class SocketOptions(options.Declared):
     )  # fmt: skip
 
 
-class AgentOptions(options.Declared):
+class AgentOptions(options.CommandOptions):
     settings: str = options.settings_file("agent.toml")
     config: Tuple[str, ...] = options.setting(
         "-c --config", AgentSettings, "config", "FILE", "The checks (repeatable)."

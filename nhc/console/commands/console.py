@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from nhc.marks.ports.adapter import NodeSource
 
 
-class FleetSourceOptions(options.Declared):
+class FleetSourceOptions(options.CommandOptions):
     """Which fleet is shown: of a store, of reports in files, or of a cluster."""
 
     store: Optional[str] = options.setting("--store", ConsoleSettings, "store", "URL", "The fleet store.")
@@ -116,7 +116,7 @@ async def _serve(server: Server) -> None:
         await serve(server, ready)
 
 
-class ConsoleTokenOptions(options.Declared):
+class ConsoleTokenOptions(options.CommandOptions):
     person: str = options.argument("PERSON", needed=True)
 
 

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from nhc.store.rounds.service import RoundService
 
 
-class ChannelsOptions(options.Declared):
+class ChannelsOptions(options.CommandOptions):
     """Which settings."""
 
     settings: str = options.settings_file("notices.toml", needed=True)
 
 
-class NoticesOptions(options.Declared):
+class NoticesOptions(options.CommandOptions):
     settings: str = options.settings_file("notices.toml", needed=True, checked=True)
     once: bool = options.flag("--once", "One round, then end.")
     listen: str = options.text("--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9470.")

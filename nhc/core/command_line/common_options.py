@@ -14,7 +14,7 @@ import click
 import click.shell_completion
 
 from nhc.core.command_line.command_error import CommandError
-from nhc.core.command_line.options import Declared, Option, offered
+from nhc.core.command_line.options import CommandOptions, Option, offered
 from nhc.core.exit_status import EXIT_USAGE
 from nhc.core.matching.node_ranges import expand
 from nhc.core.model import printable
@@ -109,7 +109,7 @@ def _completion(complete: Callable[[str], Sequence[str]]) -> Callable[..., List[
     return lambda _context, _parameter, incomplete: list(complete(incomplete))
 
 
-def parameters(kind: Type[Declared]) -> List[click.Parameter]:
+def parameters(kind: Type[CommandOptions]) -> List[click.Parameter]:
     """The options and arguments of a declared class, for click."""
     found: List[click.Parameter] = []
     for name, option in kind.declared.items():
@@ -150,7 +150,7 @@ def click_command(function: Callable[..., Any], text: str = "", *, service: bool
     )  # fmt: skip
 
 
-def _class(function: Callable[..., Any], annotation: Any) -> Type[Declared]:
+def _class(function: Callable[..., Any], annotation: Any) -> Type[CommandOptions]:
     """What an annotation of a command says, which may be a text: `RunOptions`, `options.Formatted`."""
     if not isinstance(annotation, str):
         return annotation  # type: ignore[no-any-return]

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from typing_extensions import dataclass_transform
 
-    D = TypeVar("D", bound="Declared")
+    D = TypeVar("D", bound="CommandOptions")
 else:
 
     def dataclass_transform(**_what):
@@ -77,7 +77,7 @@ class Option(NamedTuple):
 
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-class Declared:
+class CommandOptions:
     """The options of a command, which come before those of the groups that it derives from; or such a group."""
 
     declared: ClassVar[Dict[str, Option]] = {}
@@ -222,7 +222,7 @@ def _some_seconds(text: str) -> float:
 FORMAT = choice("-f --format", ("text", "json"), "Output format.", "text", heading="What is shown")
 
 
-class Formatted(Declared):
+class Formatted(CommandOptions):
     """What a command with documents of its own shows."""
 
     form: str = FORMAT
@@ -255,7 +255,7 @@ REPORT_FORMAT = choice("-f --format", FORMATS, f"Output format: {', '.join(FORMA
                        group="nhc.renderers", heading="What is shown")  # fmt: skip
 
 
-class ReportOutput(Declared):
+class ReportOutput(CommandOptions):
     """How a report is shown."""
 
     form: str = REPORT_FORMAT

@@ -557,7 +557,7 @@ class SettingsFile(_OfKind[T]):
 
     def load(self, path: str = "", given: Sequence[str] = (), overrides: Mapping[str, Any] = {}) -> T:
         """The settings in a file, the usual one where none is named. `given` are `KEY=VALUE` of a command line, and
-        `overrides` values by field of its options (`Declared.overrides`); they stand for the file's. Raises
+        `overrides` values by field of its options (`CommandOptions.overrides`); they stand for the file's. Raises
         SettingsError.
         """
         found: Any = self._load(path, given)

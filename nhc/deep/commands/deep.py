@@ -289,7 +289,7 @@ def _suite_value(name: str, host: Host, node: str, state: State) -> Dict[str, An
     }  # fmt: skip
 
 
-class CalibrateOptions(options.Declared):
+class CalibrateOptions(options.CommandOptions):
     paths: Tuple[str, ...] = options.arguments("[REPORT...]")
     url: str = options.text("--store", "URL", "Take the results that this store has, too.")
     days: float = options.real("--days", "NUMBER", "Of the store, results no older than this.", 90.0, above=0)

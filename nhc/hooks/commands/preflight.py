@@ -22,7 +22,7 @@ TERMINATION_LOG = "/dev/termination-log"
 START, BAD, UNTOLD = 0, 1, 3
 
 
-class PreflightOptions(options.Declared):
+class PreflightOptions(options.CommandOptions):
     node: str = options.text("-n --node", "NAME", "The node's name. Default: NHC_NODE_NAME, or the host's.")
     message: str = options.text("--message", "FILE", "Where what is wrong is written.", TERMINATION_LOG)
 

@@ -97,7 +97,7 @@ SUSPECTS_LOOKED_AT = 200
 """Entries of the audit log."""
 
 
-class JobNodesOptions(options.Declared):
+class JobNodesOptions(options.CommandOptions):
     count: int = options.whole(
         "--count", "COUNT", "How many nodes the job needs.", least=1, heading="What is asked for", needed=True
     )

@@ -13,7 +13,7 @@ from nhc.store.job_restarts import WatchedJob, find
 from nhc.store.settings import fleet_store
 
 
-class JobOptions(options.Declared):
+class JobOptions(options.CommandOptions):
     """Which settings."""
 
     settings: str = options.settings_file("jobs.toml", heading="Where")

@@ -54,7 +54,7 @@ def next_step(
 LOOK_EVERY = 2.0
 
 
-class JobStepOptions(options.Declared):
+class JobStepOptions(options.CommandOptions):
     words: Sequence[str] = options.arguments("-- [SRUN-OPTIONS] COMMAND", needed=True, foreign=True)
     max_restarts: int = options.whole(
         "--max-restarts", "N", "At most so often.", 1, least=0, most=1000, heading="How it is restarted"

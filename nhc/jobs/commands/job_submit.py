@@ -20,7 +20,7 @@ MANIFEST = 4 << 20
 """Bytes of a file of manifests."""
 
 
-class JobSubmitOptions(options.Declared):
+class JobSubmitOptions(options.CommandOptions):
     words: Sequence[str] = options.arguments("[-- SBATCH-OPTIONS SCRIPT]", foreign=True)
     file: str = options.text("--file", "FILE", "Manifests for Kubernetes (YAML).", heading="What is submitted")
     controller: str = options.text("--controller", "NAME", "Default: kubernetes with --file, else slurm.")

@@ -12,7 +12,7 @@ from nhc.core.command_line.command_error import CommandError
 from nhc.core.command_line.common_options import click_command
 
 
-class DemoOptions(options.Declared):
+class DemoOptions(options.CommandOptions):
     count: int = options.whole("--size", "N", "Made-up nodes.", 500, least=1, most=100_000)
     faults: float = options.real("--faults", "NUMBER", "Faults a minute.", 20.0, least=0, most=10_000)
     seed: int = options.whole("--seed", "N", "The same seed gives the same faults.", 1)

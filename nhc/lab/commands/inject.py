@@ -482,7 +482,7 @@ def _undone() -> int:
     return EXIT_HEALTHY
 
 
-class InjectOptions(options.Declared):
+class InjectOptions(options.CommandOptions):
     fault: str = options.argument("[FAULT]")
     device: Optional[str] = options.text(
         "--device", "DEVICE", "The device to name. Default: the fault's own example.", None

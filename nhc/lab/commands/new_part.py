@@ -40,7 +40,7 @@ Next:
 CHECKOUT = options.text("--checkout", "DIR", "The checkout of nhc. Default: the one you are in.")
 
 
-class NewCheckOptions(options.Declared):
+class NewCheckOptions(options.CommandOptions):
     check: str = options.argument("CHECK", needed=True)
     checkout: str = CHECKOUT
 
@@ -145,7 +145,7 @@ nothing was written.
 """
 
 
-class NewPartOptions(options.Declared):
+class NewPartOptions(options.CommandOptions):
     name: str = options.argument("NAME", needed=True)
     checkout: str = CHECKOUT
 

@@ -16,7 +16,7 @@ from nhc.marks.plugins import adapter
 POLICY = "What takes a node out, and what that is called"
 
 
-class ClusterOptions(options.Declared):
+class ClusterOptions(options.CommandOptions):
     """Which cluster."""
 
     kubeconfig: str = options.text(

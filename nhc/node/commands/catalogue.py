@@ -115,7 +115,7 @@ def _explain_reason(name: str, form: str) -> bool:
     return True
 
 
-class CompletionOptions(options.Declared):
+class CompletionOptions(options.CommandOptions):
     shell: str = options.argument("bash|zsh|fish", choices=("bash", "zsh", "fish"), needed=True)
 
 

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from nhc.core.matching.nodeset import External
 
 
-class CheckOptions(options.Declared):
+class CheckOptions(options.CommandOptions):
     files: Tuple[str, ...] = options.arguments("[FILE]...")
     scripts: Tuple[str, ...] = options.texts("--scripts", "DIR", f"The site's own checks. Default: {SCRIPTS}.")
     node: Optional[str] = options.text("-n --node", "NAME", "Only the lines that apply to this node.", None)
@@ -55,7 +55,7 @@ def check(args: CheckOptions) -> int:
     return check_command(args.files, args.scripts, args.node, named_nodes(args.node_set))
 
 
-class MatchOptions(options.Declared):
+class MatchOptions(options.CommandOptions):
     name: str = options.argument("NAME", needed=True)
     pattern: Optional[str] = options.argument("[PATTERN]", default=None)
 

@@ -23,7 +23,7 @@ from nhc.node.planning import generate, node_type, profiles
 from nhc.node.planning.generate import LineGroup
 
 
-class GenconfOptions(options.Declared):
+class GenconfOptions(options.CommandOptions):
     target: str = options.text(
         "-H --target", "MASK", "Whom the lines are for, as {gpu[01-64]}. Default: this node.", None
     )

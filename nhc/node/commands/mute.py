@@ -63,7 +63,7 @@ def mute(args: MuteOptions) -> None:
     results(args.form, lambda: _log(f"{named(new)} is {new.show()}"))
 
 
-class UnmuteOptions(options.Declared):
+class UnmuteOptions(options.CommandOptions):
     check: str = options.argument("CHECK", needed=True)
     target: str = options.text("--target", "NAME", "Only the mute of this target. Default: all of the check.")
 

@@ -94,7 +94,7 @@ def _names(_ctx: click.Context, _param: click.Parameter, incomplete: str) -> lis
     return [name for name in profiles.names(Host()) if name.startswith(incomplete)]
 
 
-class ProfileShowOptions(options.Declared):
+class ProfileShowOptions(options.CommandOptions):
     name: str = options.argument("NAME", needed=True, complete=_names)
 
 
@@ -117,7 +117,7 @@ def show(args: ProfileShowOptions) -> None:
         raise click.UsageError(str(error)) from None
 
 
-class ListProfilesOptions(options.Declared):
+class ListProfilesOptions(options.CommandOptions):
     pattern: str = options.argument("[PATTERN]", default="*")
 
 

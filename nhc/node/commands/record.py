@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from nhc.core.plan import Plan
 
 
-class RecordOptions(options.Declared):
+class RecordOptions(options.CommandOptions):
     directory: str = options.argument("DIR", needed=True)
     config: Tuple[str, ...] = options.texts("-c --config", "FILE", f"Configuration. Default: {CONFIG}.")
     check: Tuple[str, ...] = options.texts("--check", "NAME", "Only checks of this name (repeatable).")
@@ -151,7 +151,7 @@ def _recording(path: str) -> str:
     return path
 
 
-class ReplayOptions(options.Declared):
+class ReplayOptions(options.CommandOptions):
     directory: str = options.argument("DIR", needed=True, convert=_recording)
     config: Tuple[str, ...] = options.texts("-c --config", "FILE", "Judge by this configuration instead.")
     form: str = options.REPORT_FORMAT

@@ -23,7 +23,7 @@ from nhc.remedy.gates.gate import Tell
 from nhc.remedy.gates.settings import GateRules, GateSettings
 
 
-class GateOptions(options.Declared):
+class GateOptions(options.CommandOptions):
     """Which settings."""
 
     settings: str = options.settings_file("gate.toml", needed=True, heading="Where")

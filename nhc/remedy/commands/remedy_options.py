@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from nhc.store.rounds.leader import Candidate
 
 
-class RemedyOptions(options.Declared):
+class RemedyOptions(options.CommandOptions):
     """Which settings."""
 
     settings: str = options.settings_file("remedy.toml", heading="Where")

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from nhc.store.database import Store
 
 
-class StoreOptions(options.Declared):
+class StoreOptions(options.CommandOptions):
     """Which store."""
 
     url: str = options.text(

@@ -5,10 +5,10 @@ import pytest
 
 from nhc.cli.click_app import VerbCommand, application
 from nhc.core.command_line.common_options import click_command
-from nhc.core.command_line.options import Declared, flag
+from nhc.core.command_line.options import CommandOptions, flag
 
 
-class ActOptions(Declared):
+class ActOptions(CommandOptions):
     apply: bool = flag("--apply", "Do it.", heading="What is done")
 
 
