@@ -10,7 +10,7 @@ import hashlib
 import threading
 import time
 from dataclasses import dataclass, field
-from typing import Any, Callable, Dict, Mapping, Tuple
+from typing import Any, Callable, Dict, Mapping, Sequence, Tuple
 
 from nhc.core.json_values import object_from, object_of, objects_of, text_of, texts_of
 from nhc.core.model import printable
@@ -137,7 +137,7 @@ def _not_believed(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
     return in_no_gang(pod)
 
 
-def _environment(pod: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+def _environment(pod: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
     containers = objects_of(get(pod, "spec", "initContainers"))
     found = next((one for one in containers if one.get("name") == CONTAINER), {})
     return objects_of(found.get("env"))

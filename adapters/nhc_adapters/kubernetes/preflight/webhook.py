@@ -270,7 +270,7 @@ def init_container(
         {"name": "TMPDIR", "value": PLACE},
     ]
     env += _visible(containers)
-    mounts = [{"name": CONTAINER, "mountPath": PLACE}]
+    mounts: List[Dict[str, Any]] = [{"name": CONTAINER, "mountPath": PLACE}]
     if door is not None:
         env += _gang_env(door.gang.key, door.authority, settings)
         mounts.append({"name": GANG_VOLUME, "mountPath": TOKENS, "readOnly": True})
