@@ -43,7 +43,7 @@ INSIDE = {
         {"api"},
         {"nodes"},
         {"devices", "preflight"},
-        {"controller", "deep", "gates", "sink", "spares"},
+        {"controller", "deep_launch", "gates", "sink", "spares"},
         {"doctor", "jobs", "repair"},
         {"commands", "readings"},
         {"plugin"},

@@ -83,7 +83,7 @@ LAUNCHERS = PartKind(
     "nhc.launchers",
     {
         "slurm": "nhc_adapters.slurm.deep_launch:SlurmLauncher",
-        "kubernetes": "nhc_adapters.kubernetes.deep.launcher:KubernetesLauncher",
+        "kubernetes": "nhc_adapters.kubernetes.deep_launch:KubernetesLauncher",
         "ssh": "nhc.deep.ssh_launch:SshLauncher",
     },
 )

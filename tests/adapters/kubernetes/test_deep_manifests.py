@@ -10,8 +10,8 @@ from typing import Any, Dict
 import pytest
 
 from nhc.deep.group_output import held
-from nhc_adapters.kubernetes.deep import settings as deep_settings
-from nhc_adapters.kubernetes.deep.launcher import JOB, JOBSET, MPIJOB, WorkloadKind, manifests
+from nhc.marks.ports.part_settings import read
+from nhc_adapters.kubernetes.deep_launch import JOB, JOBSET, MPIJOB, DeepSettings, WorkloadKind, manifests
 from tests.support.group_runs import group_run
 
 OWNER = {"metadata": {"name": "nhc-sweep-s", "uid": "u"}}
@@ -35,7 +35,7 @@ print(json.dumps(vars(parser.parse_args())))
 def container(kind: WorkloadKind, *argv: str, rail: str = "") -> Dict[str, Any]:
     """The container of a test's first pod."""
     test = group_run("s", ["n1", "n2"], held(argv, rail, "hca"), tasks=8)
-    given = deep_settings.read({"image": "x", "port": "29777"})
+    given = read(DeepSettings, {"image": "x", "port": "29777"})
     spec = manifests(kind, given, test, OWNER)[-1].body["spec"]
     if kind is MPIJOB:
         spec = spec["mpiReplicaSpecs"]["Launcher"]

@@ -20,6 +20,7 @@ import pytest
 from nhc.deep.commands.deep_sweep import suspicion
 from nhc.lab.testing.runners import RunnerContract, RunnerWorld
 from nhc.marks.ports.adapter import SettingError
+from nhc.marks.ports.part_settings import read
 from nhc.marks.ports.repair import Machine
 from nhc.marks.ports.runner import NodeRun
 from nhc.store import deep
@@ -27,8 +28,7 @@ from nhc.store import job_restarts as store_jobs
 from nhc.store.connect import open_store
 from nhc_adapters.kubernetes.api.access import Access, ClusterTls, Credentials
 from nhc_adapters.kubernetes.api.client import MERGE_PATCH, STRATEGIC, Client
-from nhc_adapters.kubernetes.deep import settings as deep_settings
-from nhc_adapters.kubernetes.deep.launcher import KubernetesLauncher
+from nhc_adapters.kubernetes.deep_launch import DeepSettings, KubernetesLauncher
 from tests.support.group_runs import at_work, group_run, is_running, result
 from tests.support.kube import REPOSITORY, environment, started
 from tests.support.pod_kubelet import kubelet
@@ -394,13 +394,13 @@ def test_the_account_can_do_no_more_than_its_work(deep_plane: Site) -> None:
 ])  # fmt: skip
 def test_settings_that_make_no_sense_are_one_line(given: dict[str, str], said: str) -> None:
     with pytest.raises(SettingError) as refused:
-        deep_settings.read(given)
+        read(DeepSettings, given)
     assert said in str(refused.value)
     assert "\n" not in str(refused.value)
 
 
 def test_what_a_reading_of_settings_gives() -> None:
-    found = deep_settings.read({"image": "x", "resources": "nvidia.com/gpu=8, cpu=500m", "grace": "2s",
+    found = read(DeepSettings, {"image": "x", "resources": "nvidia.com/gpu=8, cpu=500m", "grace": "2s",
                                 "tolerations": "nvidia.com/gpu, a=b:NoExecute, c:NoSchedule"})  # fmt: skip
     assert found.resources == {"nvidia.com/gpu": "8", "cpu": "500m"}
     assert found.devices == ["nvidia.com/gpu"]

@@ -92,16 +92,16 @@ USED: Dict[str, Dict[str, Tuple[str, str]]] = {
     "nhc-deep": {
         "get nodes": GET_NODE, "list nodes": LIST_NODES, "list pods": LIST_PODS,
         **{f"get {kind}": GET_JOB for kind in JOBS}, "list jobs.batch": LIST_CHILDREN, **KUEUE,
-        "create configmaps": ("deep/launcher.py", 'self.client.request("POST", path, body=body'),
-        "get configmaps": ("deep/launcher.py", 'self.client.get(f"{path}/{owner_name(sweep)}")'),
-        "delete configmaps": ("deep/launcher.py", "self.client.delete(path, BACKGROUND)"),
-        "create services": ("deep/launcher.py", '"kind": "Service"'),
-        "get pods/log": ("deep/launcher.py", "self.client.text(path, container=CONTAINER"),
+        "create configmaps": ("deep_launch.py", 'self.client.request("POST", path, body=body'),
+        "get configmaps": ("deep_launch.py", 'self.client.get(f"{path}/{owner_name(sweep)}")'),
+        "delete configmaps": ("deep_launch.py", "self.client.delete(path, BACKGROUND)"),
+        "create services": ("deep_launch.py", '"kind": "Service"'),
+        "get pods/log": ("deep_launch.py", "self.client.text(path, container=CONTAINER"),
         **{f"{verb} {kind}": call for kind in ("jobs.batch", "mpijobs.kubeflow.org", "jobsets.jobset.x-k8s.io")
            for verb, call in {
-               "create": ("deep/launcher.py", 'self.client.request("POST", path, body=body'),
-               "list": ("deep/launcher.py", "self.client.items(self._path(kind.resource, kind.group)"),
-               "delete": ("deep/launcher.py", "self.client.delete(path, BACKGROUND)"),
+               "create": ("deep_launch.py", 'self.client.request("POST", path, body=body'),
+               "list": ("deep_launch.py", "self.client.items(self._path(kind.resource, kind.group)"),
+               "delete": ("deep_launch.py", "self.client.delete(path, BACKGROUND)"),
            }.items()},
     },
     "nhc-jobs": {
