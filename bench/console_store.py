@@ -139,7 +139,7 @@ def ask(store: Store, past: Past, times: int) -> List[str]:
     day = ReportSpan(now - DAY, now)
     asked: Dict[str, Callable[[], object]] = {
         "a node: episodes": lambda: screens.episodes_of(store, node()),
-        "a node: jobs, trains, spares, deep verdicts": lambda: screens.work_of(store, node(), now),
+        "a node: jobs, trains, spares, deep verdicts": lambda: screens.work_on_node(store, node(), now),
         "a node: its report": lambda: source.report(node()),
         "timeline of a day": lambda: screens.timeline(store, node(), day, 600),
         "timeline of all time": lambda: screens.timeline(store, node(), year, 600),

@@ -6,7 +6,7 @@ failures in 1,000 node-days); the 419 unexpected interruptions of Llama 3's 54 d
 ("The Llama 3 Herd of Models", arXiv 2407.21783, section 3.3.4). Here a node is repaired every 100 days, so more often
 than in any of them, and has a problem every 10 days, as most are warnings that end by themselves. A year of 100,000
 nodes is then 3,650,000 problems, 365,000 episodes and as many attempts, 3,650,000 rows of the audit log, 1,217,000
-gaps. Reports and deep results are there for as long as the store keeps them (`nhc.store.retention.Keep`).
+gaps. Reports and deep results are there for as long as the store keeps them (`nhc.store.retention.RetentionPeriods`).
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.store import schema
 from nhc.store.database import Store
 from nhc.store.nodes import pack
-from nhc.store.retention import Keep
+from nhc.store.retention import RetentionPeriods
 from nhc.store.schema import job_nodes, job_restarts, jobs
 
 DAY = 86400.0
-KEPT = Keep()
+KEPT = RetentionPeriods()
 BATCH = 20_000
 Row = Tuple[object, ...]
 Rows = Callable[[], Iterator[Row]]

@@ -21,7 +21,7 @@ sys.path.insert(0, os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
 
 from bench.common import verdict
 from nhc.store.connect import open_store
-from nhc.store.retention import Keep, prune
+from nhc.store.retention import RetentionPeriods, prune
 from nhc.store.schema import report_history
 from tests.test_growth import bounding, deciding, folding, holding, judging, making_waves, requesting
 
@@ -47,7 +47,7 @@ def pruning(count: int, place: str) -> Callable[[], object]:
             ]
             connection.execute(sa.insert(report_history), rows)
     steps = itertools.count(1)
-    keep = Keep(history=1.0)
+    keep = RetentionPeriods(history=1.0)
 
     def work() -> None:
         done = prune(store, keep, next(steps) * 20_000.0 + keep.history, segments=place, by="bench")

@@ -10,7 +10,7 @@ from nhc.core.limits import Limit
 from nhc.core.matching.node_ranges import NodeNames
 from nhc.core.model import Action, CheckResult, Report, Verdict, crit
 from nhc.deep.group_test import GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
-from nhc.deep.node_verdicts import judge
+from nhc.deep.node_verdicts import judge_sweep
 from nhc.fleet.fold import Folder
 from nhc.marks.policy import ledger
 from nhc.marks.policy.bounds import BegunAction, Bounds, Usage, no_such_kind
@@ -72,7 +72,7 @@ def judging(count):
                 seen = GroupOutcome.BAD if bad.intersection(pair) else GroupOutcome.GOOD
                 results.append(GroupResult(GroupTest(layer, pair), seen))
     results += [GroupResult(GroupTest(Layer.RAILS, (node,), rail="0"), GroupOutcome.BAD) for node in sorted(bad)]
-    return lambda: judge(nodes, topology, results, Rules(cap=1.0))
+    return lambda: judge_sweep(nodes, topology, results, Rules(cap=1.0))
 
 
 def making_waves(count):

@@ -46,7 +46,7 @@ def digest(connection: Connection, episode: episodes.Episode) -> str:
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def decide(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
+def decide_repair(store: Store, person: Person, number: int, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """Agree to the repair that an episode waits for, or refuse it. `form`: decision, digest, confirm, reason.
 
     Raises RequestRefused, NotFound, StoreError (Conflict where this person has decided before).
@@ -64,7 +64,7 @@ def decide(store: Store, person: Person, number: int, form: Mapping[str, str], n
     return {"episode": number, "decision": decision, "by": person.name, "said": effect}
 
 
-def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
+def decide_repairs(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """Agree to one repair of several nodes, or refuse it, by one confirmation: the set of the nodes, as it was shown.
 
     `form`: decision, episodes (number:digest of each, a space between), confirm, reason. Each is decided by itself:
@@ -89,7 +89,7 @@ def decide_alike(store: Store, person: Person, form: Mapping[str, str], now: flo
     decided, refused = [], []
     for episode, seen in rows:
         try:
-            decide(store, person, episode.id, {**form, "digest": seen, "confirm": episode.node}, now)
+            decide_repair(store, person, episode.id, {**form, "digest": seen, "confirm": episode.node}, now)
             decided.append(episode.node)
         except (RequestRefused, Conflict) as error:
             refused.append(f"{episode.node}: {error}")

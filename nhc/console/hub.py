@@ -74,7 +74,7 @@ class Hub:
             looked.clear()
             await self.refresh()
 
-    def look(self) -> Optional[Snapshot]:
+    def current(self) -> Optional[Snapshot]:
         """The last snapshot, for somebody who asks; None before there is one."""
         self._wake()
         return self.snapshot

@@ -17,7 +17,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler
 
 from nhc import __version__
-from nhc.console import acts, metrics, screens, standing
+from nhc.console import acts, metrics, open_work, screens
 from nhc.console.access import Grant, Person
 from nhc.console.deep_reader import DeepReader
 from nhc.console.doors import LIFETIME, PERSON, Doors, WrongLogins
@@ -54,7 +54,7 @@ class Console(Protocol):
         """The last one that could be read. Raises SourceError before there is one."""
         ...
 
-    def kept(self) -> Store:
+    def required_store(self) -> Store:
         """The store. Raises NotFound where there is none."""
         ...
 
@@ -180,7 +180,7 @@ async def log_out(console: Console, request: web.Request) -> web.StreamResponse:
 
 async def decide(console: Console, request: web.Request) -> web.StreamResponse:
     """Agree to a repair of an episode, or refuse it."""
-    return await _act_on_episode(console, request, acts.decide)
+    return await _act_on_episode(console, request, acts.decide_repair)
 
 
 async def abort(console: Console, request: web.Request) -> web.StreamResponse:
@@ -191,7 +191,7 @@ async def abort(console: Console, request: web.Request) -> web.StreamResponse:
 async def _act_on_episode(console: Console, request: web.Request, act: EpisodeAct) -> web.StreamResponse:
     form = await form_of(request)
     row = number(request, "id")
-    done = await asyncio.to_thread(act, console.kept(), request[PERSON], row, form, console.clock())
+    done = await asyncio.to_thread(act, console.required_store(), request[PERSON], row, form, console.clock())
     console.hub.notify("episodes")
     return answer_json(done)
 
@@ -199,7 +199,9 @@ async def _act_on_episode(console: Console, request: web.Request, act: EpisodeAc
 async def decide_alike(console: Console, request: web.Request) -> web.StreamResponse:
     """Agree to one repair of several nodes by one confirmation, or refuse it."""
     form = await form_of(request)
-    done = await asyncio.to_thread(acts.decide_alike, console.kept(), request[PERSON], form, console.clock())
+    done = await asyncio.to_thread(
+        acts.decide_repairs, console.required_store(), request[PERSON], form, console.clock()
+    )
     console.hub.notify("episodes")
     return answer_json(done)
 
@@ -209,7 +211,7 @@ async def hold(console: Console, request: web.Request) -> web.StreamResponse:
     form = await form_of(request)
     concerned = _concerned(console.snapshot(), form.get("scope", "node"), form.get("name", ""))
     done = await asyncio.to_thread(
-        acts.set_hold, console.kept(), request[PERSON], form, len(concerned), console.clock()
+        acts.set_hold, console.required_store(), request[PERSON], form, len(concerned), console.clock()
     )
     console.hub.notify("holds")
     return answer_json(done)
@@ -234,7 +236,7 @@ def _concerned(snapshot: Snapshot, scope: str, name: str) -> List[str]:
 async def release(console: Console, request: web.Request) -> web.StreamResponse:
     """End a hold."""
     form = await form_of(request)
-    done = await asyncio.to_thread(acts.end_hold, console.kept(), request[PERSON], form, console.clock())
+    done = await asyncio.to_thread(acts.end_hold, console.required_store(), request[PERSON], form, console.clock())
     console.hub.notify("holds")
     return answer_json(done)
 
@@ -314,7 +316,7 @@ async def _packed(console: Console, request: web.Request, make: Callable[[], scr
 
 def _of_store(show: Callable[[Console, Store, web.Request], screens.Value]) -> Answer:
     async def answer(console: Console, request: web.Request) -> web.StreamResponse:
-        return answer_json(await asyncio.to_thread(show, console, console.kept(), request))
+        return answer_json(await asyncio.to_thread(show, console, console.required_store(), request))
 
     return answer
 
@@ -327,8 +329,8 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
     value = screens.node(snapshot, name, report, dict(console.settings.links), console.settings.stale)
     if console.store is not None:
         value["episodes"] = await asyncio.to_thread(screens.episodes_of, console.store, name)
-        value["service"] = standing.out_of(snapshot.standing.get(name, ()))
-        value["work"] = await asyncio.to_thread(screens.work_of, console.store, name, console.clock())
+        value["service"] = open_work.out_of(snapshot.standing.get(name, ()))
+        value["work"] = await asyncio.to_thread(screens.work_on_node, console.store, name, console.clock())
         if console.scheduler is not None:
             value["scheduler"] = await console.scheduler.state(name)
     return answer_json(value)
@@ -368,7 +370,7 @@ async def _history(console: Console, request: web.Request) -> web.StreamResponse
     if hours not in screens.HOURS:
         raise RequestRefused(f"hours is one of {', '.join(map(str, screens.HOURS))}")
     devices, fresh = console.snapshot().devices, console.settings.stale
-    made = partial(screens.history, console.kept(), console.clock(), hours, devices, fresh)
+    made = partial(screens.history, console.required_store(), console.clock(), hours, devices, fresh)
     return answer_json(await console.hub.once_a_minute(f"history {hours}", made))
 
 
@@ -379,7 +381,7 @@ async def _strips(console: Console, request: web.Request) -> web.StreamResponse:
         names = [name for name in expand(request.query.get("set", "")) if name in known][: screens.ROWS]
     except ValueError as error:
         raise RequestRefused(str(error)) from None
-    made = partial(screens.strips, console.kept(), console.clock(), names, console.settings.stale)
+    made = partial(screens.strips, console.required_store(), console.clock(), names, console.settings.stale)
     return answer_json(await asyncio.to_thread(made))
 
 
@@ -399,14 +401,14 @@ async def _deep_letters(console: Console, _request: web.Request) -> web.StreamRe
 
 
 async def _offenders(console: Console, _request: web.Request) -> web.StreamResponse:
-    store = console.kept()
+    store = console.required_store()
     made = partial(screens.offenders, store, console.clock())
     return answer_json(await console.hub.once_a_minute(OFFENDERS, made))
 
 
 async def _rates(console: Console, request: web.Request) -> web.StreamResponse:
     """How often nodes fail: counted once for all who ask of one picture of the fleet."""
-    store, now, fact = console.kept(), console.clock(), request.query.get("by", "")
+    store, now, fact = console.required_store(), console.clock(), request.query.get("by", "")
     days, date = number(request, "days", 30), number(request, "since", 0)
     if (fact and fact not in FACTS) or not 1 <= days <= 365 or (date and not 0 < date < now - screens.DAY):
         raise RequestRefused(f"by is one of {', '.join(FACTS)}; days 1 to 365; since Unix seconds, a day ago or more")
@@ -503,7 +505,7 @@ ROUTES = (
     PageRoute("GET", "/api/deep/letters", Grant.STATE, _deep_letters),
     PageRoute("GET", "/api/job/{id}", Grant.STATE, _of_store(lambda _c, s, r: screens.job(s, number(r, "id")))),
     PageRoute("GET", "/api/jobs", Grant.STATE, _of_store(
-        lambda _c, s, r: screens.found_jobs(s, r.query.get("text", "").strip()))),
+        lambda _c, s, r: screens.find_jobs(s, r.query.get("text", "").strip()))),
     PageRoute("GET", "/api/causes", Grant.STATE, _of_snapshot(lambda s, _r: screens.causes(s))),
     PageRoute("GET", "/api/cause", Grant.STATE, _of_snapshot(
         lambda s, r: screens.cause(s, r.query.get("check", ""), r.query.get("reason", "")))),

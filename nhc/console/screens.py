@@ -467,8 +467,8 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
     """What waits for a person, in the order in which it is looked at.
 
     `approvals` are episodes that wait for agreement, the longest-waiting first; `alike` are those of them that have
-    cause and repair in common, each with what its page shows (`acts.decide_alike`). `left` are those that the loop gave
-    up (or a person aborted), whose nodes nobody does anything about. `unplanned` are causes that are CRIT on nodes
+    cause and repair in common, each with what its page shows (`acts.decide_repairs`). `left` are those that the loop
+    gave up (or a person aborted), whose nodes nobody does anything about. `unplanned` are causes that are CRIT on nodes
     about which nothing is done or held. `silent` are nodes without a fresh report.
     """
     approvals: List[episodes.Episode] = []
@@ -477,7 +477,9 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
     if store is not None:
         with store.read() as connection:
             standing = episodes.list_episodes(connection, is_open=True)
-            left = [episode for episode in ended_episodes.left_to_persons(connection) if episode.node in snapshot.nodes]
+            left = [
+                episode for episode in ended_episodes.left_to_operators(connection) if episode.node in snapshot.nodes
+            ]
             approvals = [episode for episode in standing if episode.state == episodes.AWAITING]
             alike = _alike(connection, approvals)
     unplanned = fold_causes(snapshot.unplanned())
@@ -540,7 +542,7 @@ SHOWN = 20
 """Values of each that the page draws."""
 
 
-def work_of(store: Store, name: str, now: float) -> Value:
+def work_on_node(store: Store, name: str, now: float) -> Value:
     """The work on one node, as texts with who and why. Raises StoreError."""
     with store.read() as connection:
         verdicts = deep.last_verdicts(connection, name)
@@ -569,7 +571,7 @@ def watched_jobs(store: Store, name: str) -> Dict[str, int]:
         return {row.text(): row.id for row in node_work.running_jobs(connection, name)}
 
 
-def found_jobs(store: Store, text: str) -> Value:
+def find_jobs(store: Store, text: str) -> Value:
     """The watched jobs that a person names so. Raises StoreError."""
     with store.read() as connection:
         rows = job_restarts.find(connection, text)[:ROWS] if text else []

@@ -52,12 +52,12 @@ class Server:
 
     def snapshot(self) -> Snapshot:
         """The last one that could be read. Raises SourceError before there is one."""
-        snapshot = self.hub.look()
+        snapshot = self.hub.current()
         if snapshot is None:
             raise SourceError(self.hub.problem)
         return snapshot
 
-    def kept(self) -> Store:
+    def required_store(self) -> Store:
         """The store. Raises NotFound where there is none."""
         if self.store is None:
             raise NotFound("there is no fleet store here: reports alone are shown")
@@ -65,7 +65,7 @@ class Server:
 
     def verdict_reader(self) -> DeepReader:
         """The reader of deep verdicts. Raises NotFound where there is no store."""
-        self.kept()
+        self.required_store()
         assert self.deep is not None
         return self.deep
 

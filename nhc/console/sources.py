@@ -25,8 +25,8 @@ from typing import (
 from sqlalchemy.engine import Connection
 
 from nhc.console.fleet_nodes import FleetNodes, NodeRow
+from nhc.console.open_work import OpenWork
 from nhc.console.snapshot import ProblemRow, Snapshot, take
-from nhc.console.standing import StandingWork
 from nhc.core.matching.node_ranges import fold
 from nhc.core.model import Report, Verdict, scope_text
 from nhc.core.system.bounded_read import read_text
@@ -84,7 +84,7 @@ class StoreSource:
         self._nodes = FleetNodes()
         self._groups: Dict[str, Mapping[str, str]] = {}
         self._received = self._whole_at = float("-inf")
-        self._standing = StandingWork()
+        self._standing = OpenWork()
         self._devices: Dict[str, int] = {}
         self._jobs: Tuple[float, Mapping[str, FrozenSet[int]]] = (float("-inf"), {})
         self._contested: Set[str] = set()
@@ -97,7 +97,7 @@ class StoreSource:
                 revision = newest.seq if newest else 0
                 self._read_nodes(connection, now)
                 problems = store_problems.list_problems(connection)
-                about = self._standing.about_nodes(connection, now, revision)
+                about = self._standing.by_node(connection, now, revision)
                 self._count_devices(connection, {p.node for p in problems} | about.keys(), now)
                 if not 0 <= now - self._jobs[0] < JOBS:
                     self._jobs = now, _jobs_by_node(connection)
@@ -119,14 +119,14 @@ class StoreSource:
 
     def _read_nodes(self, connection: Connection, now: float) -> None:
         """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
-        seen: Sequence[store_nodes.SeenNode] = ()
+        seen: Sequence[store_nodes.NodeSummary] = ()
         some = 0 <= now - self._whole_at < WHOLE
         if some:
-            seen = store_nodes.seen(connection, self._received - OVERLAP)
+            seen = store_nodes.summaries(connection, self._received - OVERLAP)
             new = sum(row.node not in self._nodes.rows for row in seen)
             some = store_nodes.count(connection) == len(self._nodes.rows) + new
         if not some:
-            seen, self._whole_at, self._groups = store_nodes.seen(connection), now, {}
+            seen, self._whole_at, self._groups = store_nodes.summaries(connection), now, {}
             self._nodes.forget(self._nodes.rows.keys() - {row.node for row in seen})
         newest = max((row.received_at for row in seen if row.received_at is not None), default=self._received)
         self._received = min(newest, now)  # one server's clock may be ahead of all the others'

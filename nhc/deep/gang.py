@@ -14,7 +14,7 @@ from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Seq
 from nhc.core.model import Verdict, printable
 from nhc.deep.group_output import FEW, AskedMeasurement, GroupOutput, MeasuredGroup, judged, read
 from nhc.deep.group_test import Culprit, GroupOutcome, GroupResult, GroupTest, Layer, Rules, Topology
-from nhc.deep.node_verdicts import judge
+from nhc.deep.node_verdicts import judge_sweep
 from nhc.deep.planner import next_round
 from nhc.marks.ports.gangs import PAIR_ROUNDS, SLACK, TIMED_OUT, GangMember, GangRules
 
@@ -143,7 +143,7 @@ class _Gang:
         return found
 
     def _judge(self, names: Sequence[str]) -> None:
-        judgement = judge(names, Topology(), self.results, _PAIRS)
+        judgement = judge_sweep(names, Topology(), self.results, _PAIRS)
         guilty = {
             name: printable(f"{blame.message}; the collective of the gang: {self.why}", 400)
             for blame in judgement.blames if blame.culprit is Culprit.NODE for name in blame.names

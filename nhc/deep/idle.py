@@ -116,7 +116,7 @@ def scheduler(source: NodeSource, node: str, environ: Mapping[str, str]) -> Occu
     beside: Sequence[str] = ()
     if state is not None and job and isinstance(source, OtherJobs):
         beside = source.other_jobs(node, "", job)
-    found = judge(state, node, environ, beside)
+    found = judge_idle(state, node, environ, beside)
     return found if state is None or job else _with_mates(found, state.mates)
 
 
@@ -134,7 +134,7 @@ def _job(environ: Mapping[str, str]) -> str:
     return next((environ[name] for name in JOB_VARIABLES if environ.get(name)), "")
 
 
-def judge(
+def judge_idle(
     state: Optional[NodeState], node: str, environ: Mapping[str, str], beside: Sequence[str] = ()
 ) -> Occupancy:  # fmt: skip
     """Whether the node is in our hands: out of service with no work on it, or given to the job that we are. Pure.

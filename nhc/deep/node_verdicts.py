@@ -37,7 +37,9 @@ from nhc.deep.group_test import (
 from nhc.deep.planner import hopeless
 
 
-def judge(nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules) -> SweepJudgement:
+def judge_sweep(
+    nodes: Sequence[str], topology: Topology, results: Sequence[GroupResult], rules: Rules
+) -> SweepJudgement:
     """What the results say. Asked in the middle of a sweep it says what is certain by then."""
     names = sorted(set(nodes))
     if hopeless(names, results) or (results and all(result.seen is GroupOutcome.UNKNOWN for result in results)):

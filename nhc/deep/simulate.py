@@ -11,7 +11,7 @@ import random
 from typing import Dict, FrozenSet, Iterable, List, NamedTuple, Sequence, Set, Tuple
 
 from nhc.deep.group_test import Culprit, GroupOutcome, GroupResult, GroupTest, Rules, SweepJudgement, Topology
-from nhc.deep.node_verdicts import judge
+from nhc.deep.node_verdicts import judge_sweep
 from nhc.deep.planner import next_round
 
 
@@ -98,7 +98,7 @@ def play(
         rounds.append(len(step.tests))
         results += [run(test, topology, faults, chance) for test in step.tests]
     return SimulatedSweep(
-        judge(nodes, topology, results, rules), tuple(rounds), len(results),
+        judge_sweep(nodes, topology, results, rules), tuple(rounds), len(results),
         sum(len(result.test.nodes) for result in results), tuple(results),
     )  # fmt: skip
 

@@ -26,7 +26,7 @@ from nhc.deep.group_test import (
     NodeStanding,
     SweepJudgement,
 )
-from nhc.deep.node_verdicts import judge
+from nhc.deep.node_verdicts import judge_sweep
 from nhc.deep.planner import Round, next_round
 from nhc.deep.sweep_plan import SweepPlan, floor_of, key, limit_broken, planned_test, results, row_of
 from nhc.marks.ports.adapter import AdapterError
@@ -90,7 +90,7 @@ def next_step(plan: SweepPlan, seen: Sequence[GroupResult]) -> Optional[Round]:
 def judged_sweep(plan: SweepPlan, seen: Sequence[GroupResult]) -> SweepJudgement:
     """What a sweep's results come to: of a suite each is of its own node."""
     if not plan.suite:
-        return judge(plan.nodes, plan.topology, seen, plan.rules)
+        return judge_sweep(plan.nodes, plan.topology, seen, plan.rules)
     standing = {GroupOutcome.GOOD: NodeStanding.PASSED, GroupOutcome.BAD: NodeStanding.FAILED}
     nodes = dict.fromkeys(plan.nodes, NodeStanding.NOT_TESTED)
     nodes.update({result.test.nodes[0]: standing.get(result.seen, NodeStanding.NOT_TESTED) for result in seen})

@@ -23,7 +23,7 @@ LARGEST = 32 << 20
 """Bytes of configuration and scripts at most: more is a directory named by mistake."""
 
 
-class BadSite(ValueError):
+class BadSiteFiles(ValueError):
     """The configuration or the scripts cannot be sent. One line."""
 
 
@@ -34,7 +34,7 @@ class Bundle(NamedTuple):
     blob: bytes
 
 
-class Site(NamedTuple):
+class SiteFiles(NamedTuple):
     """The site's bundle, None where nothing is sent, and the options of `nhc check local` that use it."""
 
     bundle: Optional[Bundle]
@@ -55,14 +55,14 @@ def bundle(files: Dict[str, Tuple[int, bytes]]) -> Bundle:
 
 
 def engine(path: Optional[str] = None, cache: Optional[str] = None) -> Bundle:
-    """nhc.pyz: the file at `path`, else one built from this very nhc, kept in `cache`. Raises BadSite."""
+    """nhc.pyz: the file at `path`, else one built from this very nhc, kept in `cache`. Raises BadSiteFiles."""
     if path is None:
         path = _built(cache or default_cache())
     try:
         with open(path, "rb") as file:
             content = file.read()
     except OSError as error:
-        raise BadSite(f"{path}: {error.strerror}") from None
+        raise BadSiteFiles(f"{path}: {error.strerror}") from None
     return bundle({"nhc.pyz": (0o600, content)})
 
 
@@ -86,7 +86,7 @@ def _built(cache: str) -> str:
             if old != path:
                 os.unlink(old)
     except (OSError, RuntimeError) as error:
-        raise BadSite(f"nhc.pyz cannot be built: {error}") from None
+        raise BadSiteFiles(f"nhc.pyz cannot be built: {error}") from None
     return path
 
 
@@ -116,8 +116,8 @@ def _files(root: str) -> Iterator[str]:
 # The site.
 
 
-def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Site:
-    """What travels of the site's files, and the options that name them to the node. Raises BadSite.
+def site_files(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> SiteFiles:
+    """What travels of the site's files, and the options that name them to the node. Raises BadSiteFiles.
 
     Files that a configuration includes by a relative name travel with it; an absolute name is the node's own.
     """
@@ -128,10 +128,10 @@ def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Si
         options += ["--config", _there(path)]
     for directory in scripts:
         if not os.path.isdir(directory):
-            raise BadSite(f"{directory}: not a directory of *.nhc scripts")
+            raise BadSiteFiles(f"{directory}: not a directory of *.nhc scripts")
         names = sorted(name for name in os.listdir(directory) if name.endswith(".nhc") and name[0] != ".")
         if not names:
-            raise BadSite(f"{directory}: no *.nhc script in this directory")
+            raise BadSiteFiles(f"{directory}: no *.nhc script in this directory")
         for name in names:
             contents[os.path.abspath(f"{directory}/{name}")] = _read(f"{directory}/{name}")
         options += ["--scripts", _there(directory)]
@@ -141,10 +141,12 @@ def site(config: Sequence[str], scripts: Sequence[str], profile: str = "") -> Si
     elif profile:
         options += ["--profile", profile]
     if not contents:
-        return Site(None, tuple(options))
+        return SiteFiles(None, tuple(options))
     if sum(map(len, contents.values())) > LARGEST:
-        raise BadSite(f"configuration and scripts are more than {LARGEST >> 20} MiB together: is this the right path?")
-    return Site(bundle({path.lstrip("/"): (0o600, content) for path, content in contents.items()}), tuple(options))
+        raise BadSiteFiles(
+            f"configuration and scripts are more than {LARGEST >> 20} MiB together: is this the right path?"
+        )
+    return SiteFiles(bundle({path.lstrip("/"): (0o600, content) for path, content in contents.items()}), tuple(options))
 
 
 def _there(path: str) -> str:
@@ -154,15 +156,15 @@ def _there(path: str) -> str:
 def _read(path: str) -> bytes:
     try:
         if not stat.S_ISREG(os.stat(path).st_mode):
-            raise BadSite(f"{path}: not a file")
+            raise BadSiteFiles(f"{path}: not a file")
         with open(path, "rb") as file:
             return file.read(LARGEST + 1)
     except OSError as error:
-        raise BadSite(f"{path}: {error.strerror}") from None
+        raise BadSiteFiles(f"{path}: {error.strerror}") from None
 
 
 def config_files(path: str) -> Dict[str, bytes]:
-    """The content of a configuration file or directory, and of what it includes by relative names. Raises BadSite."""
+    """A configuration file or directory and what it includes by relative names, by path. Raises BadSiteFiles."""
     from nhc.core.language.lines import parse_text
 
     contents: Dict[str, bytes] = {}
@@ -170,7 +172,7 @@ def config_files(path: str) -> Dict[str, bytes]:
     if os.path.isdir(path):
         todo = sorted(glob.glob(f"{glob.escape(path)}/*.conf"))
         if not todo:
-            raise BadSite(f"{path}: no *.conf file in this directory")
+            raise BadSiteFiles(f"{path}: no *.conf file in this directory")
     while todo:
         file = os.path.normpath(todo.pop())
         if file in contents:

@@ -15,7 +15,7 @@ from typing import Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tupl
 
 from nhc import __version__
 from nhc.core.model import printable
-from nhc.fleet.bundles import Bundle, Site
+from nhc.fleet.bundles import Bundle, SiteFiles
 from nhc.fleet.transport import Deadline, Node, Session, Stream, Trouble, left
 
 REPORT_LIMIT = 4 << 20
@@ -40,7 +40,7 @@ class SweepTask(NamedTuple):
     """What every node of a sweep is asked to do."""
 
     engine: Optional[Bundle]
-    site: Site
+    site: SiteFiles
     options: Tuple[str, ...] = ()
     """More options of `nhc check local`."""
     suite: str = ""

@@ -9,7 +9,7 @@ from nhc.jobs.settings import JobControllerSettings, RestartSettings
 from nhc.marks import plugins
 from nhc.marks.ports.job_control import JobController
 from nhc.store.database import Store
-from nhc.store.settings import fleet_store, store_to_look_at
+from nhc.store.settings import fleet_store, store_to_read
 
 
 class JobSite:
@@ -26,7 +26,7 @@ class JobSite:
 def open_site(settings: RestartSettings, *, look: bool = False) -> JobSite:
     """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
     made = {controller.name: open_controller(controller) for controller in settings.controllers}
-    store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
+    store = store_to_read(settings.store) if look else fleet_store(settings.store)
     return JobSite(settings, store, made)
 
 

@@ -13,7 +13,7 @@ from typing import Dict, List, NamedTuple, Optional
 from nhc.core.timestamps import MONTHS, from_iso
 from nhc.jobs import log_catalogue
 from nhc.jobs.log_catalogue import CASCADE, INITIATING, NODE, PROGRAM, UNKNOWN
-from nhc.jobs.watch_log import LONGEST, JobLineKind, LogFact, rank_in, read_line, whose
+from nhc.jobs.watch_log import LONGEST, JobLineKind, LogFact, rank_and_node, rank_in, read_line
 from nhc.node.facts.kernel_lines import bsd_time, message, unwrap
 from nhc.node.kernlog.catalogue import Matcher
 from nhc.node.kernlog.findings import OF_A_DEVICE
@@ -241,7 +241,7 @@ class JobLogReader:
         return self._event(line, "python-passed-on", UNKNOWN, CASCADE, "unknown", raised.text)
 
     def _event(self, line: str, kind: str, cause: str, role: str, restart: str, message: str) -> LogEvent:
-        rank, node = whose(line)
+        rank, node = rank_and_node(line)
         return LogEvent(kind, cause, role, restart, message, self._log, self.number,
                         rank if rank >= 0 else self._rank, node, -1, self.last, self.step,
                         " ".join(line.split())[:300])  # fmt: skip

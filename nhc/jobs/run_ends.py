@@ -17,7 +17,7 @@ from nhc.jobs.acting import JobActuators
 from nhc.jobs.failure_cause import JobNodeFault, RunFinding, RunJudgement
 from nhc.jobs.log_catalogue import GPU, INITIATING, LIMITS, NODE, PROGRAM, UNKNOWN
 from nhc.jobs.owner_mail import OwnerMail
-from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict, dated, decide
+from nhc.jobs.why import CHECKS, ESTABLISHED, NOT_KNOWN, SKEW, Clue, JobVerdict, dated, judge_end
 from nhc.jobs.why_logs import JobLogSource, places, read_logs, record_clues
 from nhc.jobs.why_report import JobWhy, summary
 from nhc.marks.ports.adapter import AdapterError
@@ -136,7 +136,7 @@ def run_end(record: JobEndRecord, faults: Sequence[JobNodeFault]) -> Tuple[JobEn
     clues = dated([*logs.clues(), *record_clues(record)], record.ended or logs.last)
     clues += [Clue(CHECKS, NODE, INITIATING, "problem", fault.what, fault.began, 0, fault.node, fault.node)
               for fault in faults]  # fmt: skip
-    verdict = decide(clues, record.ended or logs.last)
+    verdict = judge_end(clues, record.ended or logs.last)
     first = verdict.first
     node = (first.node or nodes.get(first.where.rpartition(":")[0], "")) if first is not None else ""
     cause = UNKNOWN if verdict.cause == GPU else verdict.cause

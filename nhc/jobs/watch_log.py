@@ -73,7 +73,7 @@ def read_line(line: str) -> List[LogFact]:
     line = line[:LONGEST].rstrip("\r\n")
     if not line.strip():
         return []
-    rank, node = whose(line)
+    rank, node = rank_and_node(line)
     mapped = _mapped(line, node)
     if mapped is not None:
         return [mapped]
@@ -136,7 +136,7 @@ def rank_in(digits: Optional[str]) -> int:
     return int(digits) if digits and len(digits) < 8 and int(digits) < RANKS else -1
 
 
-def whose(line: str) -> Tuple[int, str]:
+def rank_and_node(line: str) -> Tuple[int, str]:
     """The rank and the node that a line is of, -1 and "" where it does not say."""
     match = _RANK.search(line)
     rank = rank_in(next(filter(None, match.groups()), "")) if match else -1

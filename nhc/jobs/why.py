@@ -92,7 +92,7 @@ def dated(clues: Iterable[Clue], ended: Optional[float]) -> List[Clue]:
     return [clue._replace(at=ended) if clue.at is None and clue.witness in (LOG, RECORD) else clue for clue in clues]
 
 
-def decide(clues: Sequence[Clue], ended: Optional[float] = None) -> JobVerdict:
+def judge_end(clues: Sequence[Clue], ended: Optional[float] = None) -> JobVerdict:
     """Judge the job's end. `ended` is when it ended, as far as anybody says.
 
     What a node shows counts only where its time is known: an old error must not be blamed for a new end.

@@ -175,7 +175,7 @@ class Records:
     def left_out(self) -> List[Episode]:
         """The last episodes of nodes that were left to a person, where they have left the whole node out of service."""
         with self.store.read() as connection:
-            return [row for row in ended_episodes.left_to_persons(connection) if _left_out(row)]
+            return [row for row in ended_episodes.left_to_operators(connection) if _left_out(row)]
 
     def put_back(self, rows: Sequence[Episode], now: float, uids: Mapping[str, str]) -> List[Written]:
         """End what was left to persons, where they have put the nodes back into service; the moves, as they are stored.

@@ -43,7 +43,7 @@ from nhc.store.database import Fence, Store
 from nhc.store.errors import StoreError
 from nhc.store.intake import Incoming, Receipt
 from nhc.store.nodes import SILENT, StoredNode
-from nhc.store.settings import fleet_store, store_to_look_at
+from nhc.store.settings import fleet_store, store_to_read
 
 REPORTS = 256 << 20
 """Bytes of one file of reports."""
@@ -163,7 +163,7 @@ def open_site(settings: RemedySettings, *, look: bool = False) -> RemedySite:
     """`look`: nothing is changed, and no store is made. Raises StoreError, NoAdapter, AdapterError."""
     marker = open_marker(settings)
     repairers = open_repairers(settings, (marker,), os.environ)
-    store = store_to_look_at(settings.store) if look else fleet_store(settings.store)
+    store = store_to_read(settings.store) if look else fleet_store(settings.store)
     return RemedySite(settings, store, marker, repairers)
 
 

@@ -48,7 +48,7 @@ def outcomes(connection: Connection, since: float) -> Dict[str, int]:
     return {str(row[0]): int(row[1]) for row in connection.execute(asked.order_by(count.desc(), episodes.c.state))}
 
 
-def left_to_persons(connection: Connection) -> List[Episode]:
+def left_to_operators(connection: Connection) -> List[Episode]:
     """The last episode of each node that was left to a person, the newest first.
 
     A node of which there is a later episode is not among them: `nhc release remedy` begins one. The index

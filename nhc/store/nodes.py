@@ -212,7 +212,7 @@ def list_nodes(
     return [StoredNode._make(row) for query in of_nodes(asked, nodes, names) for row in connection.execute(query)]
 
 
-class SeenNode(NamedTuple):
+class NodeSummary(NamedTuple):
     """What the picture of a fleet needs of one node; `groups` as JSON, which few nodes have for themselves alone."""
 
     node: str
@@ -236,13 +236,13 @@ def count(connection: Connection) -> int:
     return schema.count(connection, nodes)
 
 
-def seen(connection: Connection, received_since: Optional[float] = None) -> List[SeenNode]:
+def summaries(connection: Connection, received_since: Optional[float] = None) -> List[NodeSummary]:
     """All nodes, or those whose newest report came in at `received_since` (Unix seconds) or later, in any order."""
-    columns = [nodes.c[name] if name != "groups" else sa.cast(nodes.c.groups, sa.Text) for name in SeenNode._fields]
+    columns = [nodes.c[name] if name != "groups" else sa.cast(nodes.c.groups, sa.Text) for name in NodeSummary._fields]
     asked = sa.select(*columns)
     if received_since is not None:
         asked = asked.where(nodes.c.received_at >= received_since)
-    return list(map(SeenNode._make, connection.execute(asked).all()))  # `all`: a third of the time of one by one
+    return list(map(NodeSummary._make, connection.execute(asked).all()))  # `all`: a third of the time of one by one
 
 
 def groups(connection: Connection, names: Optional[Sequence[str]] = None) -> Dict[str, Mapping[str, str]]:

@@ -48,7 +48,7 @@ DAY = 86400.0
 
 
 @declared.settings
-class Keep(NamedTuple):
+class RetentionPeriods(NamedTuple):
     """Ages in seconds. Repairs and their attempts are never deleted: they are few, and rates are counted from them."""
 
     history: float = declared.seconds("history", 90 * DAY, least=DAY)
@@ -70,7 +70,7 @@ class Keep(NamedTuple):
 class PruneSettings(NamedTuple):
     """How often (seconds; 0 for never), how long things are kept, and where old rows of the audit log go."""
 
-    keep: Keep = declared.part("keep", Keep)
+    keep: RetentionPeriods = declared.part("keep", RetentionPeriods)
     segments: str = declared.text(
         "audit-archive", f"{location.DIRECTORY}/audit", "where `nhc store prune` puts old rows of the audit log"
     )
@@ -130,7 +130,7 @@ def _thin(store: Store, crowd: _Crowd) -> int:
 
 
 def prune(
-    store: Store, keep: Keep, now: float, *, segments: str, by: str, with_evidence: bool = True
+    store: Store, keep: RetentionPeriods, now: float, *, segments: str, by: str, with_evidence: bool = True
 ) -> Pruned:  # fmt: skip
     """Delete what is older than that, and archive old rows of the audit log in the directory `segments`.
 
@@ -151,7 +151,7 @@ def prune(
     return Pruned(rows, files, archive(store, now - keep.audit, now, segments=segments, by=by))
 
 
-def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
+def due(store: Store, keep: RetentionPeriods, now: float) -> Dict[str, int]:
     """How many rows `prune` would delete or archive now, by table. Raises StoreError."""
     young = sa.select(sa.func.min(audit_table.c.seq)).where(audit_table.c.at >= now - keep.audit).scalar_subquery()
     newest = sa.select(sa.func.max(audit_table.c.seq)).scalar_subquery()
@@ -170,7 +170,7 @@ def due(store: Store, keep: Keep, now: float) -> Dict[str, int]:
         return counts
 
 
-def _old(keep: Keep, now: float, with_results: bool) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:
+def _old(keep: RetentionPeriods, now: float, with_results: bool) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:
     """What is older than it is kept, in the order in which it is deleted: first the rows that name others.
 
     Of trains everything goes but their names: none is used twice. `with_results`: see `_old_sweeps`.

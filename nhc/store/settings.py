@@ -98,7 +98,7 @@ def fleet_store(url: str = "", *, create: bool = True) -> Store:
         raise StoreError(str(error)) from None
 
 
-def store_to_look_at(url: str = "") -> Store:
+def store_to_read(url: str = "") -> Store:
     """The same for a command that changes nothing: it makes no store. An empty one stands in for one that is not there.
 
     Raises StoreError.

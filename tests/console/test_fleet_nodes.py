@@ -44,8 +44,8 @@ def hear(store, at, *reports):
 
 def reads(monkeypatch):
     """How many rows each read of nodes returned."""
-    counts, seen = [], nodes.seen
-    monkeypatch.setattr(nodes, "seen", lambda *given: counts.append(len(found := seen(*given))) or found)
+    counts, seen = [], nodes.summaries
+    monkeypatch.setattr(nodes, "summaries", lambda *given: counts.append(len(found := seen(*given))) or found)
     return counts
 
 
@@ -209,7 +209,7 @@ def test_a_fleet_that_nobody_looks_at_is_read_less_often(monkeypatch):
         task = asyncio.ensure_future(hub.run())
         await asyncio.sleep(0.3)
         resting = len(counts)
-        hub.look()
+        hub.current()
         await read(1)
         queue = hub.join(None)
         await read(4)
@@ -233,7 +233,7 @@ def test_reading_ends_when_it_is_cancelled_right_after_a_look(monkeypatch, turns
         hub = Hub(Given(), 1e-4, lambda: NOW)
         task = asyncio.ensure_future(hub.run())
         await asyncio.sleep(0.1)  # it waits for a look
-        hub.look()
+        hub.current()
         for _turn in range(turns):
             await asyncio.sleep(0)
         task.cancel()

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from nhc.console import screens, standing
+from nhc.console import open_work, screens
 from nhc.console.sources import StoreSource
 from nhc.core.model import CheckResult, DeviceId, Metric, Outcome, Report, Verdict
 from nhc.remedy.detail import Detail
@@ -34,7 +34,7 @@ def source(site):
 
 
 def service(site, node):
-    return standing.out_of(source(site).snapshot().standing.get(node, ()))
+    return open_work.out_of(source(site).snapshot().standing.get(node, ()))
 
 
 @pytest.mark.thorough

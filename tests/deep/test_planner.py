@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.deep.group_test import Culprit, GroupOutcome, GroupResult, GroupTest, Layer, NodeStanding, Rules, Topology
-from nhc.deep.node_verdicts import judge
+from nhc.deep.node_verdicts import judge_sweep
 from nhc.deep.planner import next_round
 from nhc.deep.simulate import Faults, break_some, cluster, play, run
 
@@ -72,7 +72,7 @@ def test_nothing_good_at_all_is_the_launcher_and_nobody_is_tested():
     while (step := next_round(nodes, topology, seen, Rules())) is not None:
         seen += [GroupResult(test, GroupOutcome.BAD, why="no such file: all_reduce_perf") for test in step.tests]
 
-    found = judge(nodes, topology, seen, Rules())
+    found = judge_sweep(nodes, topology, seen, Rules())
 
     assert [blame.culprit for blame in found.blames] == [Culprit.TEST]
     assert "no such file: all_reduce_perf" in found.blames[0].message
@@ -102,7 +102,7 @@ def test_a_test_that_cannot_be_told_is_tried_again_and_then_left():
             )
         assert len(seen) < 40
 
-    found = judge(nodes, topology, seen, Rules(retries=3))
+    found = judge_sweep(nodes, topology, seen, Rules(retries=3))
 
     assert found.nodes["n1"] is NodeStanding.NOT_TESTED
     assert {node for node, standing in found.nodes.items() if standing is NodeStanding.PASSED} == set(nodes) - {"n1"}
@@ -120,7 +120,7 @@ def test_bad_nodes_that_are_lucky_once_convict_nobody_whom_they_meet():
         *pairs(GroupOutcome.GOOD, "x-b", "y-c", "d-e", "f-g", "h-i", "b-j", "c-j", "a-j"),
         *pairs(GroupOutcome.BAD, "x-a", "y-a", "x-d", "x-e", "y-f", "y-g"),
     ]
-    found = judge(nodes, topology, seen, Rules())
+    found = judge_sweep(nodes, topology, seen, Rules())
     assert {node for node, one in found.nodes.items() if one is NodeStanding.FAILED} == {"x", "y"}
     assert found.nodes["a"] is NodeStanding.PASSED
     assert "x: bad with 3 proven partners (a, d, e)" in {blame.message for blame in found.blames}
@@ -132,7 +132,7 @@ def test_bad_nodes_that_are_lucky_once_convict_nobody_whom_they_meet():
 
 def test_a_node_that_was_good_once_and_bad_once_has_not_passed():
     seen = [*pairs(GroupOutcome.GOOD, "a-b", "c-d", "c-e"), *pairs(GroupOutcome.BAD, "a-c")]
-    found = judge([*"abcde"], Topology(), seen, Rules())
+    found = judge_sweep([*"abcde"], Topology(), seen, Rules())
     assert found.nodes["a"] is NodeStanding.SUSPECT
     assert found.nodes["c"] is NodeStanding.PASSED
 
@@ -182,7 +182,11 @@ def test_rails_that_are_good_alone_are_said_to_be():
             GroupResult(test, GroupOutcome.BAD if "n3" in test.nodes and not test.rail else GroupOutcome.GOOD)
             for test in step.tests
         ]
-    assert judge(nodes, topology, seen, RAILS).blames[0].message.endswith("; each of its 4 rails tested alone is good")
+    assert (
+        judge_sweep(nodes, topology, seen, RAILS)
+        .blames[0]
+        .message.endswith("; each of its 4 rails tested alone is good")
+    )
 
 
 def test_a_rail_test_that_could_not_be_told_is_run_again_and_then_left():
@@ -195,7 +199,7 @@ def test_a_rail_test_that_could_not_be_told_is_run_again_and_then_left():
                 GroupResult(test, GroupOutcome.UNKNOWN if lost else GroupOutcome.BAD if bad else GroupOutcome.GOOD)
             )
     assert sum(one.test.rail == "mlx5_0" for one in seen) == RAILS.retries + 1
-    assert judge(nodes, topology, seen, RAILS).blames[0].message.endswith("; bad on rail mlx5_1 alone")
+    assert judge_sweep(nodes, topology, seen, RAILS).blames[0].message.endswith("; bad on rail mlx5_1 alone")
 
 
 def test_two_nodes_with_the_same_bad_rail_are_two_bad_nodes():
@@ -226,7 +230,7 @@ def test_what_shows_only_at_scale_blames_no_node():
             GroupResult(test, GroupOutcome.BAD if len(test.nodes) > 8 else GroupOutcome.GOOD) for test in step.tests
         ]
 
-    found = judge(nodes, topology, seen, Rules(scale=True))
+    found = judge_sweep(nodes, topology, seen, Rules(scale=True))
 
     assert [blame.culprit for blame in found.blames] == [Culprit.SCALE]
     assert found.blames[0].names == tuple(nodes)
@@ -324,14 +328,14 @@ def test_a_first_round_that_was_cut_short_runs_again_and_its_end_is_as_ever(coun
     nodes, topology = cluster(count, 32)
     seen = [GroupResult(test, GroupOutcome.UNKNOWN, why="preempted or cancelled: it left no completion marker")
             for test in next_round(nodes, topology, [], Rules()).tests]  # fmt: skip
-    early = judge(nodes, topology, seen, Rules())
+    early = judge_sweep(nodes, topology, seen, Rules())
     rounds = 0
     while (step := next_round(nodes, topology, seen, Rules())) is not None:
         seen += [GroupResult(test, GroupOutcome.GOOD, 360.0) for test in step.tests]
         rounds += 1
 
     assert rounds > 0
-    assert set(judge(nodes, topology, seen, Rules()).nodes.values()) == {NodeStanding.PASSED}
+    assert set(judge_sweep(nodes, topology, seen, Rules()).nodes.values()) == {NodeStanding.PASSED}
     (blame,) = early.blames
     assert "launcher" not in blame.message
     assert "preempted" in blame.message
@@ -343,7 +347,7 @@ def test_what_is_cut_short_every_time_ends_and_says_why():
     while (step := next_round(nodes, topology, seen, Rules())) is not None:
         seen += [GroupResult(test, GroupOutcome.UNKNOWN, why="preempted") for test in step.tests]
         assert len(seen) < 100
-    found = judge(nodes, topology, seen, Rules())
+    found = judge_sweep(nodes, topology, seen, Rules())
     assert [blame.message for blame in found.blames] == [
         f"not one of {len(seen)} tests came to a result; most said: preempted"
     ]
@@ -358,7 +362,7 @@ def test_a_node_on_which_no_test_begins_is_named_with_the_reason():
             GroupResult(test, GroupOutcome.UNKNOWN, why="the tool was ended (status 127)")
             if "n3" in test.nodes else GroupResult(test, GroupOutcome.GOOD) for test in step.tests
         ]  # fmt: skip
-    found = judge(nodes, topology, seen, Rules())
+    found = judge_sweep(nodes, topology, seen, Rules())
     assert found.nodes["n3"] is NodeStanding.NOT_TESTED
     assert [blame.message for blame in found.blames] == [
         "n3: 4 tests came to no result; most said: the tool was ended (status 127)"
@@ -442,7 +446,7 @@ def test_both_nodes_of_a_bad_pair_are_never_convicted_on_the_pair_alone(seed):
         for pair in zip(nodes[::2], nodes[1::2])
     ]
 
-    assert not names(judge(nodes, Topology(), results, Rules()), Culprit.NODE)
+    assert not names(judge_sweep(nodes, Topology(), results, Rules()), Culprit.NODE)
 
 
 def test_a_killed_sweep_goes_on_from_its_results():

@@ -472,7 +472,7 @@ def state(**more):
     ],
 )
 def test_what_the_scheduler_says(seen, environ, busy, note):
-    view = idle.judge(seen, "n1", environ)
+    view = idle.judge_idle(seen, "n1", environ)
     assert [busy in str(one) for one in view.busy] == ([True] if busy else [])
     assert [note in one for one in view.notes] == ([True] if note else [])
 
@@ -480,7 +480,7 @@ def test_what_the_scheduler_says(seen, environ, busy, note):
 def test_a_job_that_has_a_part_of_the_node_is_beside_others():
     """Real Slurm, two jobs on one node: tests/adapters/test_slurm_gate.py."""
     shared = state(busy=True, shown="mixed", available=False)
-    [busy] = idle.judge(shared, "n1", {"SLURM_JOB_ID": "7"}, ["8", "9", "10", "11"]).busy
+    [busy] = idle.judge_idle(shared, "n1", {"SLURM_JOB_ID": "7"}, ["8", "9", "10", "11"]).busy
     assert "job 8, 9, 10 and 1 more runs on n1 beside job 7" in str(busy)
 
 

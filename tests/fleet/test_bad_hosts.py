@@ -275,7 +275,7 @@ def test_all_tries_together_stay_within_the_time_for_connecting(fleet, fine, tmp
 @pytest.mark.slow
 def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tmp_path):
     from nhc.fleet import node_session, sweep, worker
-    from nhc.fleet.bundles import Site
+    from nhc.fleet.bundles import SiteFiles
     from nhc.fleet.transport import Node, Trouble
 
     class Immediate:
@@ -291,7 +291,7 @@ def test_a_run_that_breaks_off_is_tried_again_within_what_is_left_of_its_time(tm
         time.sleep(1.0)
         raise Trouble("ConnectionLost", "it broke", passing=True)
 
-    task = node_session.SweepTask(None, Site(None, ()), seconds=3.0, login=0.2)
+    task = node_session.SweepTask(None, SiteFiles(None, ()), seconds=3.0, login=0.2)
     settings = worker.SweepSettings(task, {"ssh": Immediate()}, shards=1, connect=1.7, retries=9, judge=breaks)
     begin = time.monotonic()
     (found,) = sweep.sweep([Node("n1")], settings)
@@ -326,7 +326,7 @@ def relay(connection, port):
 
 def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
     from nhc.fleet import node_session, sweep, worker
-    from nhc.fleet.bundles import Site
+    from nhc.fleet.bundles import SiteFiles
     from nhc.fleet.transport import Node
 
     class Suicidal:
@@ -340,7 +340,7 @@ def test_a_shard_that_is_killed_loses_no_node(fleet, few, tmp_path):
 
     nodes = [Node(f"n{number}") for number in range(6)]
     settings = worker.SweepSettings(
-        node_session.SweepTask(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=6
+        node_session.SweepTask(None, SiteFiles(None, ())), {"ssh": Suicidal()}, shards=1, fanout=6
     )
     found = [json.loads(arrived.text()) for arrived in sweep.sweep(nodes, settings)]
     assert sorted(report["host"] for report in found) == [f"n{number}" for number in range(6)]
@@ -352,7 +352,7 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch):
     import socket
 
     from nhc.fleet import node_session, sweep, worker
-    from nhc.fleet.bundles import Site
+    from nhc.fleet.bundles import SiteFiles
     from nhc.fleet.ssh.config import SshConfig
     from nhc.fleet.ssh.known_hosts import HostKeys
     from nhc.fleet.ssh.transport_paramiko import Paramiko
@@ -360,7 +360,7 @@ def test_a_resolver_that_hangs_is_given_up(monkeypatch):
 
     monkeypatch.setattr(socket, "getaddrinfo", lambda *_words, **_more: time.sleep(60))
     settings = worker.SweepSettings(
-        node_session.SweepTask(None, Site(None, ())),
+        node_session.SweepTask(None, SiteFiles(None, ())),
         {"ssh": Paramiko(SshConfig("/dev/null"), HostKeys())},
         shards=1,
         connect=0.5,

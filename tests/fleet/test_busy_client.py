@@ -7,11 +7,11 @@ import time
 import pytest
 
 from nhc.fleet import node_session, sweep, worker
-from nhc.fleet.bundles import Site
+from nhc.fleet.bundles import SiteFiles
 from nhc.fleet.transport import TICK, Lateness, Node, Trouble
 from nhc.fleet.worker import FEW, Scarcity
 
-TASK = node_session.SweepTask(None, Site(None, ()), seconds=3.0, login=0.5)
+TASK = node_session.SweepTask(None, SiteFiles(None, ()), seconds=3.0, login=0.5)
 
 
 @pytest.mark.thorough

@@ -26,7 +26,7 @@ sys.path[:0] = sys.argv[7].split(":")
 from nhc.fleet import node_session as remote
 from nhc.fleet import worker as shard
 from nhc.fleet import sweep
-from nhc.fleet.bundles import Site
+from nhc.fleet.bundles import SiteFiles
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import HostKeys
 from nhc.fleet.ssh.transport_paramiko import Paramiko
@@ -52,7 +52,7 @@ def light(session, node, task):
 
 os.environ["HOME"] = "/nonexistent"
 transport = Paramiko(SshConfig(config), HostKeys(accept_new=True))
-settings = shard.SweepSettings(remote.SweepTask(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64,
+settings = shard.SweepSettings(remote.SweepTask(None, SiteFiles(None, ())), {"ssh": transport}, judge=light, fanout=64,
                           shards=shards, connect=30.0)
 nodes = [Node(address) for address in ssh.addresses(count)]
 transport.warm([transport.config.lookup(nodes[0])])
@@ -139,7 +139,7 @@ def test_what_cannot_be_begun_at_all_is_given_up_with_a_reason(many):
 @pytest.mark.slow
 def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
     from nhc.fleet import node_session, sweep, worker
-    from nhc.fleet.bundles import Site
+    from nhc.fleet.bundles import SiteFiles
     from nhc.fleet.transport import Node, Trouble
 
     class Suicidal:
@@ -153,7 +153,7 @@ def test_a_killed_shard_costs_the_nodes_it_had_in_hand_and_no_others(tmp_path):
 
     nodes = [Node(f"n{number:02}") for number in range(40)]
     settings = worker.SweepSettings(
-        node_session.SweepTask(None, Site(None, ())), {"ssh": Suicidal()}, shards=1, fanout=1
+        node_session.SweepTask(None, SiteFiles(None, ())), {"ssh": Suicidal()}, shards=1, fanout=1
     )
     found = {arrived.place: arrived.findings[0][3] for arrived in sweep.sweep(nodes, settings)}
     assert sorted(found) == list(range(40))

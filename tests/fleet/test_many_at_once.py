@@ -10,7 +10,7 @@ from collections import Counter
 import pytest
 
 from nhc.fleet import node_session, sweep, transport, worker
-from nhc.fleet.bundles import Site
+from nhc.fleet.bundles import SiteFiles
 from nhc.fleet.transport import Deadline, Node, Trouble, left, passed
 from nhc.fleet.worker import FIRST, LEAST, Starts
 from tests.fleet.conftest import inventory
@@ -50,8 +50,8 @@ def reached(session, node, task):
 @pytest.mark.slow
 def test_hosts_that_share_a_processor_are_all_reached():
     settings = worker.SweepSettings(
-        node_session.SweepTask(None, Site(None, ()), seconds=3.0, login=1.0), {"ssh": BusyHost()}, shards=1, fanout=128,
-        connect=4.0, retries=0, judge=reached,
+        node_session.SweepTask(None, SiteFiles(None, ()), seconds=3.0, login=1.0), {"ssh": BusyHost()}, shards=1,
+        fanout=128, connect=4.0, retries=0, judge=reached,
     )  # fmt: skip
     found = [json.loads(one.text()) for one in sweep.sweep([Node(f"n{number}") for number in range(200)], settings)]
     reasons = [report["results"][0]["reason"] for report in found]

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from nhc.fleet import node_session
-from nhc.fleet.bundles import Bundle, Site, bundle, site
+from nhc.fleet.bundles import Bundle, SiteFiles, bundle, site_files
 from nhc.fleet.transport import Node, Trouble
 from nhc.fleet.transport_local import Local
 from tests.support.require import need
@@ -41,8 +41,8 @@ def ask(task: node_session.SweepTask, node: Node = NODE) -> node_session.NodeOut
 
 
 def task(directory: Path, engine: Bundle = ECHO, **more: object) -> node_session.SweepTask:
-    values = {"engine": engine, "site": Site(None, ()), "use": "pushed", "directory": str(directory), "nonce": "abc",
-              "seconds": 5.0, **more}  # fmt: skip
+    values = {"engine": engine, "site": SiteFiles(None, ()), "use": "pushed", "directory": str(directory),
+              "nonce": "abc", "seconds": 5.0, **more}  # fmt: skip
     return node_session.SweepTask(**values)  # type: ignore[arg-type]
 
 
@@ -222,7 +222,7 @@ def test_two_sweeps_that_push_at_once_both_get_their_report(tmp_path):
 def test_a_site_bundle_is_the_same_for_the_same_files(tmp_path):
     (tmp_path / "conf.d").mkdir()
     (tmp_path / "conf.d" / "a b%.conf").write_text("* || check_fs_mount /\n")
-    one, two = site([str(tmp_path / "conf.d")], []), site([str(tmp_path / "conf.d")], [])
+    one, two = site_files([str(tmp_path / "conf.d")], []), site_files([str(tmp_path / "conf.d")], [])
     assert one == two
     assert one.bundle is not None
     show = archive("import sys; d = sys.argv[sys.argv.index('--config') + 1]; import os; print(os.listdir(d))")

@@ -11,7 +11,7 @@ from collections import Counter
 import pytest
 
 from nhc.fleet import node_session, sweep, worker
-from nhc.fleet.bundles import Site
+from nhc.fleet.bundles import SiteFiles
 from nhc.fleet.ssh import transport_paramiko
 from nhc.fleet.ssh.config import SshConfig
 from nhc.fleet.ssh.known_hosts import HostKeys
@@ -175,7 +175,7 @@ def test_a_thousand_hosts_each_once(server, tmp_path, made):
     config.write_text(server.config.read_text().replace(str(server.known_hosts), str(tmp_path / "known")))
     transport = made(config, accept_new=True)
     settings = worker.SweepSettings(
-        node_session.SweepTask(None, Site(None, ())), {"ssh": transport}, judge=light, fanout=64
+        node_session.SweepTask(None, SiteFiles(None, ())), {"ssh": transport}, judge=light, fanout=64
     )
     nodes = [Node(address) for address in hosts]
     verdicts = Counter(arrived.verdict for arrived in sweep.sweep(nodes, settings))

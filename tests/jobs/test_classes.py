@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.jobs.why import decide
+from nhc.jobs.why import judge_end
 from nhc.jobs.why_logs import JobLogs
 from nhc.jobs.why_report import QUICK_TESTS, JobWhy, summary
 
@@ -126,7 +126,7 @@ LINES = [
 def why(*lines, nodes=("n1", "n2")):
     logs = JobLogs(nodes)
     logs.read("train.log", lines)
-    return decide(logs.clues())
+    return judge_end(logs.clues())
 
 
 @pytest.mark.parametrize(("words", "cause", "line"), LINES, ids=[f"{row[0]}-{row[2][:40]}" for row in LINES])

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from nhc.core.model import CheckResult, Outcome, Report, Verdict
 from nhc.core.timestamps import utc
 from nhc.jobs.log_catalogue import CASCADE, INITIATING
-from nhc.jobs.why import CGROUP, CHECKS, KERNEL, LOG, RECORD, Clue, decide
+from nhc.jobs.why import CGROUP, CHECKS, KERNEL, LOG, RECORD, Clue, judge_end
 from nhc.jobs.why_logs import JobLogs, RankPlace, places, record_clues
 from nhc.jobs.why_nodes import kernel_clues, memory_clues, shared
 from nhc.marks.ports.job_control import JobEndRecord, JobLoss, JobName, LossCause
@@ -80,27 +80,27 @@ def recorded(cause, at=0.0, node=""):
     ],
 )
 def test_the_first_initiating_event_is_the_cause(clues, cause, sure):
-    verdict = decide(clues, AT)
+    verdict = judge_end(clues, AT)
     assert (verdict.cause if verdict.cause != "gpu" else "unknown", verdict.sure) == (cause, sure)
 
 
 def test_two_ranks_of_two_logs_that_fail_at_once_for_different_reasons_are_both_shown():
     one, other = logged("program", where="a.log:3"), logged("node", 2, where="b.log:7")
 
-    verdict = decide([one, other], AT)
+    verdict = judge_end([one, other], AT)
 
     assert (verdict.cause, set(verdict.against)) == ("unknown", {one, other})
-    assert decide([one, other._replace(at=AT + 20)], AT).cause == "program"
-    assert decide([one, other._replace(where="a.log:9")], AT).cause == "program", "one log has an order"
+    assert judge_end([one, other._replace(at=AT + 20)], AT).cause == "program"
+    assert judge_end([one, other._replace(where="a.log:9")], AT).cause == "program", "one log has an order"
 
 
 def test_a_check_that_fails_on_another_node_after_the_end_blames_nobody():
     after = Clue(CHECKS, "node", INITIATING, "check_gpu/GpuLost", "GpuLost", AT + 30, 0, "n2", "n2")
-    assert decide([logged("program", node="n1"), after], AT).cause == "program"
+    assert judge_end([logged("program", node="n1"), after], AT).cause == "program"
 
 
 def test_what_a_node_shows_without_a_time_decides_nothing():
-    assert decide([kernel("node")._replace(at=None), logged("gpu")], AT).cause == "unknown"
+    assert judge_end([kernel("node")._replace(at=None), logged("gpu")], AT).cause == "unknown"
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ def test_what_a_node_shows_without_a_time_decides_nothing():
 def test_what_the_kernel_counts_of_the_jobs_memory_decides_a_bare_kill(events, others, cause):
     found = memory_clues("", events)
     assert len(found) == bool(events.at_limit)
-    assert decide([*others, *found], AT).cause == cause
+    assert judge_end([*others, *found], AT).cause == cause
 
 
 CLUES = st.lists(st.builds(
@@ -132,7 +132,7 @@ CLUES = st.lists(st.builds(
 @pytest.mark.thorough
 @given(CLUES)
 def test_no_node_is_blamed_without_a_clue_that_names_one_and_no_cascade_is_a_cause(clues):
-    verdict = decide(clues, AT)
+    verdict = judge_end(clues, AT)
     if verdict.cause == "node":
         assert any(clue.cause == "node" and clue.role == INITIATING for clue in verdict.clues)
     if verdict.sure != "unknown":
@@ -239,7 +239,7 @@ def test_what_the_job_went_on_after_is_not_its_end():
     logs = JobLogs()
     logs.read("a.log", ["step 7 | loss 2.0", "torch.OutOfMemoryError: CUDA out of memory.", "step 8 | loss 2.0",
                         "step 12 | loss 1.9"])  # fmt: skip
-    assert decide(logs.clues()).cause == "unknown"
+    assert judge_end(logs.clues()).cause == "unknown"
 
 
 def record(cause, detail, **more):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from nhc.console import screens, standing
+from nhc.console import open_work, screens
 from nhc.console.top import app
 from nhc.core.model import Action
 from nhc.marks.ports.adapter import REMEDY_OWNER, Mark
@@ -22,7 +22,7 @@ def last(world, node="n1"):
 
 def left(world):
     with world.read() as connection:
-        return [one.node for one in ended_episodes.left_to_persons(connection)]
+        return [one.node for one in ended_episodes.left_to_operators(connection)]
 
 
 def tried(world, number):
@@ -150,7 +150,7 @@ def test_what_is_shown_is_the_fault_that_stands_and_no_repair_that_is_over(world
     shown = screens.episode_row(row)
     assert (shown["cause"], shown["rung"]) == ("check_ib_state|IbPortDown|mlx5_0", "")
     with world.read() as connection:
-        (work,) = standing.StandingWork().about_nodes(connection, world.now, 1)["n1"]
+        (work,) = open_work.OpenWork().by_node(connection, world.now, 1)["n1"]
     assert (work.cause, work.why) == ("check_ib_state|IbPortDown|mlx5_0", "check_ib_state, IbPortDown, mlx5_0")
     world.fall_sick("n2", Sickness(cure=Rung.ESCALATE))
     world.nodes["n2"].busy = True

@@ -161,7 +161,7 @@ def test_what_was_left_to_persons_is_read_without_the_history(store):
     statements = []
     with store.read() as connection:
         sa.event.listen(connection, "before_cursor_execute", lambda *seen: statements.append((seen[2], seen[3])))
-        assert [(one.node, one.id) for one in ended_episodes.left_to_persons(connection)] == [("n1", 4)]
+        assert [(one.node, one.id) for one in ended_episodes.left_to_operators(connection)] == [("n1", 4)]
         ((asked, values),) = statements
         if connection.dialect.name == "sqlite":
             plan = " ".join(row[3] for row in connection.exec_driver_sql(f"EXPLAIN QUERY PLAN {asked}", values))

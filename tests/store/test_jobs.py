@@ -5,7 +5,7 @@ import pytest
 from nhc.store import audit, job_restarts
 from nhc.store.errors import Conflict
 from nhc.store.job_restarts import JobEnd, WatchedJob
-from nhc.store.retention import Keep, due, prune
+from nhc.store.retention import RetentionPeriods, due, prune
 
 
 def row(name="17", number=0, namespace="", kind="batch", **changes):
@@ -99,7 +99,7 @@ def test_a_job_that_ended_long_ago_goes_with_its_restarts_and_nodes(store, tmp_p
         for number, one in enumerate((old, new)):
             begun(connection, one, key=f"k{number}")
         job_restarts.end_job(connection, old, 1.0, "nhc job", "it is gone")
-    keep = Keep(jobs=5 * day)
+    keep = RetentionPeriods(jobs=5 * day)
     assert due(store, keep, 6 * day + 2)["jobs"] == 1
     assert prune(store, keep, 6 * day + 2, segments=str(tmp_path / "segments"), by="test").rows["jobs"] == 1
     with store.read() as connection:

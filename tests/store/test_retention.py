@@ -6,7 +6,7 @@ import sqlalchemy as sa
 from nhc.store import audit, deep, evidence, nodes, problems, retention, schema
 from nhc.store.audit import verify
 from nhc.store.errors import StoreError
-from nhc.store.retention import Keep, prune
+from nhc.store.retention import RetentionPeriods, prune
 from tests.store.test_episodes import opened
 from tests.store.test_reports import NOW, XID, report, result, take
 
@@ -26,7 +26,7 @@ def test_old_rows_go_and_young_ones_stay(store, tmp_path, monkeypatch):
         connection.execute(sa.insert(schema.tokens).values(node="n1", hash="h", made=NOW, ended=NOW))
         connection.execute(sa.insert(schema.tokens).values(node="n1", hash="g", made=NOW))
     now = NOW + 10 * DAY
-    keep = Keep(5 * DAY, 5 * DAY, 5 * DAY, 5 * DAY)
+    keep = RetentionPeriods(5 * DAY, 5 * DAY, 5 * DAY, 5 * DAY)
     planned = retention.due(store, keep, now)
     done = prune(store, keep, now, segments=str(tmp_path / "old"), by="ada")
     assert {name: count for name, count in done.rows.items() if count} == {
@@ -57,7 +57,7 @@ def test_the_history_of_a_node_whose_problem_comes_and_goes_stays_bounded(store,
         at = NOW - NOW % 3600 + hour * 3600
         take(store, *[report(at + 60 * turn, *(good if turn % 2 else sick)) for turn in range(60)])
     take(store, report(NOW, host="calm"), report(NOW + 7200, XID, host="calm"))
-    keep, now, old = Keep(), NOW + 3 * 3600, str(tmp_path / "old")
+    keep, now, old = RetentionPeriods(), NOW + 3 * 3600, str(tmp_path / "old")
     with store.read() as connection:
         before = nodes.history(connection, "n1"), problems.list_problems(connection, is_open=False)
     assert [len(rows) for rows in before] == [180, 90]
@@ -97,7 +97,7 @@ def test_old_deep_results_and_sweeps_go_but_the_newest_verdict_of_each_node_stay
         deep.add(connection, [row("n1", 0), row("n1", 1), row("n1", 9), row("n2", 0), row("n2", 0, test="u"),
                               row("n3", 0, "sweep", numbers[0]), row("n3", 9, "sweep", numbers[2]),
                               row("n4", 1, "sweep", numbers[1])])  # fmt: skip
-    now, keep = NOW + 10 * DAY, Keep(deep=5 * DAY)
+    now, keep = NOW + 10 * DAY, RetentionPeriods(deep=5 * DAY)
     planned = retention.due(store, keep, now)
     done = prune(store, keep, now, segments=str(tmp_path / "old"), by="ada")
     # n4's newest verdict, however old, stays, and with it the sweep that it is from.

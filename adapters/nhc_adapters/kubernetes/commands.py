@@ -30,7 +30,7 @@ from nhc_adapters.kubernetes.controller.preflights import fault_text as prefligh
 from nhc_adapters.kubernetes.controller.reload import Fitting, WatchedSettings
 from nhc_adapters.kubernetes.controller.settings import ControllerSettings, make, read
 from nhc_adapters.kubernetes.controller.status import as_json, as_text, look
-from nhc_adapters.kubernetes.devices.hand import release_device
+from nhc_adapters.kubernetes.devices.release import release_device
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
 from nhc_adapters.kubernetes.nodes.adapter import Kubernetes
 from nhc_adapters.kubernetes.nodes.conditions import (
@@ -46,9 +46,9 @@ from nhc_adapters.kubernetes.nodes.conditions import (
     write_conditions,
 )
 from nhc_adapters.kubernetes.nodes.drain import DrainRules
-from nhc_adapters.kubernetes.nodes.hand import drain, drain_one, known_nodes, uncordon
 from nhc_adapters.kubernetes.nodes.known_types import bad_statuses, strangers
 from nhc_adapters.kubernetes.nodes.marks import apply, plan_state
+from nhc_adapters.kubernetes.nodes.operator_actions import drain, drain_one, known_nodes, uncordon
 from nhc_adapters.kubernetes.nodes.view import trim
 from nhc_adapters.kubernetes.nodes.vocabulary_file import BadVocabulary, load
 from nhc_adapters.kubernetes.preflight.certificate import FileCertificate, OwnCertificate

@@ -167,7 +167,7 @@ FLAPS = 3
 """An incident that comes back so many times within an hour flaps."""
 
 
-class StandingFault(NamedTuple):
+class ActiveFault(NamedTuple):
     """One problem of one node that stands."""
 
     node: str
@@ -220,7 +220,7 @@ def key_of(cluster: str, check: str, reason: str, place: str) -> str:
 
 def step(
     before: Mapping[str, Incident],
-    faults: Iterable[StandingFault],
+    faults: Iterable[ActiveFault],
     pace: NoticeTiming,
     now: float,
     *,
@@ -272,13 +272,13 @@ def load(content: str) -> Incident:
 
 
 def _folded(
-    before: Mapping[str, Incident], faults: Iterable[StandingFault], pace: NoticeTiming, now: float, cluster: str
+    before: Mapping[str, Incident], faults: Iterable[ActiveFault], pace: NoticeTiming, now: float, cluster: str
 ) -> Tuple[Dict[str, Incident], Dict[str, FrozenSet[str]]]:
     """The incidents that stand now, and the nodes of each."""
     seen: Dict[str, Incident] = {}
     nodes: Dict[str, FrozenSet[str]] = {}
     for (check, reason), of_cause in by_cause(faults).items():
-        places: Dict[str, List[StandingFault]] = {}
+        places: Dict[str, List[ActiveFault]] = {}
         for fault in of_cause:
             places.setdefault(fault.place, []).append(fault)
         whole = key_of(cluster, check, reason, "")
@@ -300,7 +300,7 @@ def _stands(incident: Optional[Incident]) -> bool:
 
 
 def _incident(
-    key: str, place: str, faults: Sequence[StandingFault], now: float
+    key: str, place: str, faults: Sequence[ActiveFault], now: float
 ) -> Tuple[Incident, FrozenSet[str]]:  # fmt: skip
     cause = group(faults)
     incident = Incident(

@@ -10,7 +10,7 @@ from typing import Iterable, Iterator, List, Mapping, NamedTuple, Optional, Tupl
 
 from sqlalchemy.engine import Connection
 
-from nhc.console.notices.incidents import DAY, StandingFault
+from nhc.console.notices.incidents import DAY, ActiveFault
 from nhc.console.notices.notice import JOB
 from nhc.core.settings import declared
 from nhc.store import job_restarts
@@ -51,7 +51,7 @@ class JobNoticeSettings(NamedTuple):
     per_hour: int = declared.count("most-to-owners", 200, "mails to all owners within an hour", least=1)
 
 
-def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[StandingFault]:
+def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[ActiveFault]:
     """What stands now. Raises StoreError."""
     if not settings.tell:
         return []
@@ -67,7 +67,7 @@ def _standing(
     ends: Mapping[int, JobEnd],
     settings: JobNoticeSettings,
     now: float,
-) -> Iterator[StandingFault]:
+) -> Iterator[ActiveFault]:
     for row in rows:
         why = _why(row, ends.get(row.id))
         if row.left in job_restarts.GIVEN_UP:
@@ -99,6 +99,6 @@ def _why(row: WatchedJob, end: Optional[JobEnd]) -> str:
 
 def _faults(
     row: WatchedJob, reason: str, verdict: str, message: str, nodes: Tuple[str, ...], began: float
-) -> Iterator[StandingFault]:
+) -> Iterator[ActiveFault]:
     for node in nodes or (NO_NODE,):
-        yield StandingFault(node, JOB, reason, verdict, "inspect", message, began, f"job {row.text()}")
+        yield ActiveFault(node, JOB, reason, verdict, "inspect", message, began, f"job {row.text()}")

@@ -18,7 +18,7 @@ from typing import Counter as CounterOf
 from sqlalchemy.engine import Connection
 
 from nhc.console.notices import incidents, job_faults, notice
-from nhc.console.notices.incidents import StandingFault
+from nhc.console.notices.incidents import ActiveFault
 from nhc.console.notices.job_faults import JobNoticeSettings
 from nhc.console.notices.notice import OPEN, REFRESH, RESOLVED, Incident
 from nhc.console.notices.sender import DEADLINE, SendLater, SendRefused
@@ -45,7 +45,7 @@ SHOWN = 20
 """Further runs that a mail names."""
 
 
-def hand_over(
+def queue_owner_mails(
     connection: Connection, settings: JobNoticeSettings, cluster: str, silence: float, now: float
 ) -> int:  # fmt: skip
     """Give the mails that wait to the channel of owners; how many. The others are dropped, and say why.
@@ -62,11 +62,11 @@ def hand_over(
         more_may_come = now - burst[-1].made < silence and now - burst[0].made < LONGEST * silence
         if settings.owners and more_may_come:
             continue
-        given += _hand_over(connection, burst, settings, cluster, sent, now)
+        given += _queue_mails(connection, burst, settings, cluster, sent, now)
     return given
 
 
-def _hand_over(
+def _queue_mails(
     connection: Connection, burst: Sequence[outbox.Message], settings: JobNoticeSettings, cluster: str,
     sent: Dict[str, int], now: float,
 ) -> int:  # fmt: skip
@@ -343,7 +343,7 @@ class NoticeService:
         with self.store.write(fence) as connection:
             groups = {row.node: row.groups for row in nodes.list_nodes(connection)}
             faults = [
-                StandingFault(
+                ActiveFault(
                     row.node, row.check, row.reason, row.verdict, row.action, row.message, row.began,
                     _place(settings.group_by, groups.get(row.node, {})),
                 )
@@ -370,7 +370,7 @@ class NoticeService:
                     if _wanted(channel, due, busy, len(waiting) > MOST):
                         outbox.add(connection, due.key, channel.name, due.kind, notice.dump(due), now)
                         queued += 1
-            queued += hand_over(connection, settings.jobs, settings.cluster, settings.pace.silence, now)
+            queued += queue_owner_mails(connection, settings.jobs, settings.cluster, settings.pace.silence, now)
             outbox.forget(connection, now - settings.keep)
         return queued, done.withheld, tuple(unread.values())
 

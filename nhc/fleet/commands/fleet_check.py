@@ -132,7 +132,7 @@ def require_writable(path: str) -> None:
 
 def require_usable(request: SweepRequest, site: FleetSettings) -> None:
     """See that what is sent can be read and what is asked for exists, before it is asked for. Raises UsageProblem."""
-    from nhc.fleet.bundles import BadSite
+    from nhc.fleet.bundles import BadSiteFiles
     from nhc.fleet.preflight import Wrong, refuse_wrong
 
     if request.apply and not request.mark:
@@ -148,7 +148,7 @@ def require_usable(request: SweepRequest, site: FleetSettings) -> None:
             _readable(path, flag)
     try:
         refuse_wrong(request, site.scripts)
-    except (Wrong, BadSite) as error:
+    except (Wrong, BadSiteFiles) as error:
         raise UsageProblem(str(error)) from None
 
 
@@ -215,9 +215,9 @@ def sweep_settings(request: SweepRequest, site: FleetSettings, nodes: List[Node]
     from nhc.fleet.sweep import names_of
 
     try:
-        files = bundles.site(request.config, () if request.suite else site.scripts, request.profile)
+        files = bundles.site_files(request.config, () if request.suite else site.scripts, request.profile)
         engine = None if site.use == "installed" else bundles.engine(site.pyz or None)
-    except bundles.BadSite as error:
+    except bundles.BadSiteFiles as error:
         raise UsageProblem(str(error)) from None
     suite = _suite(request)
     # A second on free devices needs no drain; what loads a node for longer runs where the scheduler keeps work away.

@@ -19,7 +19,7 @@ from nhc.jobs.job_round import JobEvent
 from nhc.jobs.job_site import open_site
 from nhc.jobs.restart_rounds import JobRounds
 from nhc.marks.ports.adapter import AdapterError
-from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.commands.store_options import note_stand_in
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService
 
@@ -60,7 +60,7 @@ def service_of(args: JobRunOptions) -> Iterator[Tuple[RoundService, Callable[[],
     try:
         dry, once, as_json = args.dry_run, args.once, args.form == "json"
         leader = None if dry else Leader(site.store, name=LEAD)
-        tell_stand_in("serve job", site.store)
+        note_stand_in("serve job", site.store)
         show = show_event if not as_json else show_event_as_json if not (once or dry) else lambda _event: None
         work = JobRounds(site, show, apply=not dry, once=once)
         service = RoundService(

@@ -22,7 +22,7 @@ from nhc.core.system.bounded_read import cause, open_file
 from nhc.core.system.foreign_text import Unreadable
 from nhc.jobs import why_nodes
 from nhc.jobs.log_catalogue import GPU, NETWORK, NODE, STORAGE, UNKNOWN
-from nhc.jobs.why import RECORD, Clue, dated, decide
+from nhc.jobs.why import RECORD, Clue, dated, judge_end
 from nhc.jobs.why_logs import HEAD, TAIL, JobLogs, JobLogSource, input_text, places, read_logs, record_clues
 from nhc.jobs.why_report import JobWhy, Witness, as_json, evidence, summary
 from nhc.marks.ports.job_control import JobEndRecord, JobEnds
@@ -114,7 +114,7 @@ def ask(args: JobWhyOptions) -> JobWhy:
     else:
         witnesses.append(Witness("checks", "no store was named (--store)"))
     clues = dated(clues, ended or logs.last)
-    verdict = decide(clues, ended or logs.last)
+    verdict = judge_end(clues, ended or logs.last)
     if record and record.running:
         witnesses.append(Witness("end", "the job still runs"))
     output = next((log.path for log in reversed(record.logs)), "") if record else ""  # the standard output comes last

@@ -35,7 +35,7 @@ from nhc.lab.drills.real import (
 from nhc.lab.drills.scenarios import ALL, BY_NAME, Scenario
 from nhc.remedy.commands.remedy_options import ShownRemedyOptions, settings_of, site_of
 from nhc.remedy.remedy_site import RemedySite
-from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.commands.store_options import note_stand_in
 
 EVERY = "all"
 
@@ -89,7 +89,7 @@ def command(args: RemedyDrillOptions) -> int:
 
 def _real(name: str, args: RemedyDrillOptions) -> int:
     with site_of(args.settings, look=not args.apply) as site:
-        tell_stand_in("drill", site.store)
+        note_stand_in("drill", site.store)
         return _on(site, name, args)
 
 

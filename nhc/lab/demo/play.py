@@ -37,7 +37,7 @@ from nhc.store import nodes, reports
 from nhc.store.connect import open_store
 from nhc.store.database import Store
 from nhc.store.intake import Incoming
-from nhc.store.retention import Keep, Pruned, prune
+from nhc.store.retention import Pruned, RetentionPeriods, prune
 
 # A made-up fleet: nodes in racks, faults that come and go, repairs that take effect after a while. From one seed.
 #
@@ -213,7 +213,7 @@ STALE = 30.0
 TICK = 1.0
 """Seconds between two steps of the made-up fleet."""
 HOUR = 3600.0
-KEEP = Keep(*[HOUR] * len(Keep._fields))
+KEEP = RetentionPeriods(*[HOUR] * len(RetentionPeriods._fields))
 """What is over an hour old is deleted: a demonstration of days is as large as one of an hour, its repairs aside."""
 FORGET = 600.0
 """Seconds between two times that the rest is deleted."""

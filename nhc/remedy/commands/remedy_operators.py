@@ -208,7 +208,7 @@ def release(args: ReleaseOptions) -> None:
 def _escalated(store: Store) -> List[str]:
     """The nodes that wait for a person because an episode could not bring them back, by name."""
     with store.read() as connection:
-        left = ended_episodes.left_to_persons(connection)
+        left = ended_episodes.left_to_operators(connection)
     return sorted(row.node for row in left if row.state == EpisodeState.ESCALATED.value)
 
 

@@ -18,7 +18,7 @@ from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import candidate, site_of
 from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.remedy_rounds import RemedyRounds
-from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.commands.store_options import note_stand_in
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService
 
@@ -56,7 +56,7 @@ def service_of(args: RemedyRunOptions) -> Iterator[Tuple[RoundService, Callable[
         dry, once, as_json = args.dry_run, args.once, args.form == "json"
         streams = not (once or dry)
         leader = None if dry else Leader(site.store, candidate(site.settings.leader, args.leader))
-        tell_stand_in("serve remedy", site.store)
+        note_stand_in("serve remedy", site.store)
         publish = show_step if not as_json else show_step_as_json if streams else lambda _step: None
         work = RemedyRounds(site, publish, ServiceLog("serve remedy"), apply=not dry, once=once)
         service = RoundService(

@@ -49,7 +49,7 @@ def status(args: ShownRemedyOptions) -> int:
     with closing(fleet_store(settings.store, create=False)) as store:
         with store.read() as connection:
             rows = rows_of.list_episodes(connection, is_open=True)
-            left = ended_episodes.left_to_persons(connection)
+            left = ended_episodes.left_to_operators(connection)
             breaker = holds.breaker_of(connection, NAME)
             held = holds.in_force(connection, now)
             verdicts = nodes.counts(connection, now - settings.sources.max_age, now)

@@ -21,7 +21,7 @@ from nhc.remedy.remedy_site import RemedySite
 from nhc.remedy.spares.settings import PATH, load
 from nhc.remedy.spares.swap import PoolRound, Pools, SpareDone, open_pool, round_of
 from nhc.remedy.spares.swap_decision import unverified
-from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.commands.store_options import note_stand_in
 from nhc.store.rounds.leader import Leader
 
 
@@ -34,7 +34,7 @@ def opened(path: str, settings: str, look: bool = True) -> Iterator[Tuple[Remedy
     except AdapterError as error:
         raise CommandError(str(error), EXIT_USAGE) from None
     with site_of(settings, look=look) as site:
-        tell_stand_in("spares", site.store)
+        note_stand_in("spares", site.store)
         yield site, keepers
 
 

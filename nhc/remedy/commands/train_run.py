@@ -35,7 +35,7 @@ from nhc.remedy.trains.settings import TrainPlan, load, parse
 from nhc.remedy.trains.waves import BadTrain, Taken, take
 from nhc.store import trains
 from nhc.store.attempts import Attempt, AttemptStatus
-from nhc.store.commands.store_options import tell_stand_in
+from nhc.store.commands.store_options import note_stand_in
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.rounds.leader import Leader
 from nhc.store.trains import Train
@@ -53,7 +53,7 @@ def plan_command(args: PlanOptions) -> None:
     """
     plan = load(args.file)
     with site_of(args.settings, look=True) as site:
-        tell_stand_in("train plan", site.store)
+        note_stand_in("train plan", site.store)
         _show(site, plan, _taken(site, plan), args.form)
 
 

@@ -31,7 +31,7 @@ def opened(url: str, *, create: bool = False, check: bool = True) -> contextlib.
     return contextlib.closing(opened(load(url=url), create=create, check=check))
 
 
-def tell_stand_in(command: str, store: Store) -> None:
+def note_stand_in(command: str, store: Store) -> None:
     """Say that a command which only looks has met no store, and takes it as an empty one."""
     if store.stands_in is not None:
         print(f"nhc {command}: {store.name} is not there yet: taken as empty, and not made", file=sys.stderr)

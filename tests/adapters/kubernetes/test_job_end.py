@@ -5,7 +5,7 @@ from urllib.parse import parse_qs, urlsplit
 
 import pytest
 
-from nhc.jobs.why import decide
+from nhc.jobs.why import judge_end
 from nhc.jobs.why_logs import JobLogs, record_clues
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.job_control import JobName, LossCause
@@ -105,7 +105,7 @@ def verdict(record):
     logs = JobLogs(record.nodes)
     for log in record.logs:
         logs.read(log.name, log.text.splitlines(), rank=log.rank)
-    return decide(logs.clues() + record_clues(record), record.ended)
+    return judge_end(logs.clues() + record_clues(record), record.ended)
 
 
 def test_a_rank_that_raised_is_the_cause_and_the_others_follow(api):

@@ -7,13 +7,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from nhc.console.notices import incidents
-from nhc.console.notices.incidents import NoticeTiming, StandingFault
+from nhc.console.notices.incidents import ActiveFault, NoticeTiming
 
 PACE = NoticeTiming()
 
 
 def fault(node, reason="GpuLost", place="rack r1", verdict="CRIT", began=0.0):
-    return StandingFault(node, "check_gpu", reason, verdict, "reboot", "gone", began, place)
+    return ActiveFault(node, "check_gpu", reason, verdict, "reboot", "gone", began, place)
 
 
 class Watch:
@@ -177,7 +177,7 @@ def test_a_fault_of_one_node_is_not_hidden_in_the_burst_of_many():
 
 def test_jobs_and_nodes_are_told_of_apart_and_jobs_each_for_itself():
     def job(name, reason):
-        return StandingFault("n1", "nhc job", reason, "CRIT", "inspect", "given up", 0.0, f"job {name}")
+        return ActiveFault("n1", "nhc job", reason, "CRIT", "inspect", "given up", 0.0, f"job {name}")
 
     watch = Watch()
     all_of_it = [fault("n1"), job("a", "JobHeld"), job("a", "JobGivenUp"), job("b", "JobFailed")]

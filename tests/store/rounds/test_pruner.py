@@ -4,13 +4,13 @@ import pytest
 import sqlalchemy as sa
 
 from nhc.store import audit, deep, retention, schema, trains
-from nhc.store.retention import Keep, PruneSettings
+from nhc.store.retention import PruneSettings, RetentionPeriods
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.pruner import Pruner
 from tests.store.test_reports import NOW, XID, report, result, take
 
 DAY = 86400.0
-WEEK = Keep(7 * DAY, 7 * DAY, 7 * DAY, 7 * DAY, 7 * DAY, 7 * DAY)
+WEEK = RetentionPeriods(7 * DAY, 7 * DAY, 7 * DAY, 7 * DAY, 7 * DAY, 7 * DAY)
 
 
 class Clock:

@@ -16,7 +16,7 @@ from nhc.store import audit, nodes, schema
 from nhc.store.audit import verify
 from nhc.store.intake import Incoming
 from nhc.store.reports import receive
-from nhc.store.retention import DAY, Keep, prune
+from nhc.store.retention import DAY, RetentionPeriods, prune
 from tests.store.server.test_tls import keys  # noqa: F401 (a fixture)
 from tests.support.intake import OK, XID, Server, packed, report
 from tests.support.new_store import new_store
@@ -118,7 +118,7 @@ def test_a_year_is_pruned_while_reports_come_in(tmp_path):
         worker.start()
         begun = time.monotonic()
         try:
-            done = prune(store, Keep(), now, segments=str(tmp_path / "old"), by="test", with_evidence=False)
+            done = prune(store, RetentionPeriods(), now, segments=str(tmp_path / "old"), by="test", with_evidence=False)
         finally:
             whole = time.monotonic() - begun
             end.set()

@@ -73,8 +73,8 @@ class ActionModule(ActionBase):
             try:
                 preflight.refuse_wrong(asked)
                 if config or scripts:
-                    push.site(config, scripts)
-            except (preflight.Wrong, push.BadSite) as error:
+                    push.site_files(config, scripts)
+            except (preflight.Wrong, push.BadSiteFiles) as error:
                 raise Unavailable(str(error)) from None
         except Unavailable as error:
             message = str(error)

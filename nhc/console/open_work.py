@@ -29,7 +29,7 @@ NEXT = {
 """What follows in each state of an open episode, for a person."""
 
 
-class StandingWork:
+class OpenWork:
     """What stands about each node: its episodes, the newest first, then maintenance and holds.
 
     Bounded by the nodes that something stands about, not by the history. Each step of an episode is written with a row
@@ -40,7 +40,7 @@ class StandingWork:
         self._revision = -1
         self._kept: Dict[str, Tuple[NodeWork, ...]] = {}
 
-    def about_nodes(self, connection: Connection, now: float, revision: int) -> Dict[str, Tuple[NodeWork, ...]]:
+    def by_node(self, connection: Connection, now: float, revision: int) -> Dict[str, Tuple[NodeWork, ...]]:
         """By node. `revision` is that number, asked before this. Raises StoreError."""
         if revision != self._revision:
             self._kept = _of_episodes(connection)
@@ -55,7 +55,7 @@ class StandingWork:
 
 def _of_episodes(connection: Connection) -> Dict[str, Tuple[NodeWork, ...]]:
     by_node: Dict[str, List[NodeWork]] = {}
-    left = ended_episodes.left_to_persons(connection)
+    left = ended_episodes.left_to_operators(connection)
     for episode in (*reversed(episodes.list_episodes(connection, is_open=True)), *left):
         by_node.setdefault(episode.node, []).append(_of_episode(episode))
     for name, train in node_work.begun_by_train(connection):

@@ -14,7 +14,7 @@ from nhc_adapters.kubernetes.api.cluster import Cluster
 from nhc_adapters.kubernetes.devices.rules import NONE, DeviceRule, RuleWriter
 from nhc_adapters.kubernetes.devices.slices import agree
 from nhc_adapters.kubernetes.devices.watch import DeviceWatch
-from nhc_adapters.kubernetes.nodes.hand import DONE, FAILED
+from nhc_adapters.kubernetes.nodes.operator_actions import DONE, FAILED
 
 
 def release_device(cluster: Cluster, node: str, devices: Sequence[str], by: str) -> int:
