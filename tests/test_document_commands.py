@@ -303,6 +303,12 @@ def kubernetes_preflight(block: Block, place: Path) -> None:
     assert kubernetes_settings.read(str(place / "kubernetes.toml")).preflight.on
 
 
+def kubernetes_gang(block: Block, place: Path) -> None:
+    """`[preflight.gang]` of kubernetes.toml: the collective of a gang."""
+    (place / "kubernetes.toml").write_text(block.text)
+    assert kubernetes_settings.read(str(place / "kubernetes.toml")).preflight.gang.command
+
+
 def kubernetes_devices(block: Block, place: Path) -> None:
     """`[devices]` of kubernetes.toml, with its defaults but for the switch."""
     (place / "kubernetes.toml").write_text(block.text)
@@ -340,6 +346,7 @@ READ: dict[tuple[str, str], Callable[[Block, Path], None]] = {
     ("docs/kubernetes.md", "[bounds.fleet]"): policy,
     ("docs/kubernetes.md", "[devices]"): kubernetes_devices,
     ("docs/kubernetes.md", "[preflight]"): kubernetes_preflight,
+    ("docs/kubernetes.md", "[preflight.gang]"): kubernetes_gang,
     ("docs/deep-checks.md", "# context deep"): nhc_conf,
     ("docs/deep-checks.md", "* |context prolog|"): nhc_conf,
     ("docs/deep-checks.md", "* |context agent, every 15m|"): nhc_conf,

@@ -29,7 +29,7 @@ NOT_REASONS = frozenset([
     "MemAvailable", "MemFree", "MemSpecLimit", "MemTotal", "RealMemory", "RmProfilingAdminOnly",
     "NeuronLink", "NetworkReady", "NotBefore", "EventStatus", "EventType", "OpenStack", "OracleCloud", "RuntimeReady",
     "NoHttpResponse", "P2P", "SubState", "SrcValid", "TransBlk",
-    "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",
+    "LogMessage", "TimeGenerated", "ReqRedir", "CmpltRedir", "UpstreamFwd", "EgressCtrl", "DirectTrans",
     "SwapFree", "SwapTotal", "UncParity", "UncSecDed", "VirtualBox",
     # The first half of a reason
     "GpuDriver", "GpuInforom", "GpuVbios", "NvidiaHealthmon", "NvidiaSmi",

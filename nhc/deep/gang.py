@@ -51,7 +51,7 @@ class _Gang:
     """One gang, from its first pod to what came of it."""
 
     def __init__(self, first: GangMember, rules: GangRules, now: float) -> None:
-        self.count, self.rules, self.since = first.count, rules, now
+        self.pods, self.rules, self.since = first.pods, rules, now
         self.members: Dict[str, GangMember] = {}
         self.names: Dict[str, str] = {}
         """What each pod is called, once all are there: its node, or itself where a node has several."""
@@ -91,13 +91,13 @@ class _Gang:
             self._round(now)
 
     def _gather(self, now: float) -> None:
-        if len(self.members) >= self.count:
+        if len(self.members) >= self.pods:
             nodes = {member.node for member in self.members.values()}
             alone = len(nodes) == len(self.members)
             self.names = {uid: member.node if alone else member.name for uid, member in self.members.items()}
             self._start([GroupTest(Layer.SCALE, tuple(sorted(self.names.values())))], now)
         elif now > self.since + self.rules.wait:
-            came = f"{len(self.members)} of {self.count} pods came within {self.rules.wait:g} s"
+            came = f"{len(self.members)} of {self.pods} pods came within {self.rules.wait:g} s"
             self._close(Verdict.UNKNOWN, f"the gang is not whole: {came}")
 
     def _start(self, tests: Sequence[GroupTest], now: float) -> None:
@@ -168,7 +168,7 @@ class _Gang:
             if name in run.test.nodes and name not in run.said:
                 return {"do": "run", "test": run.test.name, "argv": list(self.rules.argv), "seconds": self.rules.limit,
                         "env": self._environment(run, name)}  # fmt: skip
-        return {"do": "wait", "seconds": max(1.0, self.count / A_SECOND)}
+        return {"do": "wait", "seconds": max(1.0, self.pods / A_SECOND)}
 
     def _environment(self, run: _Run, name: str) -> Dict[str, str]:
         """As a sweep's test has it in an indexed Job."""

@@ -28,7 +28,7 @@ class JobSubmitOptions(options.CommandOptions):
         "--auto-resume/--no-auto-resume", "Ask to be restarted.", True, heading="How it is restarted"
     )
     max_restarts: Optional[int] = options.whole(
-        "--max-restarts", "N", "At most so often. Default: as often as the site allows.", least=0, most=1000
+        "--max-restarts --max-retry", "N", "At most so often. Default: as often as the site allows.", least=0, most=1000
     )
     checkpoint: str = options.text("--checkpoint", "PATH", "Passed through to the job as NHC_CHECKPOINT.")
     spares: int = options.whole(

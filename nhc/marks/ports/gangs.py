@@ -40,10 +40,10 @@ class GangRules(NamedTuple):
 
 
 class GangMember(NamedTuple):
-    """A pod, as the API server knows it. `uid` is its own, `gang` and `count` (of pods) are the gang's."""
+    """A pod, as the API server knows it. `uid` is its own, `gang` and `pods` (how many) are the gang's."""
 
     gang: str
-    count: int
+    pods: int
     uid: str
     name: str
     node: str

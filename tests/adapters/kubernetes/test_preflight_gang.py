@@ -82,7 +82,7 @@ def test_which_gang_a_pod_is_of(made: Mapping[str, Any], key: str, count: int, a
     if found is None:
         assert key == ""
     else:
-        assert (found.key, found.count, found.at[0] if found.at else "") == (key, count, at)
+        assert (found.key, found.pods, found.at[0] if found.at else "") == (key, count, at)
 
 
 @pytest.mark.parametrize(

@@ -111,7 +111,7 @@ def test_submit_and_step_say_what_they_need(tmp_path):
 
 
 def test_a_dry_run_shows_what_slurm_would_get_and_runs_no_sbatch(tmp_path):
-    words = ["--max-restarts", "2", "--checkpoint", "/ckpt/a", "--spares", "1", "--", "--nodes=4", "my job.sh"]
+    words = ["--max-retry", "2", "--checkpoint", "/ckpt/a", "--spares", "1", "--", "--nodes=4", "my job.sh"]
     done = nhc("job", "submit", "--dry-run", *words, env={"PATH": str(tmp_path)})
     assert (done.returncode, done.stderr) == (0, "")
     assert shlex.split(done.stdout) == [
@@ -130,7 +130,7 @@ def test_a_dry_run_shows_the_manifests_that_kubernetes_would_get_and_asks_no_ser
     job = {"apiVersion": "batch/v1", "kind": "Job", "metadata": {"name": "train"}, "spec": {"template": {"spec": {
         "restartPolicy": "Never", "containers": [{"name": "c", "image": "none"}]}}}}  # fmt: skip
     manifest.write_text(json.dumps(job))
-    done = nhc("job", "submit", "--dry-run", "--file", manifest, "--max-restarts", "2", "--checkpoint", "/ckpt",
+    done = nhc("job", "submit", "--dry-run", "--file", manifest, "--max-retry", "2", "--checkpoint", "/ckpt",
                "--kubeconfig", config)  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     shown = yaml.safe_load(done.stdout)

@@ -23,13 +23,13 @@ _MANY = 100_000
 
 
 class GangName(NamedTuple):
-    """A gang. `count` are its pods, 0 where an object says it: the first of the API paths `at` that there is.
+    """A gang. `pods` is how many it has, 0 where an object says it: the first of the API paths `at` that there is.
 
     `part` is the pod group within that object, "" for all of it.
     """
 
     key: str
-    count: int = 0
+    pods: int = 0
     at: Tuple[str, ...] = ()
     part: str = ""
 
@@ -42,7 +42,7 @@ def gang_of(pod: Mapping[str, Any], namespace: str) -> Optional[GangName]:
     found = None if asked == OFF else _by_scheduler(spec, annotations, labels, namespace)
     if found is None or not asked:
         return found
-    return found._replace(count=_number(asked), at=())
+    return found._replace(pods=_number(asked), at=())
 
 
 def _by_scheduler(

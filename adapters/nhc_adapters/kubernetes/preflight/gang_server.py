@@ -108,7 +108,7 @@ class GangServer:
         node, address = text_of(get(pod, "spec", "nodeName")), text_of(get(pod, "status", "podIP"))
         if not node or not address:
             raise PodRefused(503, "the pod has no address yet")
-        count = gang.count
+        count = gang.pods
         for path in gang.at:
             found = self.client.find(path)
             if found is not None:

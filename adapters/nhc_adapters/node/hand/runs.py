@@ -224,7 +224,7 @@ class RunWatch:
             env = {**os.environ, "PATH": path, MARK: self.asked.key}
             os.execvpe(self.asked.argv[0], list(self.asked.argv), env)  # noqa: S606 (that is what a run is)
         except OSError as error:
-            os.write(1, f"{self.asked.argv[0]}: {error.strerror}\n".encode())
+            os.write(output, f"{self.asked.argv[0]}: {error.strerror}\n".encode())
         finally:
             os._exit(127)
 
