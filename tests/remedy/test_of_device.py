@@ -231,7 +231,7 @@ def test_devices_that_cannot_be_read_move_nothing(gpus, monkeypatch):
         controller = loop(gpus)
         gpus.run(controller, 3)
         assert (rows(gpus), gpus.marked) == ([], [])  # the node is not marked in its place
-        assert any("devices cannot be read" in one for one in controller.problems())
+        assert any("devices cannot be read" in one for one in controller.flow.problems)
     devices = gpus.nodes["n1"].devices
     devices[GPUS[3].pci] = devices[GPUS[3].pci]._replace(busy=True)
     gpus.run(controller, 3)

@@ -254,8 +254,10 @@ class Loop(RuleBasedStateMachine):
     def everything_ends(self):
         """Left alone for long enough, no episode stays open, and no attempt without an outcome."""
         self.world.lose = []
-        for node in self.world.nodes.values():
+        for name, node in self.world.nodes.items():
             node.busy = False
+            if name in self.world.machine and node.mark is not None and not node.mark.ours:
+                self.world.operator_puts_back(name)  # a machine's repair waits for a person who holds a mate
         for _ in range(160):
             if self.line.train().state in ("held", "stopped"):
                 train_operators.change(

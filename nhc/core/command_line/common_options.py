@@ -88,8 +88,14 @@ def _value(option: Option) -> Dict[str, Any]:
     return more
 
 
-_PATHS = {"FILE": click.Path(), "PATH": click.Path(), "DIR": click.Path(file_okay=False)}
-"""What the shell completes; that they are there is for the command to say."""
+class _CompletedPath(click.Path):
+    """A path that the shell completes; whether it is there, and a directory, is for the command to say."""
+
+    def convert(self, value: Any, param: Optional[click.Parameter], ctx: Optional[click.Context]) -> Any:
+        return value
+
+
+_PATHS = {"FILE": _CompletedPath(), "PATH": _CompletedPath(), "DIR": _CompletedPath(file_okay=False)}
 
 
 def _type(option: Option) -> Optional[click.ParamType]:
