@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib.util
+import inspect
 import time
 from pathlib import Path
 from types import ModuleType
@@ -11,14 +12,15 @@ from typing import Iterator
 
 import pytest
 
+from nhc.core.command_line.options import CommandOptions
 from tests.ansible.conftest import ROOT
 from tests.support.require import need
 
 PLUGINS = ROOT / "playbooks/collections/ansible_collections/nhc/nhc/plugins"
 
 
-def names_of_nhc(source: str) -> Iterator[tuple[str, str]]:
-    """Each name of nhc's that a plugin uses, with its module: what `import_nhc` brings has no types."""
+def names_of_nhc(source: str) -> Iterator[tuple[str, str, ast.Call | None]]:
+    """Each name of nhc's that a plugin uses, with its module and its call: what `import_nhc` brings has no types."""
     tree = ast.parse(source)
     imported: dict[str, str] = {}
 
@@ -33,18 +35,36 @@ def names_of_nhc(source: str) -> Iterator[tuple[str, str]]:
             if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
                 pairs = list(zip(target.elts, node.value.elts))
             imported.update({ast.unparse(name): module(value) for name, value in pairs if module(value)})
+    calls = {id(node.func): node for node in ast.walk(tree) if isinstance(node, ast.Call)}
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute):
             where = module(node.value) or imported.get(ast.unparse(node.value), "")
             if where:
-                yield where, node.attr
+                yield where, node.attr, calls.get(id(node))
+
+
+def takes(called: object, call: ast.Call) -> bool:
+    """Whether a function or a class of nhc's takes a call's arguments."""
+    words = {one.arg: None for one in call.keywords if one.arg}
+    if any(isinstance(one, ast.Starred) for one in call.args) or len(words) < len(call.keywords):
+        return True
+    try:
+        inspect.signature(called).bind(*call.args, **words)  # type: ignore[arg-type]
+    except TypeError:
+        return False
+    return (
+        not isinstance(called, type) or not issubclass(called, CommandOptions) or words.keys() <= set(called.declared)
+    )
 
 
 @pytest.mark.parametrize("path", ["plugin_utils/fold.py", "action/nhc_mark.py", "action/nhc_preflight.py"])
 def test_what_a_plugin_uses_of_nhc_is_there(path: str) -> None:
-    used = set(names_of_nhc((PLUGINS / path).read_text()))
+    used = list(names_of_nhc((PLUGINS / path).read_text()))
     assert used
-    assert {(where, name) for where, name in used if not hasattr(importlib.import_module(where), name)} == set()
+    assert {(where, name) for where, name, _call in used if not hasattr(importlib.import_module(where), name)} == set()
+    called = {(where, name): call for where, name, call in used if call is not None}
+    wrong = [key for key, call in called.items() if not takes(getattr(importlib.import_module(key[0]), key[1]), call)]
+    assert wrong == []
 
 
 def load(path: str) -> ModuleType:

@@ -68,10 +68,12 @@ class ActionModule(ActionBase):
             scripts = [self._local(path) for path in args["scripts_src"]]
             # Configurations and scripts that lie on the nodes are theirs: what they define is not known here.
             own = bool(args["config"] or args["scripts"])
-            asked = preflight.WantedChecks(config, scripts, args["profile"], [] if own else args["checks"],
-                                    [] if own else args["tags"], args["context"])  # fmt: skip
+            wanted = preflight.WantedChecks(
+                config=config, profile=args["profile"], checks=() if own else args["checks"],
+                tags=() if own else args["tags"], context=args["context"],
+            )  # fmt: skip
             try:
-                preflight.refuse_wrong(asked)
+                preflight.refuse_wrong(wanted, scripts)
                 if config or scripts:
                     push.site_files(config, scripts)
             except (preflight.Wrong, push.BadSiteFiles) as error:
