@@ -1,1 +1,3 @@
-"""Adapters: one report into what each world understands. They satisfy the Protocols of nhc.marks.ports.adapter."""
+"""Adapters: they translate one report into what each scheduler or provider understands. They satisfy the Protocols of
+nhc.marks.ports.adapter.
+"""

@@ -1,7 +1,7 @@
 """How the scheduler adapters run a scheduler's own commands. Standard library only: hooks run this.
 
-By argv, never through a shell, within a deadline, with a fixed PATH that a site extends (`NHC_RM_PATH`) where
-its scheduler lives elsewhere.
+Commands run by argv, never through a shell, within a deadline, with a fixed PATH. A site extends it (`NHC_RM_PATH`) if
+its scheduler is elsewhere.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def run_command(argv: Sequence[str], timeout: float, env: Mapping[str, str]) -> 
 
 
 class NotEnded(AdapterError):
-    """A command did not end in time: what it was to do may have been done."""
+    """A command did not end in time: its change may have been made."""
 
 
 class Commands:
@@ -183,10 +183,11 @@ def with_machines(states: Iterable[NodeState], machines: Mapping[str, Tuple[str,
 
 
 class CommandMarker(ABC):
-    """What the scheduler adapters share: read, leave alone what must be, fold equal changes, look again on failure.
+    """The base of the scheduler adapters: read, skip nodes that must not change, fold equal changes, read again on
+    failure.
 
-    An adapter says how its scheduler is read (`_read`), how nodes go out with a reason (`_take_out`) and come back
-    (`_put_back`). The last two return failures; a node among them that turns out as wanted was done all the same.
+    An adapter defines how it reads its scheduler (`_read`), takes nodes out with a reason (`_take_out`) and puts them
+    back (`_put_back`). The last two return failures. If a node among them then has the wanted state, it counts as done.
     """
 
     keeps_time = False
@@ -209,7 +210,7 @@ class CommandMarker(ABC):
 
     @property
     def in_hook(self) -> bool:
-        """Whether a hook asks, which every node runs at once: it is told the nodes' own flags alone."""
+        """Whether a hook asks. All nodes run hooks at once, so a hook gets only the nodes' own flags."""
         return self.command.setting(WORK_SETTING) == "flags"
 
     def _prepare(self) -> None:  # noqa: B027 (some have nothing to set up)
@@ -225,7 +226,7 @@ class CommandMarker(ABC):
         """These nodes as the scheduler has them, all for None; others may be among them. Raises AdapterError."""
 
     def _read_hosts(self) -> Hosts:
-        """The hosts of all nodes, where several may share one. Raises AdapterError."""
+        """The hosts of all nodes; several nodes may share one. Raises AdapterError."""
         return {}
 
     def _machines(self, names: Iterable[str]) -> Mapping[str, Tuple[str, ...]]:

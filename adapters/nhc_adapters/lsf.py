@@ -1,8 +1,8 @@
 """IBM Spectrum LSF through `bhosts` and `badmin`. Standard library only.
 
-`badmin hclose -C` keeps a comment, which only the long form of `bhosts` shows on every release. LSF keeps
-no time with it, so the time is in the text. A host that is closed for another cause (full, busy, locked, a
-window) is in service: those states come and go by themselves.
+`badmin hclose -C` keeps a comment, which only the long form of `bhosts` shows on every release. LSF keeps no time with
+it, so the time is in the text. A host that is closed for another cause (full, busy, locked, a window) counts as in
+service: those states end by themselves.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """PBS Pro, OpenPBS and Torque through `pbsnodes`. Standard library only: their hooks run this.
 
-The two families share a command's name and little else: PBS Pro reads as JSON, keeps a `comment` (-C) and
-clears OFFLINE with -r; Torque reads as XML, keeps a `note` (-N) and clears OFFLINE with -c. Neither keeps
-when it was set, so the time is in the text.
+The two families share little but a command's name: PBS Pro reads as JSON, keeps a `comment` (-C) and clears OFFLINE
+with -r; Torque reads as XML, keeps a `note` (-N) and clears OFFLINE with -c. Neither stores the time, so the time is in
+the text.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def parse_json(text: str) -> List[NodeState]:
     states = []
     for name, node in nodes.items():
         if not isinstance(node, dict) or "state" not in node:
-            continue  # {"Error": "Unknown node"} stands here for a name that PBS does not have
+            continue  # {"Error": "Unknown node"} is here for a name that PBS does not have
         queue, comment = str(node.get("queue") or ""), str(node.get("comment") or "")
         states.append(pbs_state(name, str(node["state"]), comment, queue, node.get("jobs")))
     return states

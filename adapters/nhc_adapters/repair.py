@@ -28,8 +28,9 @@ from nhc.marks.ports.repair import (
 )
 
 LATER = 30.0
-"""Seconds after which a call may be tried again where the provider does not say: every provider's bucket has refilled
-by then (EC2's refills 2 to 20 calls a second), and a lost connection has often come back."""
+"""Seconds after which a call may be tried again if the provider does not say: every provider's bucket has then refilled
+(EC2's refills 2 to 20 calls a second), and a lost connection has often come back.
+"""
 
 ARRIVES = 300.0
 """Seconds after which a call of which the provider shows no trace has never arrived. A change shows within seconds at
@@ -43,10 +44,10 @@ Target = TypeVar("Target")
 
 
 class CallFailed(AdapterError):
-    """A call without success. `code` is the provider's word for it, "" where nothing was answered.
+    """A call without success. `code` is the provider's error code, "" without an answer.
 
-    `retry_after` is in seconds, 0 where the same call cannot succeed later. `request_id` is what the watch needs of a
-    call whose answer is lost: what was so before it. `right` is the permission that is missing, where that is why.
+    `retry_after` is in seconds, 0 if the same call cannot succeed later. `request_id` is what the watch needs after a
+    lost answer: the state before the call. `right` is the missing permission, if that is the cause.
     """
 
     def __init__(
@@ -68,7 +69,7 @@ class CallFailed(AdapterError):
 
 
 class RepairRefused(AdapterError):
-    """The machine is not one that this repair may be sent to: another identity, a wrong state, a protection."""
+    """The repair may not be sent to this machine: another identity, a wrong state, a protection."""
 
     def __init__(self, message: str, retry_after: float = 0.0) -> None:
         super().__init__(printable(message, MESSAGE))
@@ -133,8 +134,8 @@ def possible(look: Callable[[], object]) -> str:
 
 
 def untouched(sent: Sent, before: Sighting, message: str) -> Progress:
-    """How far an order is whose machine is as it was before. NOT_BEGUN where nobody knows whether the call arrived, and
-    it would have shown by now.
+    """The progress of an order whose machine has not changed. NOT_BEGUN if it is not known whether the call arrived,
+    and its effect would be visible by now.
     """
     late = sent.answer is Answer.AMBIGUOUS and time.time() - before.at > ARRIVES
     return Progress(Stage.NOT_BEGUN if late else Stage.WORKING, message)
@@ -146,7 +147,7 @@ def sized(size: int) -> str:
 
 
 def size_of(sent: Sent) -> int:
-    """The size in such a request id, 0 in any other."""
+    """The size in a request id of this form, 0 in any other."""
     kind, _, count = sent.request_id.partition("/")
     return int(count) if kind == "size" and count.isdigit() else 0
 
@@ -159,14 +160,14 @@ def accepted(message: str, request_id: str = "") -> Sent:
 
 
 Piece = Tuple[str, str, Callable[[], bytes]]
-"""A piece's name, its media type, and what gets it (b"" where there is none yet)."""
+"""A piece's name, its media type, and what gets it (b"" if there is none yet)."""
 
 _WHOLE = ("image/",)
 """Media types of which a part is worth nothing."""
 
 
 class EvidenceCollector:
-    """What has been taken of a budget. The end of a log is kept, where it is longer: the fault is there."""
+    """The used part of a budget. If a log is longer, its end is kept: the fault is there."""
 
     def __init__(self, budget: EvidenceBudget) -> None:
         self.taken = 0
@@ -178,7 +179,7 @@ class EvidenceCollector:
         return self._left <= 0 or time.monotonic() >= self._until
 
     def take(self, name: str, kind: str, content: bytes) -> Iterator[Exhibit]:
-        """The piece, as much of it as the budget lets; nothing where it would be worth nothing."""
+        """The piece, as much of it as the budget lets; nothing if it would be worth nothing."""
         cut = len(content) > self._left
         if cut and kind.startswith(_WHOLE):
             self.missing(name, f"{len(content)} bytes are more than is left of the budget")
@@ -189,7 +190,7 @@ class EvidenceCollector:
         yield Exhibit(name, kind, kept, cut)
 
     def gather(self, pieces: Iterable[Piece], nothing: str) -> Iterator[Exhibit]:
-        """The pieces that can be had, each asked for once. Raises AdapterError, `nothing` and why, where none can."""
+        """The available pieces, each requested once. Raises AdapterError, `nothing` and why, if there is none."""
         for name, kind, get in pieces:
             if self.spent():
                 break

@@ -1,10 +1,10 @@
 """Grid Engine (Son of Grid Engine, Open Grid Scheduler, Altair). Standard library only.
 
-On a node nhc is a load sensor (`nhc-healthcheck` with NHC_RM=sge): the queues' own threshold on `healthy`
-then keeps jobs away, and no mark is needed. From outside, a mark is what this adapter makes of two things:
-the host's queue instances are disabled, and why is kept in the host complex `nhc_mark`, which the site
-defines once (docs/slurm.md). Which queues we disabled is kept with it, so that one which an operator had
-disabled before stays so.
+On a node nhc is a load sensor (`nhc-healthcheck` with NHC_RM=sge): the queues' own threshold on `healthy` then keeps
+jobs away, and no mark is needed. From outside, a mark is what this adapter makes of two things: the host's queue
+instances are disabled, and the reason is stored in the host complex `nhc_mark`, which the site defines once
+(docs/slurm.md). The queues that nhc disabled are stored with it, so that a queue that an operator had disabled before
+stays disabled.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class GridEngine(CommandMarker):
         return understood("qhost's", parse_qhost, done.stdout, self._queues)
 
     def _queues_of(self, states: Sequence[NodeState]) -> Dict[str, Dict[str, str]]:
-        """The queues of these nodes, read anew where some were not read last."""
+        """The queues of these nodes; read again if some are missing from the last reading."""
         if not all(state.name in self._queues for state in states):
             self._read([state.name for state in states])
         return {state.name: self._queues.get(state.name, {}) for state in states}

@@ -1,4 +1,4 @@
-"""The address and the login of a node's management controller, and whether it is that node's: for Redfish and IPMI.
+"""The address and login of a node's management controller, and the check that it is that node's: for Redfish and IPMI.
 
 [repairers.redfish]
 bmc = "https://{node}-bmc.cluster"     # {node} is the node's name; a node's own setting `bmc` goes before it
@@ -40,8 +40,9 @@ def _networks(text: str) -> Tuple[Network, ...]:
 
 @declared.settings
 class BmcAccess(NamedTuple):
-    """The controller's address as a pattern, the user, the file that holds the password, and the networks in which a
-    report may say that a controller is: whoever is root on a node writes its report, and would be sent the password.
+    """The controller's address as a pattern, the user, the file that holds the password, and the networks from which a
+    report may name a controller: root on a node writes its report, and could otherwise make nhc send the password
+    anywhere.
     """
 
     bmc: str = declared.text(
@@ -61,7 +62,7 @@ class BmcAccess(NamedTuple):
         return self
 
     def address(self, machine: Machine) -> str:
-        """The controller of this machine, "" where none is known."""
+        """The controller of this machine, "" if none is known."""
         own, reported = machine.settings.get("bmc", ""), machine.labels.get(REPORTED, "")
         if own or "{bmc}" not in self.bmc:
             return own or (self.bmc.replace("{node}", machine.node) if machine.node else "")
@@ -84,7 +85,7 @@ class BmcAccess(NamedTuple):
         return any(address in network for network in self.networks)
 
     def password(self) -> str:
-        """Read anew each time, so that a changed password needs no restart. Raises AdapterError."""
+        """Read again each time, so that a changed password needs no restart. Raises AdapterError."""
         if not self.password_file:
             return ""
         try:
@@ -111,7 +112,7 @@ def forms(uuid: str) -> FrozenSet[str]:
 
 
 def differs(machine: Machine, uuid: str, shown_by: str) -> str:
-    """Why the machine is not the one with this UUID, "" where it is."""
+    """Why the machine is not the one with this UUID, "" if it is."""
     if not forms(machine.uuid):
         return (
             f"no UUID of {machine.node} is known (DMI's product_uuid, as its report has it), so it cannot be compared"

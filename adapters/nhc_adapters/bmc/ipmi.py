@@ -1,11 +1,11 @@
-"""Power by IPMI, with ipmitool: a reset is sent in one packet, the password is in the environment and never in argv.
+"""Power control by IPMI, with ipmitool: one packet sends a reset; the password is in the environment, never in argv.
 
     [repairers.ipmi]
     bmc = "{node}-bmc.cluster"
     user = "nhc"
     password-file = "/etc/nhc/bmc.password"
     interface = "lanplus"     # or "lan"
-    identity = "guid"         # "trust" where the controllers show no system GUID: then the address alone is believed
+    identity = "guid"         # "trust" if the controllers show no system GUID: then nhc trusts the address alone
 
 IPMI does not show a boot. So only the node's new boot id proves that a reset is DONE. A
 power cycle is sent as off and on, because the controller does show that the power was off in between.
@@ -96,7 +96,7 @@ class Ipmi:
         self.command = Commands({}, environ, timeout, run)
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is. Asks nobody."""
+        """Why this rung is not possible, "" if it is. Sends no request."""
         if rung not in COMMAND:
             return f"IPMI has no {rung.value}"
         if not self.access.address(machine):

@@ -6,8 +6,8 @@
     password-file = "/etc/nhc/bmc.password"
     ca-file = "/etc/nhc/bmc-ca.pem"     # or fingerprint = "AB:CD:…", or verify = "no"
 
-A controller is asked for the resets that it offers before one is sent. ForceRestart does not cut the power; PowerCycle
-does, and where it is not offered the power is switched off, seen to be off, and switched on.
+nhc asks a controller for the resets that it offers before it sends one. ForceRestart does not cut the power; PowerCycle
+does. If PowerCycle is not offered, nhc switches the power off, checks that it is off, and switches it on.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class RedfishReply(NamedTuple):
 
 
 class RedfishSession:
-    """Use it as a context manager. Raises CallFailed for whatever goes wrong, AdapterError included."""
+    """Use it as a context manager. Raises CallFailed for every error, AdapterError included."""
 
     def __init__(self, base: str, user: str, password: str, tls: Tls, timeout: float) -> None:
         self.base, self.user, self._password = base.rstrip("/"), user, password
@@ -193,7 +193,7 @@ def _error_message(content: bytes) -> str:
 
 
 def link(value: Mapping[str, object], *names: str) -> str:
-    """The address that stands under these names, "" for none."""
+    """The address found under these names, "" for none."""
     at: object = value
     for name in names:
         at = object_of(at).get(name)
@@ -201,7 +201,7 @@ def link(value: Mapping[str, object], *names: str) -> str:
 
 
 def text_field(value: Mapping[str, object], name: str) -> str:
-    """A text field, "" where it is missing or of another kind."""
+    """A text field, "" if it is missing or of another kind."""
     return text_of(value.get(name))
 
 
@@ -260,7 +260,7 @@ class Redfish:
         self.timeout = timeout
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is. Asks nobody: what the controller offers is asked in `send`."""
+        """Why this rung is not possible, "" if it is. Sends no request: `send` asks what the controller offers."""
         if rung not in RESET_TYPES:
             return f"Redfish has no {rung.value}"
         if not self.access.address(machine):

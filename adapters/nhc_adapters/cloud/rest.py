@@ -1,6 +1,6 @@
 """Sends one HTTP request to a cloud, once, and says what a failure proves.
 
-Bearer tokens that expire are fetched when needed, kept until shortly before their end, and never shown.
+Bearer tokens that expire are fetched when needed, cached until shortly before their end, and never shown.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ ErrorReader = Callable[[bytes], ProviderMessage]
 class Rest:
     """Requests to one provider, through a `proxy` where there is one.
 
-    `refused` are codes that prove that nothing was begun, whatever their status is; `denied` those by which a call
-    that changes something is not allowed, besides 403.
+    `refused` are codes that prove, with any status, that nothing was begun; `denied` are those, besides 403, that mean
+    that a changing call is not allowed.
     """
 
     def __init__(
@@ -124,7 +124,7 @@ def plain_message(answer: bytes) -> ProviderMessage:
 
 
 def json_at(answer: bytes, *path: str) -> Mapping[str, Any]:
-    """The object at a path of an error's JSON, {} where there is none."""
+    """The object at a path of an error's JSON, {} if there is none."""
     value = object_from(answer)
     for name in path:
         value = object_of(value.get(name))
@@ -132,8 +132,9 @@ def json_at(answer: bytes, *path: str) -> Mapping[str, Any]:
 
 
 EARLY = 120.0
-"""Seconds before its end at which a token is fetched anew. Google's and Azure's metadata services hand out a new one at
-five minutes before the end at the latest."""
+"""Seconds before its end at which a token is renewed. Google's and Azure's metadata services hand out a new one at five
+minutes before the end at the latest.
+"""
 
 
 class AccessToken(NamedTuple):
@@ -173,7 +174,7 @@ def by_library(how: str, configured: object) -> bool:
 
 
 class Bearer:
-    """The Authorization header of the moment."""
+    """The current Authorization header."""
 
     def __init__(self, fetch: Callable[[], AccessToken], clock: Callable[[], float] = time.monotonic) -> None:
         self._fetch, self._clock = fetch, clock

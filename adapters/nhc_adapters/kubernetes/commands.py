@@ -183,7 +183,7 @@ def controller(cluster: Cluster, read: Callable[[], ControllerSettings], listen:
 
 
 def _until_changed(running: Controller, watched: WatchedSettings, stop: threading.Event) -> str:
-    """Until settings have changed or `stop` is set; why the controller cannot go on, where it cannot."""
+    """Run until settings have changed or `stop` is set; returns why the controller cannot go on, if it cannot."""
     while not stop.wait(1.0):
         trouble = running.healthy()
         if trouble:
@@ -301,7 +301,7 @@ def ack(cluster: Cluster, names: Sequence[str], types: Sequence[str], by: str) -
 
 
 def status(cluster: Cluster, settings: ControllerSettings, form: str = "text") -> int:
-    """What is sick and why, what is marked and by whom, what is withheld, and what is still asked of each drain."""
+    """What is faulty and why, what is marked and by whom, what is blocked, and what each drain still waits for."""
     now = time.time()
     rounds = _rounds(cluster.client(), settings, lambda: now, cluster.complain)
     rows, unknown = look(rounds, now)

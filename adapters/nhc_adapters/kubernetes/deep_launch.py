@@ -1,11 +1,11 @@
-"""Tests of groups of nodes as Kubernetes workloads: an MPIJob or a JobSet where there is its operator, else a Job.
+"""Tests of groups of nodes as Kubernetes workloads: an MPIJob or a JobSet if its operator is installed, else a Job.
 
-A test's name comes from its sweep and its key, so that it is made once however often it is asked for. Its output and
-its completion marker are the log of its first pod; a pod that was preempted leaves neither. Everything belongs to one
-ConfigMap a sweep, is gone with it, and is cleaned by its own time to live where nobody deletes that.
+A test's name is made of its sweep and its key, so that repeated requests create it once. Its output and its completion
+marker are the log of its first pod; a pod that was preempted leaves neither. One ConfigMap per sweep owns everything
+and takes it along when deleted; if no one deletes it, a time to live cleans up.
 
     image = "nvcr.io/nvidia/pytorch:26.01-py3"      # holds the tool
-    resources = "nvidia.com/gpu=8,rdma/ib=8"        # all of a node's: that makes a test exclusive
+    resources = "nvidia.com/gpu=8,rdma/ib=8"        # all that a node has: that makes a test exclusive
     tolerations = "nvidia.com/gpu,dedicated=training:NoSchedule"
 """
 
@@ -114,7 +114,7 @@ SWEEP, TEST, ROLE = "nhc/sweep", "nhc/test", "nhc/deep-role"
 FIRST, OTHER = "first", "other"
 COMPLETION_INDEX = "batch.kubernetes.io/job-completion-index"
 END = "nhc-deep-end"
-"""The word before a test's token and status, on the last line of its output."""
+"""The prefix of a test's token and status, on the last line of its output."""
 CONTAINER = "test"
 TORCHRUN = "PET_"
 """What torchrun puts before an option's name: the variable that it takes its value from (torch/distributed/run.py and
@@ -261,7 +261,7 @@ class _Making:
         return {
             "completionMode": "Indexed", "completions": count, "parallelism": count, "backoffLimit": 0,
             "activeDeadlineSeconds": self._limit(), "template": pod,
-            # With Ignore the Job would put the pod back and preempt nobody for hours: preempted is over.
+            # With Ignore the Job would recreate the pod and preempt nothing for hours: a preempted test has ended.
             "podFailurePolicy": {
                 "rules": [{"action": "FailJob", "onPodConditions": [{"type": "DisruptionTarget", "status": "True"}]}]
             },
@@ -345,7 +345,7 @@ class KubernetesLauncher:
     # What there is.
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
-        """Ready nodes that take pods, of whose devices nobody has or waits for one."""
+        """Ready nodes that take pods, and whose devices no pod has or waits for."""
         wanted = set(nodes)
         objects = self._cluster.objects(list(nodes) if len(nodes) <= BUSY_BY_NODE else None)
         free = [node for node in objects if takes_pods(node, self.settings.tolerations) and not hold(node)]
@@ -393,7 +393,7 @@ class KubernetesLauncher:
         return RunState(RunPhase.RUNNING if running else RunPhase.WAITING, name=name)
 
     def _ended(self, run: NodeRun, pod: Pod) -> Optional[RunState]:
-        """What a test left whose first pod has ended, None where its log does not end with the marker."""
+        """What a test left whose first pod has ended, None if its log does not end with the marker."""
         path, most = f"{self._path('pods')}/{pod['metadata']['name']}/log", run.limits.output
         try:
             text = self.client.text(path, container=CONTAINER, limitBytes=str(most + MARKER))

@@ -62,14 +62,14 @@ _ORDER = re.compile(r"(open|close|adopt) (\S+) by (.*)")
 
 
 class GateMarks(NamedTuple):
-    """What the gate is called: its taint, and whether HyperPod's labels and taint say the same."""
+    """The gate's taint, and whether HyperPod's labels and taint are set as well."""
 
     taint: NodeTaint = NodeTaint(TAINT)
     hyperpod: bool = False
 
 
 class GateVerdict(NamedTuple):
-    """What the node's gate last said: its state, when, and in which boot."""
+    """The last report of the node's gate: its state, when, and in which boot."""
 
     state: str
     at: float
@@ -82,7 +82,7 @@ class GateVerdict(NamedTuple):
 
 
 class GateNotes(NamedTuple):
-    """What we wrote down: for what the node was opened and when, when it was closed, and HyperPod's values of ours."""
+    """Our record: why and when the node was opened, when it was closed, and the HyperPod values that we set."""
 
     seen: Mapping[str, str] = {}
     opened: float = 0.0
@@ -92,7 +92,7 @@ class GateNotes(NamedTuple):
 
 
 class Change(NamedTuple):
-    """What is to be done: close, open, note or show; one line why; and the patch."""
+    """The next change: close, open, note or show; one line why; and the patch."""
 
     what: str
     why: str
@@ -106,7 +106,7 @@ def condition_of(news: GateNews) -> Condition:
 
 
 def read_verdict(node: Node) -> Optional[GateVerdict]:
-    """What the node's gate said, None where it said nothing that makes sense."""
+    """The report of the node's gate, None if there is no valid one."""
     condition = read_conditions(node).get(CONDITION)
     if condition is None or condition.reason not in _STATES:
         return None
@@ -117,7 +117,7 @@ def read_verdict(node: Node) -> Optional[GateVerdict]:
 
 
 def read_known(node: Node) -> GateNotes:
-    """What we wrote down; nothing where that makes no sense."""
+    """Our record; empty if it is not valid."""
     raw = object_from(annotations_of(node).get(GATE, ""))
     return GateNotes(
         {key: str(value) for key, value in object_of(raw.get("seen")).items()},
@@ -145,12 +145,12 @@ def facts(node: Node) -> Dict[str, str]:
 
 
 def held(node: Node, marks: GateMarks) -> bool:
-    """Whether the gate's taint is on the node, whoever put it there: its kubelet, a NodePool, or we."""
+    """Whether the gate's taint is on the node, set by its kubelet, a NodePool, or nhc."""
     return any((taint.key, taint.effect) == (marks.taint.key, marks.taint.effect) for taint in taints_of(node))
 
 
 def why_closed(node: Node, group: GroupOfNodes, known: GateNotes) -> str:
-    """Why the gate of a node that takes work has to close, "" where it may stay open."""
+    """Why the gate of a node that takes work has to close, "" if it may stay open."""
     now = facts(node)
     if not known.seen:
         return "a new node" if "new" in group.on else ""
@@ -185,7 +185,7 @@ def proved(node: Node, group: GroupOfNodes, known: GateNotes) -> bool:
 
 
 def plan(node: Node, group: GroupOfNodes, marks: GateMarks, now: float) -> Optional[Change]:
-    """The next change of a node's gate, None where all is as it should be."""
+    """The next change of a node's gate, None if all is as it should be."""
     if HOLD in annotations_of(node):
         return None
     known, verdict = read_known(node), read_verdict(node)
@@ -274,7 +274,7 @@ def _hyperpod(patch: Patch, known: GateNotes, values: Mapping[str, str]) -> Gate
 
 
 def _drop_hyperpod(node: Node, patch: Patch, known: GateNotes) -> None:
-    """Take back HyperPod's labels that still have the value that we set; another's value is theirs."""
+    """Take back HyperPod's labels that still have the value that we set; a changed value stays."""
     for key, value in known.labels.items():
         if labels_of(node).get(key) == value:
             patch.labels[key] = None
@@ -413,7 +413,7 @@ class KubernetesGateSettings(NamedTuple):
 
 
 class KubernetesGate:
-    """On the node it publishes; `keep` acts for all nodes."""
+    """On the node it publishes the state; `keep` acts for all nodes."""
 
     SETTINGS = KubernetesGateSettings
 
@@ -428,7 +428,7 @@ class KubernetesGate:
     # On the node.
 
     def standing(self, node: str) -> Optional[GateStanding]:
-        """How the cluster has the node; None where there is no such node."""
+        """The node as the cluster has it; None if it does not exist."""
         item = self.client.find(node_path(node))
         if item is None:
             return None
@@ -498,7 +498,7 @@ class KubernetesGate:
         return next((candidate for candidate in groups if candidate.contains(name)), None)
 
     def _change(self, name: str, node: Node, group: GroupOfNodes) -> str:
-        """Carry a change out, planned anew where somebody wrote in between; what kept it from being done."""
+        """Carry a change out; plan it again if somebody wrote in between. Returns what prevented it."""
 
         def ops(seen: Node) -> List[Op]:
             change: Optional[Change] = plan(seen, group, self.marks, time.time())

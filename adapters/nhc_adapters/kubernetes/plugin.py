@@ -1,4 +1,4 @@
-"""What nhc finds under the name `kubernetes`: the adapter made of nhc's settings, and the commands behind it."""
+"""The plugin `kubernetes`: the adapter made from nhc's settings, and its commands."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ from nhc_adapters.kubernetes.repair.shown_on_nodes import ClusterClaims
 
 
 class Adapter:
-    """A cluster from nhc's settings, and what the remedy loop asks of it besides marks.
+    """A cluster from nhc's settings, and what the remedy loop needs from it besides marks.
 
     NHC_KUBECONFIG, NHC_KUBE_CONTEXT, NHC_KUBE_VOCABULARY (names with commas); NHC_KUBE_REQUESTS: whose words persons
     use to ask for a repair (nhc, hyperpod); NHC_KUBE_EVICT: what a drain may do besides (force, delete-emptydir-data);
@@ -84,7 +84,7 @@ class Adapter:
                                "write over the label by which persons ask")  # fmt: skip
 
         def is_foreign(node: Mapping[str, Any], mark: Foreign) -> bool:
-            """A person's request in HyperPod's words is no mark of HyperPod's, where we read them."""
+            """A person's request by HyperPod's label is no mark of HyperPod's, if nhc reads these requests."""
             return not (mark.owner == "hyperpod" and "hyperpod" in sources and asks_hyperpod(node) is not None)
 
         self.cluster = Kubernetes(
@@ -96,7 +96,7 @@ class Adapter:
         self.lifecycle = given.get("NHC_KUBE_LIFECYCLE", "") == "1"
         self._drains: Dict[str, Drain] = {}
         self._devices: Optional[DeviceMarker] = None
-        """Made when somebody asks for devices: whoever marks nodes alone needs no right to read any."""
+        """Created at the first request for devices: to mark only nodes needs no right to read devices."""
         self._events = EventRecorder(self.cluster.client, "nhc-remedy", host=os.uname().nodename)
         evict = _words(given, "NHC_KUBE_EVICT", ("force", "delete-emptydir-data"), "")
         waits = tuple(pattern.strip() for pattern in given.get("NHC_KUBE_EVICT_NOT", "").split(",") if pattern.strip())
@@ -203,7 +203,7 @@ class Adapter:
         return done
 
     def _end_preflight(self, name: str) -> None:
-        """Where that cannot be written, the mark stays, and `clear` says why."""
+        """If that cannot be written, the mark stays, and `clear` says why."""
         try:
             node = self.cluster.client.find(node_path(name)) or {}
             standing = read_conditions(node).get(PREFLIGHT_FAILED)
@@ -328,7 +328,7 @@ class Adapter:
 
     @staticmethod
     def commands() -> Any:
-        """What stands behind `nhc kubernetes`."""
+        """The commands of `nhc kubernetes`."""
         from nhc_adapters.kubernetes import commands
 
         return commands

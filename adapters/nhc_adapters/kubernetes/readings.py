@@ -1,4 +1,4 @@
-"""A cluster's nodes as the remedy loop reads them each round: only those that have changed are judged anew."""
+"""A cluster's nodes as the remedy loop reads them each round: only those that have changed are judged again."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ a read of etcd and a line of its audit log, which a list costs once for 500 node
 
 
 class ReadNode(NamedTuple):
-    """What is kept of a node as it was read last: an object itself is 20 kB.
+    """The stored part of a node as read last: a whole object is 20 kB.
 
-    `machine` is the machine behind it, `asked` what a person asks for on it. `put_back`: a person undid by hand what
-    our mark did. `overruled`: a person put it back in spite of faults; `ended` is what to write of those that have
-    ended. `silent`: its kubelet is not heard; `heard_again`: it is, and our out-of-service taint is still on it.
-    `plugin`: as what a device plugin gives its devices out.
+    `machine` is its machine, `asked` what a person requests on it. `put_back`: a person undid by hand what our mark
+    did. `overruled`: a person put it back in spite of faults; `ended` is what to write of those that have ended.
+    `silent`: its kubelet does not report; `heard_again`: it does, and our out-of-service taint is still on it.
+    `plugin`: the resource under which a device plugin offers its devices.
     """
 
     state: NodeState
@@ -77,7 +77,7 @@ class _Judged(NamedTuple):
 
 
 class NodeReadings:
-    """Reads the nodes of `cluster`. `sources`: whose words persons use to ask for a repair."""
+    """Reads the nodes of `cluster`. `sources`: the vocabularies in which persons request a repair."""
 
     def __init__(self, cluster: Kubernetes, sources: Sequence[str]) -> None:
         self.cluster, self.sources = cluster, sources
@@ -101,8 +101,8 @@ class NodeReadings:
     def read(self, names: Optional[Sequence[str]] = None) -> List[ReadNode]:
         """The nodes of these names, by name; all where None. Raises AdapterError.
 
-        All nodes are listed once, and then followed; those that the loop may do something to are read anew, as a watch
-        may be behind what a person or another controller has done to them.
+        All nodes are listed once, and then followed; those that the loop may change are read again, because a watch may
+        be behind changes by a person or another controller.
         """
         if names is None:
             self.nodes = self._all()
@@ -179,7 +179,7 @@ class NodeReadings:
         faults = tuple(dict.fromkeys(fault for entry in vocabularies for fault in entry.faults))
         heard = self._conditions.of(node, now)
         judged = judge(node, faults, now, accelerators_of=_accelerators_of(node), heard=heard)
-        # That a mark's own source has not been taken back says nothing of the node: whoever marked it clears it.
+        # If a mark's own source is not taken back, that proves nothing about the node: who marked it clears it.
         # That devices can be given out proves nothing of a node whose agent never said anything.
         nothing = (NEVER, NOT_TAKEN_BACK)
         results = tuple(

@@ -55,7 +55,7 @@ def condition_rules(vocabularies: Iterable[Vocabulary]) -> List[ConditionRule]:
 
 
 class Reporter:
-    """Writes for one node. `start` begins a thread; `submit` takes what is to be written; `close` ends."""
+    """Writes for one node. `start` begins a thread; `submit` queues what must be written; `close` ends it."""
 
     def __init__(
         self,
@@ -100,7 +100,7 @@ class Reporter:
             self._wake.set()
 
     def let_go(self, types: Iterable[str]) -> None:
-        """Conditions that nobody says any more."""
+        """Conditions that are no longer reported."""
         with self._lock:
             self.conditions.let_go(types)
 
@@ -122,7 +122,7 @@ class Reporter:
             self.recorder.flush_quietly(self.log)
 
     def refused(self) -> str:
-        """Which conditions the server does not take from us, and why; "" where it takes all."""
+        """Which conditions the server refuses, and why; "" if it accepts all."""
         refused = self.conditions.refused
         if not refused:
             return ""
@@ -178,7 +178,7 @@ class Reporter:
 
 
 RETRIED_FOR = 3.0
-"""Seconds over which one request is tried again: what is to be said may be another by then."""
+"""Seconds for which one request is retried: after that, the content may have changed."""
 
 
 @declared.settings

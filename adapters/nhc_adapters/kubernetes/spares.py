@@ -50,7 +50,7 @@ class KubernetesSpareSettings(NamedTuple):
 
 
 class KubernetesSpares:
-    """The nodes that carry the pool's label and its taint. Those of other pools, and others' taints, are left alone."""
+    """The nodes that carry the pool's label and its taint. Other pools' nodes and others' taints are left alone."""
 
     SETTINGS = KubernetesSpareSettings
 

@@ -1,1 +1,1 @@
-"""Repairs on the node itself: a GPU reset, a driver loaded anew, services started again."""
+"""Repairs on the node itself: a GPU reset, a driver reload, a restart of services."""

@@ -1,8 +1,8 @@
-"""How the program gets to the node and is run there: over SSH, or on this very machine.
+"""How the program is sent to a node and run there: over SSH, or on this machine.
 
 OpenSSH's client is used with the user's own configuration, keys and known hosts; the node gets no agent and no
-forwarding of the user's (`nhc.core.system.ssh_client`). A login that asks for anything is a refusal. If ssh reports
-that it has not logged in, nothing has begun. Any other answer that is not the program's proves nothing.
+forwarding of the user's (`nhc.core.system.ssh_client`). A login that asks for input counts as refused. If ssh reports
+that it has not logged in, nothing has begun. Any other answer that is not from the program proves nothing.
 
 The program travels as one file, with the line that starts it from standard input: nothing stays on the node.
 """
@@ -32,7 +32,7 @@ NOT_THERE = (
     "connection refused", "no route to host", "could not resolve", "connection timed out", "network is unreachable",
     "connection closed by remote host", "connection reset by peer", "operation timed out",
 )  # fmt: skip
-"""What ssh says before it has logged in, where asking again later may help."""
+"""Messages of ssh before the login after which a retry may help."""
 
 NOT_ALLOWED = (
     "permission denied", "host key verification failed", "too many authentication failures", "a password is required",
@@ -63,7 +63,7 @@ class ProgramReply(NamedTuple):
 
 @declared.settings
 class LoginSettings(NamedTuple):
-    """How a site's tables say it. `sudo` is None where the user decides."""
+    """The settings in a site's tables. `sudo` is None if the user name decides."""
 
     user: str = declared.text("user", "root")
     port: Optional[int] = declared.count("port", None, "default: ssh's own", least=1, most=65535)
@@ -74,7 +74,7 @@ class LoginSettings(NamedTuple):
 
 
 class SshLogin(NamedTuple):
-    """How a node is logged in to: OpenSSH's client, its options and environment, and what is before a command there."""
+    """The login to a node: OpenSSH's client, its options and environment, and the prefix of a command there."""
 
     program: str
     options: Tuple[str, ...]

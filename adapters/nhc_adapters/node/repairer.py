@@ -7,7 +7,7 @@
     stoppable = "our-gpu-monitor.service"    # stopped while a device is repaired, beside those we know
     kubeconfig = "/etc/kubernetes/kubelet.conf"  # changes the node's labels of the GPU Operator; "" leaves them
 
-The order's key names the repair on the node's disk, where it is written before anything is done: a second call with the
+The order's key names the repair on the node's disk. It is written there before anything is done: a second call with the
 same key does nothing, and after a lost answer `show` reports its result.
 """
 
@@ -89,7 +89,7 @@ PIECE = 8 << 20
 
 
 class NodeHand:
-    """Sends the program, and asks it."""
+    """Sends the program and reads its answer."""
 
     SETTINGS = NodeSettings
 
@@ -107,7 +107,7 @@ class NodeHand:
         self.timeout = timeout
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is. Asks nobody: the node itself decides in `send`."""
+        """Why this rung is not possible, "" if it is. Sends no request: the node itself decides in `send`."""
         if rung not in RUNGS:
             return f"the node itself has no {rung.value}"
         if not (machine.uuid or machine.boot_id):
@@ -143,7 +143,7 @@ class NodeHand:
         return self._tell("restore", order, self._asked(order))
 
     def can_run(self, machine: Machine) -> str:
-        """Why no command can be run on this machine, "" where one can."""
+        """Why no command can be run on this machine, "" if one can."""
         if machine.uuid or machine.boot_id:
             return ""
         return f"neither the UUID nor the boot id of {machine.node} is known, so it cannot be compared"
@@ -226,7 +226,7 @@ class NodeHand:
 
 
 def unnamed(rung: Rung, device: str, services: Sequence[str]) -> str:
-    """What such a repair by the program on the node is missing, "" where nothing is."""
+    """What a repair by the program on the node lacks, "" for nothing."""
     if rung is Rung.RESET_DEVICE and not device:
         return "no device is named"
     if rung is Rung.RESTART_APP and not services:
@@ -247,7 +247,7 @@ def asked_of(
 
 
 def _another(machine: Machine, seen: Sighting) -> str:
-    """Why the node is not the machine that was judged, "" where it is. The node itself compares again."""
+    """Why the node is not the machine that was judged, "" if it is. The node itself compares again."""
     if machine.uuid:
         same = seen.instance == machine.uuid.lower()
         return "" if same else f"the node is {printable(seen.instance, 60)} now, not {printable(machine.uuid, 60)}"

@@ -42,7 +42,7 @@ class SshRunnerSettings(NamedTuple):
 
 
 class SshRunner:
-    """Logs in, and asks the node."""
+    """Logs in and runs the node's program."""
 
     SETTINGS = SshRunnerSettings
 

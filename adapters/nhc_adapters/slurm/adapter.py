@@ -1,8 +1,8 @@
 """Slurm through its own commands: `scontrol` and `sinfo` by argv. Standard library only: the hooks run this.
 
-Reading all nodes is one controller call, the work on them another, and so is each distinct reason to drain, each
-resume of any number of nodes: see `mark` and `clear`. What an update did is read back where Slurm reported an error,
-since slurmctld carries out an update of several nodes as far as it can.
+Reading all nodes is one controller call, and reading their work another. Each distinct drain reason is one call, and so
+is each resume of any number of nodes: see `mark` and `clear`. If Slurm reports an error of an update, the nodes are
+read back, because slurmctld carries out an update of several nodes as far as it can.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ class Slurm(SlurmMarker):
         return understood("Slurm's", parse_sinfo, self.command.ask(*SINFO))
 
     def _topology(self) -> Places:
-        """Which leaf switch or block each node is in, read now and then; nothing where slurmctld has no topology."""
+        """Which leaf switch or block each node is in, read now and then; nothing if slurmctld has no topology."""
         now = time.monotonic()
         if now - self._topology_read > TOPOLOGY_EVERY:
             done = self.command(*TOPOLOGY)  # without one it fails, in words of each release's own
@@ -161,7 +161,7 @@ class Slurm(SlurmMarker):
     # What hooks tell people.
 
     def comment(self, name: str, text: str) -> bool:
-        """Leave a note on a node, "" to take it away; False where somebody else's comment is there and stays."""
+        """Leave a note on a node, "" to take it away; False if another comment is there; it stays."""
         standing = self.comment_of(name)
         if standing and not standing.startswith(TAG):
             return False

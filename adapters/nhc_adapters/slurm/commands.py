@@ -1,4 +1,4 @@
-"""Slurm's commands, for what changes something by them: where they are, and what slurmctld's answer says."""
+"""Slurm's commands for changes: where they are, and the meaning of slurmctld's answers."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ NOT_ALLOWED = ("permission denied", "access/permission", "invalid user id")
 """What slurmctld answers to a user who may not (ESLURM_ACCESS_DENIED, ESLURM_USER_ID_MISSING)."""
 
 NOT_REACHED = ("connect failure", "connection refused", "unable to contact slurm controller", "could not establish")
-"""What a command says that has found nobody to send to."""
+"""The message of a command that could not reach slurmctld."""
 
 
 @declared.settings
 class SlurmPlace(NamedTuple):
-    """Where Slurm is on this machine."""
+    """The paths of Slurm on this machine."""
 
     path: str = declared.text("path", "", "the folder of Slurm's commands; default: where they are found")
     conf: str = declared.text("conf", "", "slurm.conf; default: Slurm's own")

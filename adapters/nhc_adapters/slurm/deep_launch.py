@@ -1,4 +1,4 @@
-"""Tests of groups of nodes as Slurm jobs: one exclusive job a test, its tool a step; preemption ends it at once.
+"""Tests of groups of nodes as Slurm jobs: each test is one exclusive job, its tool a step; preemption ends it at once.
 
     partition = "hc"            # low PriorityTier, PreemptMode=CANCEL, GraceTime=0: real jobs start within a second
     qos, reservation, account   # as sbatch has them
@@ -6,9 +6,9 @@
     directory = "/shared/nhc"   # on a file system that the nodes share
     path, conf                  # where Slurm's commands are, and slurm.conf
 
-With a GraceTime above 0 Slurm sends SIGTERM to steps only; a batch shell that waited for nothing else would hold the
-node for all of it (22.05: 17 s with GraceTime=4, 0.05 s with 0). So the script waits for its step alone and ends with
-it, and ends its step on SIGTERM.
+With a GraceTime above 0 Slurm sends SIGTERM to steps only; a batch shell that only waits would block the node for all
+that time (22.05: 17 s with GraceTime=4, 0.05 s with 0). So the script waits for its step alone and ends with it, and
+ends its step on SIGTERM.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class SlurmLauncher:
                 file.write(script)
         except OSError as error:
             raise AdapterError(f"{place}: {error.strerror}") from None
-        # Explicitly what srun and the tool are found by: not whatever the sweep's own environment holds.
+        # Explicitly the variables that find srun and the tool, not the sweep's whole environment.
         exported = ",".join(f"{name}={self.command.env[name]}" for name in ("PATH", "SLURM_CONF")
                             if name in self.command.env)  # fmt: skip
         minutes = max(1, -(-int(run.limits.seconds) // 60))
@@ -132,9 +132,9 @@ class SlurmLauncher:
         return listed
 
     def _state(self, run: NodeRun, job: Optional[RunState]) -> RunState:
-        """The marker with this group's token, and the step's output beside it; without one what squeue says.
+        """The marker with this group's token, and the step's output beside it; without a marker, squeue's answer.
 
-        slurmctld forgets a job minutes after its end, and its word would decide nothing.
+        slurmctld forgets a job minutes after its end, and its answer would decide nothing.
         """
         place = self._place(run)
         try:

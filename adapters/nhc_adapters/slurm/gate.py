@@ -1,4 +1,4 @@
-"""A node's gate in Slurm: a drain with a tag of its own, which no health check, sync or repair of nhc resumes.
+"""A node's gate in Slurm: a drain with its own tag, which no health check, sync or repair of nhc resumes.
 
     scheduler = "slurm"
     [adapter]
@@ -6,8 +6,8 @@
     conf = "/etc/slurm/slurm.conf"
     timeout = "30s"              # for one command
 
-A drain rather than a reservation or a node feature: it needs nothing that an administrator has to make beforehand,
-it holds through restarts of slurmctld and the registration of slurmd, and it can be set while the node is still down.
+The gate is a drain, not a reservation or a node feature: an administrator has to prepare nothing, it survives restarts
+of slurmctld and the registration of slurmd, and it can be set while the node is still down.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class SlurmGateSettings(NamedTuple):
 
 
 class SlurmGate:
-    """Holds with State=DRAIN, releases with State=RESUME, by scontrol; reads back what an update did."""
+    """Holds with State=DRAIN, releases with State=RESUME, by scontrol; reads back each update's effect."""
 
     SETTINGS = SlurmGateSettings
 
@@ -123,7 +123,7 @@ class SlurmGate:
             self.command.ask("scontrol", "update", f"NodeName={plain(node)}", f"Reason={text}")
 
     def order(self, node: str, what: GateOrder, why: str, by: str) -> Applied:
-        """Leave a person's order in the node's comment, where its gate reads it; closing drains at once."""
+        """Write a person's order into the node's comment, which its gate reads; closing drains at once."""
         from time import time
 
         state = self._state(node)
@@ -178,7 +178,7 @@ def _held(state: NodeState) -> bool:
 
 
 def _other(state: NodeState) -> str:
-    """Who else keeps it out, "" for nobody. A node that is only down comes back when its slurmd registers."""
+    """Who else keeps it out, "" for no one. A node that is only down comes back when its slurmd registers."""
     if state.available and not state.hold:
         return ""
     out = state.flags & OUT

@@ -1,14 +1,14 @@
 """Slurm's batch jobs, restarted after infrastructure faults: requeued, held, kept off nodes, released.
 
     [controllers.slurm]
-    partitions = "train,gpu"     # restart every batch job of these; others only where their comment asks for it
+    partitions = "train,gpu"     # restart every batch job of these; others only if their comment asks for it
     path = "/opt/slurm/bin"      # where Slurm's commands are
     conf = "/etc/slurm/slurm.conf"
 
-HOLD is `scontrol requeuehold` (`hold` where slurmctld has requeued the job by itself after a node failure), then the
-nodes to avoid in ExcNodeList and a note in AdminComment, by which a later look knows what took effect. RELEASE takes
-away the delay of a requeued job and releases it. A user's own exclusions stay. The script starts from its top with
-SLURM_RESTART_COUNT raised, as after any requeue.
+HOLD is `scontrol requeuehold` (`hold` if slurmctld itself has requeued the job after a node failure), then the nodes to
+avoid in ExcNodeList and a note in AdminComment, which later shows what took effect. RELEASE removes the delay of a
+requeued job and releases it. A user's own exclusions stay. The script starts from its top with SLURM_RESTART_COUNT
+raised, as after any requeue.
 """
 
 from __future__ import annotations
@@ -145,7 +145,7 @@ def _from_controller(job: SlurmJob, down: Mapping[str, str]) -> JobEndRecord:
         losses += [loss._replace(node=node, detail=f"{loss.detail}: {down[node]}") for node in lost] or [loss]
     if view.phase is Phase.CANCELLED:
         losses.append(JobLoss("", LossCause.CANCELLED, "it was cancelled", ended or 0.0))
-    if view.phase is Phase.ENDING and job["ExitCode"] not in ("", "0:0"):  # in its epilog, where its state is not shown
+    if view.phase is Phase.ENDING and job["ExitCode"] not in ("", "0:0"):  # the epilog does not show its state
         losses.append(JobLoss("", LossCause.EXIT, exit_text(job["ExitCode"]), ended or time.time()))
     paths = dict.fromkeys(path for path in (job["StdErr"], job["StdOut"]) if path and path != "/dev/null")
     return JobEndRecord(view.job, job["JobState"], nodes, moment(job["StartTime"]), ended, tuple(losses),
@@ -248,7 +248,7 @@ class SlurmJobs:
         return list(views.values())
 
     def look(self, job: JobName) -> Optional[JobView]:
-        """One job, None where slurmctld has forgotten it (MinJobAge). Raises AdapterError."""
+        """One job, None if slurmctld has forgotten it (MinJobAge). Raises AdapterError."""
         listed = self._show(job.name)
         return None if listed is None else self._job(listed)
 

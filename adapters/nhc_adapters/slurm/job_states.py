@@ -1,8 +1,8 @@
 """Slurm's jobs: from what `scontrol show job` prints to `nhc.marks.ports.job_control.JobView`. Pure.
 
-The names and comments of jobs are their users' texts. Each field is taken at the place where scontrol prints it (the
-begin of a line, or after the field before it), and whoever acts on a job reads it anew by its number: the first block
-of that answer is slurmctld's own.
+Users choose the names and comments of jobs. So each field is read only at the place where scontrol prints it (the begin
+of a line, or after the field before it), and before nhc acts on a job it reads the job again by its number: the first
+block of that answer is slurmctld's own.
 """
 
 from __future__ import annotations
@@ -76,11 +76,11 @@ def gpus_of(tres: str) -> int:
 
 
 class SlurmJob:
-    """One job's fields, as text; "" where it has none.
+    """One job's fields, as text; "" if it has none.
 
     `number` is what commands take for this job alone: `17`, or `17_3` for a task of an array, because a command for 17
-    acts on all its tasks. A heterogeneous job is one job, called by its leader's number; `parts` are its components,
-    the leader first. Lists of nodes are those of all of them, and a component that ended badly speaks for all.
+    acts on all its tasks. A heterogeneous job is one job, named by its leader's number; `parts` are its components, the
+    leader first. Lists of nodes cover all components, and a component that failed makes the whole job failed.
     """
 
     def __init__(self, number: str, text: str) -> None:
@@ -123,7 +123,7 @@ class SlurmJob:
         return tuple(dict.fromkeys(name for names in lists for name in names if name))
 
     def wish(self) -> Optional[Wish]:
-        """What its user asked for in the comment, None where that is nothing."""
+        """What its user asked for in the comment, None if that is nothing."""
         asked = WISH.search(self["Comment"])
         if asked is None:
             return None
@@ -252,7 +252,7 @@ def new_note(before: str, number: int, avoids: Sequence[str], why: str) -> str:
 # The jobs on one node, for a person: what squeue and slurmrestd say of them. Pure.
 #
 # The names of jobs are their users' texts, line breaks and all. squeue prints a random text of ours before each job,
-# which nobody can have put into a name, and the name comes last.
+# which no user can put into a name, and the name comes last.
 
 
 LONGEST = 200
@@ -283,7 +283,7 @@ def parse_json_node_jobs(value: Mapping[str, Any], node: str) -> List[WorkItem]:
 
 
 def hidden_jobs(config: Mapping[str, str], uid: int) -> str:
-    """Why jobs may be missing where this user asks, "" where none is. `config` is slurm.conf as slurmctld has it."""
+    """Why the answer to this user may lack jobs, "" if it is complete. `config` is slurm.conf as slurmctld has it."""
     private = config.get("PrivateData", "").split(",")
     if "jobs" not in private or uid == 0 or config.get("SlurmUser", "").endswith(f"({uid})"):
         return ""
@@ -308,7 +308,7 @@ def _json_id(job: Mapping[str, Any]) -> str:
 
 
 def _number(value: object) -> Optional[int]:
-    """A number, which newer releases wrap with whether it is set; None where it is not."""
+    """A number, which newer releases wrap in an object that says whether it is set; None if it is not."""
     if isinstance(value, Mapping):
         value = value.get("number") if value.get("set") else None
     return whole_of(value)

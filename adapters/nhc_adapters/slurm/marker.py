@@ -1,4 +1,5 @@
-"""What both ways to Slurm share, its commands and slurmrestd: which state and reason a mark is, and the work on nodes.
+"""What both ways to Slurm share, its commands and slurmrestd: the state and reason that make a mark, and the work on
+nodes.
 
 Standard library only: the hooks run this.
 """
@@ -17,7 +18,7 @@ from nhc.marks.ports.adapter import SCHEDULER, Mark, NodeState, Silence
 from nhc_adapters._command import CommandMarker, Failures, Hosts
 from nhc_adapters.slurm.states import HYPERPOD_OWNER, KEPT
 
-# What a node's flags do not say: the work that is on it, since when slurmctld does not hear it, where it stands, and
+# What a node's flags do not show: its work, since when slurmctld has no contact with it, where it is, and
 # which nodes share its machine.
 #
 # A suspended job (by hand, by gang scheduling, by preemption) gives its processors back, so its node is IDLE; its
@@ -36,7 +37,7 @@ Work = Mapping[str, FrozenSet[str]]
 
 
 def drained(state: NodeState) -> bool:
-    """Whether a node stays out by itself once it is heard again: one that is merely DOWN does not."""
+    """Whether a node stays out by itself once it responds again: one that is only DOWN does not."""
     return bool(state.flags & KEPT)
 
 
@@ -77,9 +78,9 @@ def json_jobs(value: Mapping[str, Any]) -> List[Tuple[List[str], Mapping[str, An
 def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
     """The nodes with the work that is on them.
 
-    slurmctld has given up the jobs of a node that is DOWN; what is left of them completes for as long as the node is
-    not heard, and holds up no repair. A restarted slurmctld does not know what runs on a node that it has not heard yet
-    (UNKNOWN): a job whose start it had not saved is pending for it.
+    slurmctld has given up the jobs of a node that is DOWN; the rest of them stays COMPLETING for as long as the node
+    does not respond, and delays no repair. A restarted slurmctld does not know what runs on a node that has not
+    responded yet (UNKNOWN): a job whose start it had not saved is pending for it.
     """
     result = []
     for state in states:
@@ -92,9 +93,9 @@ def with_work(states: Iterable[NodeState], work: Work) -> List[NodeState]:
 
 
 class Silences:
-    """Since when nodes are DOWN because slurmctld does not hear them.
+    """Since when nodes are DOWN because they do not respond to slurmctld.
 
-    Its own reason has the time. Once a reason of ours stands in its place, it is when this process saw it first.
+    Its own reason has the time. Once our reason has replaced it, the time is when this process saw it first.
     """
 
     def __init__(self) -> None:
@@ -165,7 +166,7 @@ def json_hosts(value: Mapping[str, Any]) -> Hosts:
 
 
 class SlurmMarker(CommandMarker):
-    """Nodes drained and resumed. NHC_HYPERPOD=1: with SageMaker HyperPod's reasons, where one of its repairs fits."""
+    """Nodes drained and resumed. NHC_HYPERPOD=1: with SageMaker HyperPod's reasons, if one of its repairs fits."""
 
     keeps_time = True
 

@@ -1,12 +1,12 @@
-"""Repairs through Slurm itself: its RebootProgram, its power saving, and HyperPod's words on Slurm.
+"""Repairs through Slurm itself: its RebootProgram, its power saving, and HyperPod's reasons in Slurm.
 
     [repairers.slurm]
     boot-time = "900"        # seconds from the reboot until slurmd registers; ResumeTimeout must allow it
     replace = "power"        # "no" (default), "power" for nodes of the cloud, "hyperpod"
     spares = "nhc-spare"     # `reservation` of the pools of spares: a spare's own reservation is no other actor
 
-Only `scontrol reboot` without ASAP is used: ASAP drains by itself and takes every drain away when the node is back,
-ours too. A node that has not registered within ResumeTimeout (60 s unless set) is set DOWN: `can` compares that.
+Only `scontrol reboot` without ASAP is used: ASAP drains by itself and removes every drain when the node is back, ours
+too. A node that has not registered within ResumeTimeout (60 s unless set) is set DOWN: `can` compares that.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ BEGINS = 15.0
 """Seconds to wait at most for slurmctld to begin to power a node down or up; it looks for such work every second."""
 
 LAST_COMMAND = 30.0
-"""Seconds beyond its timeout that a command may live which nobody waits for any more."""
+"""Seconds beyond its timeout that a command may still run after nhc stopped waiting."""
 
 SOON = 10.0
 """Seconds after which an order is not sent any more: a process that was stopped for longer may lead no more
@@ -92,7 +92,7 @@ class SlurmPower:
     # What it can do.
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is. Raises AdapterError where slurmctld cannot be asked."""
+        """Why this rung is not possible, "" if it is. Raises AdapterError if slurmctld does not answer."""
         if rung is Rung.REPLACE and self.replace == "hyperpod":
             return self._unknown(machine)
         if rung is Rung.REPLACE and self.replace == "power":
@@ -143,7 +143,7 @@ class SlurmPower:
         )  # fmt: skip
 
     def _show(self, node: str) -> Tuple[Dict[str, str], str]:
-        """The node's fields, and why Slurm itself works on it, "" where it does not."""
+        """The node's fields, and why Slurm itself works on it, "" if it does not."""
         done = self.command("scontrol", "-a", "show", "node", plain(node))
         if names_unknown_node(done):
             raise _NotShown(f"scontrol show node {node}: {complaint(done)}")
@@ -200,7 +200,7 @@ class SlurmPower:
             time.sleep(0.5)
 
     def _state(self, node: str) -> str:
-        """The node's state, "" where slurmctld does not show it: a node of the cloud that is powered down."""
+        """The node's state, "" if slurmctld does not show it: a node of the cloud that is powered down."""
         try:
             return self._show(node)[0].get("State", "")
         except _NotShown:
@@ -271,16 +271,16 @@ class SlurmPower:
         return Progress(Stage.WORKING, held or printable(f"{state}, booted {_when(fields)}", 200))
 
     def _taken_back(self, order: Order, fields: Mapping[str, str], sent: Sent) -> bool:
-        """Whether a reboot that slurmctld took is cancelled: with it go its reason, and the drain of before it
+        """Whether a reboot that slurmctld accepted is cancelled: that removes its reason, and the earlier drain
         (NODE_STATE_REBOOT_CANCEL in src/slurmctld/node_mgr.c). NODE_RESUME leaves the node in the same state.
         """
         reason = fields["Reason"].lower()
         return sent.answer is Answer.ACCEPTED and order.rung is Rung.REBOOT and reason in ("", "none", "(null)")
 
     def _never_came(self, order: Order, fields: Mapping[str, str], sent: Sent, before: Sighting) -> bool:
-        """Whether slurmctld proves that it has not taken an order whose answer is not known: the node is drained with a
-        mark of before it, as an order leaves its reason on the node, and a cancelled one no reason. A command that was
-        under way when we died has ended by now.
+        """Whether slurmctld proves that it has not accepted an order without a known answer: the node is drained with
+        an earlier mark, because an order leaves its reason on the node, and a cancelled one no reason. A command that
+        was under way when nhc ended has ended by now.
         """
         ended = time.time() - before.at > self.command.timeout + LAST_COMMAND
         mark = "DRAIN" in fields.get("State", "") and fields["Reason"].startswith(TAGS[REMEDY_OWNER])
@@ -328,7 +328,7 @@ class SlurmPower:
 
 
 def _who(config: Mapping[str, str]) -> str:
-    """Who may change nodes: without slurmdbd nobody can be made an administrator."""
+    """Who may change nodes: without slurmdbd no user can be made an administrator."""
     user = config.get("SlurmUser", "slurm").partition("(")[0]
     if config.get("AccountingStorageType", "").endswith("/slurmdbd"):
         return f"sacctmgr add user NAME account=root adminlevel=Administrator, or run as {user}"
@@ -352,7 +352,7 @@ def _instance(fields: Mapping[str, str]) -> str:
 
 
 def _another(machine: Machine, fields: Mapping[str, str]) -> str:
-    """Why the machine behind the node's name is another than the one that was judged, "" where nothing says so."""
+    """Why the node's name now means another machine than the judged one, "" without a sign of that."""
     known = fields.get("InstanceId", "")
     if known not in ("", "(null)") and machine.provider_id and not machine.provider_id.endswith(known):
         return f"the node is instance {known} now, not {printable(machine.provider_id, 80)}"

@@ -1,9 +1,9 @@
-"""Slurm where nhc, and not HyperPod's own agent, carries out what operators ask for in HyperPod's words.
+"""Slurm on HyperPod if nhc, not HyperPod's own agent, carries out the operators' requests in HyperPod's form.
 
     scontrol update node=n7 state=fail reason="Action:Reboot"       # or Action:Replace
 
-Such a node counts as taken out by us, and as asked for. The request is known by its words and the time of its reason.
-Both stand in the text of our own mark, because that takes the reason's place while the repair is under way.
+This node counts as taken out by nhc and as requested. The text and time of its reason identify the request. Both are in
+the text of our own mark, because that replaces the reason while the repair is under way.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _WAITS = "asked for by a person"
 
 
 class SlurmRequestRead(NamedTuple):
-    """What a node's state says with a person's request in it, and the request."""
+    """A node's state that contains a person's request, and the request."""
 
     state: NodeState
     request: Optional[Request]
@@ -53,9 +53,9 @@ def _request(recorded: str, text: str) -> Request:
 
 
 class SlurmHyperpod(Slurm):
-    """The adapter `slurm-hyperpod`: as `slurm`, and persons ask on its nodes (`NodeRequests`).
+    """The adapter `slurm-hyperpod`: as `slurm`, with operators' requests on nodes (`NodeRequests`).
 
-    Of a name of its own, because hooks have no use for it: it is not in nhc.pyz.
+    It has its own name because hooks do not need it: it is not in nhc.pyz.
     """
 
     def _prepare(self) -> None:
@@ -76,7 +76,7 @@ class SlurmHyperpod(Slurm):
         return [entry.state for entry in entries]
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        """As `nhc.marks.ports.adapter`. A request that nobody has begun with is not ours to clear."""
+        """As `nhc.marks.ports.adapter`. A request that was not begun is not cleared."""
         states = self._states(names, seen)
         waits = {name for name, state in states.items() if state.mark is not None and state.mark.why.startswith(_WAITS)}
         done = super().clear([name for name in names if name not in waits], states.values())
@@ -88,7 +88,7 @@ class SlurmHyperpod(Slurm):
         return dict(self._asked), ()
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
-        """Take a request off its node: the answer becomes the reason. Nothing where another stands by now."""
+        """Remove a request from its node: the answer becomes the reason. Does nothing if another is there now."""
         try:
             self.nodes([plain(node)])
             if self._asked.get(node) != request:

@@ -1,12 +1,12 @@
-"""Slurm through slurmrestd, over TCP or a local socket: for where no Slurm command and no munge key is at hand.
+"""Slurm through slurmrestd, over TCP or a local socket: for machines without Slurm commands and munge key.
 
     NHC_SLURMREST             http://host:6820, https://..., or unix:/path/to/socket
     NHC_SLURMREST_TOKEN_FILE  the JWT (`scontrol token`); else $SLURM_JWT. None for rest_auth/local on a socket.
     NHC_SLURMREST_USER        the user the token is for (default: the one it names)
 
-The newest API version that slurmrestd offers and this module knows is used. 22.05 offers v0.0.38 alone, which
-reads nodes and cannot change them: there scontrol is the way. From v0.0.39 on the name in an update's path is
-a host list, so one request drains any number of nodes (`_update_node` in openapi/v0.0.39/nodes.c).
+The newest API version that slurmrestd offers and this module knows is used. 22.05 offers v0.0.38 alone, which reads
+nodes and cannot change them: use scontrol there. From v0.0.39 on the name in an update's path is a host list, so one
+request drains any number of nodes (`_update_node` in openapi/v0.0.39/nodes.c).
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class SlurmRest(SlurmMarker):
         self._versions: Optional[Tuple[int, int]] = None
 
     def _token(self) -> str:
-        """The JWT, read anew for every request: whoever renews it writes the file."""
+        """The JWT, read again for every request, because another program renews the file."""
         path = self.command.setting("NHC_SLURMREST_TOKEN_FILE")
         if not path:
             return self.environ.get("SLURM_JWT", "")
@@ -164,7 +164,7 @@ class SlurmRest(SlurmMarker):
 
 
 def _user_of(token: str) -> str:
-    """The user that a JWT of Slurm's is for (its claim `sun`): slurmrestd of 22.05 wants it said, "" where none is."""
+    """The user that a JWT of Slurm's is for (its claim `sun`): slurmrestd of 22.05 requires it; "" for none."""
     parts = token.split(".")
     try:
         return text_of(object_from(base64.urlsafe_b64decode(parts[1] + "=" * (-len(parts[1]) % 4))).get("sun"))

@@ -61,7 +61,7 @@ class SlurmSpares:
         for line in done.stdout.splitlines():
             fields = dict(re.findall(r"(?:^|\s)([A-Z][A-Za-z]+)=(\S*)", line))
             name, nodes = fields.get("ReservationName", ""), fields.get("Nodes", "")
-            if name == f"{self.reservation}-{nodes}":  # another's, or one with other nodes, is left alone
+            if name == f"{self.reservation}-{nodes}":  # a reservation of others, or with other nodes, is left alone
                 reserved.append(nodes)
         return sorted(reserved)
 

@@ -1,8 +1,8 @@
-"""Slurm's node states: from its words and flags to what nhc needs to know. Pure, standard library only.
+"""Slurm's node states: turns its states and flags into what nhc needs to know. Pure, standard library only.
 
-A state is one base state and a set of flags (`src/common/slurm_protocol_defs.c`, slurm.h's NODE_STATE_*). The
-symbols behind sinfo's short states (`*~#!%$@^-+`) stand for flags and are never parsed. The table of what nhc
-does in each state is in docs/slurm.md and is a test.
+A state is one base state and a set of flags (`src/common/slurm_protocol_defs.c`, slurm.h's NODE_STATE_*). The symbols
+behind sinfo's short states (`*~#!%$@^-+`) mean flags and are never parsed. The table of what nhc does in each state is
+in docs/slurm.md and is a test.
 """
 
 from __future__ import annotations
@@ -59,12 +59,12 @@ HYPERPOD_OWNER = "hyperpod"
 
 
 KEPT = frozenset({"DRAIN", "FAIL"})
-"""What keeps a node out once it is heard again. One that is merely DOWN goes back (ReturnToService): slurmctld takes
-the drain away from a node whose reboot has timed out (src/slurmctld/power_save.c).
+"""What keeps a node out once it responds again. One that is only DOWN goes back (ReturnToService): slurmctld removes
+the drain from a node whose reboot has timed out (src/slurmctld/power_save.c).
 """
 
 NOT_RESPONDING = "Not responding"
-"""What slurmctld itself writes when it has not heard a slurmd for SlurmdTimeout (src/slurmctld/ping_nodes.c)."""
+"""What slurmctld itself writes when a slurmd has not responded for SlurmdTimeout (src/slurmctld/ping_nodes.c)."""
 
 _REBOOTED = re.compile(r"(?: : reboot (?:issued|complete))+$")
 """What slurmctld appends to the reason of a node that it reboots."""
@@ -271,7 +271,7 @@ def _texts(value: object) -> List[str]:
 
 
 def _number(value: Any) -> Optional[float]:
-    """A time, None where there is none (0, "Unknown", an unset object)."""
+    """A time, None if there is none (0, "Unknown", an unset object)."""
     if isinstance(value, dict):
         value = value.get("number") if value.get("set", True) else None
     if isinstance(value, str):

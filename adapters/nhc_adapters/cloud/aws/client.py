@@ -1,10 +1,10 @@
-"""AWS through botocore: each call sent once, and what its failure proves.
+"""AWS through botocore: each call is sent once; the error shows what its failure proves.
 
-botocore repeats a call up to three times by itself when an answer is lost; a reboot that is repeated is a second
-reboot. `total_max_attempts` of 1 means one request (`max_attempts` of 1 would mean two).
+By default botocore repeats a call up to three times when an answer is lost; a repeated reboot call is a second reboot.
+`total_max_attempts` of 1 means one request (`max_attempts` of 1 would mean two).
 
-What an EC2 instance knows of itself it has from the instance metadata service, version 2. A hop limit of 1 on the
-instance hides it from pods without the host's network; EKS Auto Mode blocks it for them.
+An EC2 instance reads its own data from the instance metadata service, version 2. A hop limit of 1 on the instance hides
+it from pods without the host's network; EKS Auto Mode blocks it for them.
 """
 
 from __future__ import annotations
@@ -35,8 +35,9 @@ THROTTLED = frozenset(
         "EC2ThrottledException", "SlowDown",
     )
 )  # fmt: skip
-"""Codes that say "not now" before anything was begun, whatever their HTTP status: EC2 says RequestLimitExceeded
-with 503 (botocore.retries.standard lists the same)."""
+"""Codes that say "not now" before anything was begun, with any HTTP status: EC2 says RequestLimitExceeded with 503
+(botocore.retries.standard lists the same).
+"""
 
 NOT_BEGUN = frozenset(
     (
@@ -65,7 +66,7 @@ tell nothing of the machine, and the credentials are renewed."""
 
 @declared.settings
 class AwsAccess(NamedTuple):
-    """Whose account, and by which way."""
+    """Which account, and how it is reached."""
 
     region: str = declared.text("region", "", "default: $AWS_REGION, the machine's own")
     endpoint: str = declared.converted("endpoint", https_url, "", "default: AWS's own")
@@ -127,7 +128,7 @@ class Aws:
         raise CallFailed(Answer.REFUSED, f"{service}:{operation}: more than {PAGES} pages")
 
     def known_region(self) -> str:
-        """The region of the settings or the environment, "" where none is set."""
+        """The region of the settings or the environment, "" if none is set."""
         return self.region or self._env("AWS_REGION") or self._env("AWS_DEFAULT_REGION")
 
     def _client(self, service: str, region: str) -> Any:
@@ -217,7 +218,7 @@ _HYPERPOD_NAME = re.compile(r"^hyperpod-i-[0-9a-f]+$")
 
 
 class AwsIdentity(NamedTuple):
-    """`instance` is "" where the machine is no EC2 instance that is known. `hyperpod` is the cluster's id or name."""
+    """`instance` is "" if the machine is not a known EC2 instance. `hyperpod` is the cluster's id or name."""
 
     instance: str
     region: str = ""
@@ -266,7 +267,7 @@ class OwnInstance:
         return self._id
 
     def region(self) -> str:
-        """The region, "" where the settings or the environment name it. Raises AdapterError."""
+        """The region, "" if the settings or the environment name it. Raises AdapterError."""
         if not self._region and not self._aws.known_region():
             self._region = self._get("placement/region")
         return self._region

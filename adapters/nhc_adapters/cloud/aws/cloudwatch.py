@@ -7,8 +7,8 @@
 
 In NHC: `NodeHealthy` (1 or 0; nothing while it is unknown) and `Problems` (how many checks fail), by InstanceId. In
 NeuronHealthCheck, under AWS's own names, so that alarms made for Neuron's node problem detector go on working: a reason
-such as NeuronHasError_DMA_ERROR is 1 while it stands, and 0 once it has ended. The role needs cloudwatch:PutMetricData
-for the two namespaces (adapters/aws/policy-cloudwatch.json).
+such as NeuronHasError_DMA_ERROR is 1 while it is active, and 0 once it has ended. The role needs
+cloudwatch:PutMetricData for the two namespaces (adapters/aws/policy-cloudwatch.json).
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""EC2: what an instance is now, the calls that change it, none of which is repeated, and what shows without asking it:
-its console's output, a picture of its screen, its own status.
+"""EC2: an instance's state, the calls that change it (none is repeated), and what EC2 shows without the instance's
+help: its console output, a screenshot, its status.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class Ec2Instance(NamedTuple):
 
 
 def describe(aws: Aws, instance: str, region: str = "") -> Optional[Ec2Instance]:
-    """An instance, None where EC2 knows none of this id (an hour after its end). Raises CallFailed."""
+    """An instance, None if EC2 knows none with this id (an hour after its end). Raises CallFailed."""
     try:
         answer = aws.call("ec2", "DescribeInstances", region, InstanceIds=[instance])
     except CallFailed as error:
@@ -79,9 +79,10 @@ def sighting(seen: Optional[Ec2Instance]) -> Sighting:
 
 
 def compare(machine: Machine, seen: Optional[Ec2Instance], instance: str) -> Ec2Instance:
-    """The instance, where it is the machine that the cluster means. Raises RepairRefused.
+    """The instance, if it is the machine that the cluster means. Raises RepairRefused.
 
-    EC2 shows no DMI UUID. The node's address tells a stale provider id from a present one: each instance has its own.
+    EC2 shows no DMI UUID. The node's address tells a stale provider id from a current one: each instance has its own
+    address.
     """
     if seen is None:
         raise RepairRefused(f"EC2 knows no instance {instance}")

@@ -1,4 +1,4 @@
-"""Auto Scaling groups: membership, what replaces a member, and the watch until the new one is in service."""
+"""Auto Scaling groups: membership, the calls that replace a member, and the watch until the new one is in service."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Activity(NamedTuple):
 
 
 def member(aws: Aws, instance: str, region: str = "") -> Optional[Member]:
-    """The instance's membership, None where it is in no group. Raises CallFailed."""
+    """The instance's membership, None if it is in no group. Raises CallFailed."""
     answer = aws.call("autoscaling", "DescribeAutoScalingInstances", region, InstanceIds=[instance])
     for details in answer.get("AutoScalingInstances") or []:
         if details.get("InstanceId") == instance:
@@ -151,7 +151,7 @@ def replaced(
 ) -> Progress:
     """How far the replacement of `instance` is. Pure.
 
-    DONE where the old one has left (or stands by) and the new one's launch succeeded: in service, as the group sees it.
+    DONE if the old one has left (or stands by) and the new one's launch succeeded: it is in service for the group.
     """
     lifecycle = now_in.lifecycle if now_in else ""
     left = old is None or old.state in GONE or lifecycle == STANDBY

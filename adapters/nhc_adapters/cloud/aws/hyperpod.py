@@ -1,7 +1,8 @@
-"""SageMaker HyperPod: its words for a repair, on Kubernetes, in Slurm and in its API; a cluster and a node of it.
+"""SageMaker HyperPod: its labels and reasons for a repair on Kubernetes, in Slurm and in its API; its clusters and
+nodes.
 
-HyperPod acts by itself on a label or a reason, where the cluster's NodeRecovery is Automatic. Where it is None, a label
-tells people and nobody acts [docs.aws.amazon.com/sagemaker, HyperPod resilience].
+HyperPod acts by itself on a label or a reason if the cluster's NodeRecovery is Automatic. If it is None, a label only
+informs people and nothing acts on it [docs.aws.amazon.com/sagemaker, HyperPod resilience].
 """
 
 from __future__ import annotations
@@ -42,7 +43,7 @@ class HyperPodNode(NamedTuple):
 
 
 def asked_for(labels: Mapping[str, str], reason: str = "") -> Optional[Rung]:
-    """The repair that a node's label, or its reason in Slurm, asks for. None where none does."""
+    """The repair that a node's label, or its reason in Slurm, asks for. None if none does."""
     action = REASONS.get(reason.strip().lower())
     return ASKED_BY_LABEL.get(labels.get(HEALTH, "").lower()) or (RUNG_OF[action] if action is not None else None)
 
@@ -54,7 +55,7 @@ def recovery(aws: Aws, cluster: str, region: str = "") -> str:
 
 
 def node(aws: Aws, cluster: str, instance: str, region: str = "") -> Optional[HyperPodNode]:
-    """A node of the cluster, None where it is not of it (any more). Raises CallFailed."""
+    """A node of the cluster, None if it is not (or no longer) in it. Raises CallFailed."""
     try:
         answer = aws.call("sagemaker", "DescribeClusterNode", region, ClusterName=cluster, NodeId=instance)
     except CallFailed as error:
@@ -109,7 +110,7 @@ def order(aws: Aws, cluster: str, instance: str, rung: Rung, region: str = "") -
 
 
 def compare(seen: Optional[HyperPodNode], instance: str, cluster: str) -> HyperPodNode:
-    """The node, where it can be repaired. Raises RepairRefused."""
+    """The node, if it can be repaired. Raises RepairRefused."""
     if seen is None:
         raise RepairRefused(f"the HyperPod cluster {cluster} has no node {instance}")
     if seen.status == "ShuttingDown":
@@ -139,7 +140,7 @@ def rebooted(seen: Optional[HyperPodNode], instance: str) -> Progress:
 
 
 def replaced(seen: Optional[HyperPodNode], fresh: List[HyperPodNode], instance: str) -> Progress:
-    """How far the replacement of a node is. Pure. DONE where the old one left and a new one of its group is Running."""
+    """How far the replacement of a node is. Pure. DONE if the old one left and a new one of its group is Running."""
     if seen is not None and seen.status != "ShuttingDown":
         if seen.status == "Failure" and seen.message:
             return Progress(Stage.FAILED, f"{instance}: {seen.message}")

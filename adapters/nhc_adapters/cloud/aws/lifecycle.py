@@ -2,7 +2,7 @@
 
     [groups.gpu.hook]
     type = "aws"
-    every = "5m"               # how often the group is told to wait on
+    every = "5m"               # how often the group is told to keep waiting
     name = "nhc-gate"          # the hook, for autoscaling:EC2_INSTANCE_LAUNCHING
     on-failure = "wait"        # or "abandon": the group terminates a failed instance and launches another
     region = "us-east-1"       # else $AWS_REGION, or the instance's own
@@ -28,7 +28,7 @@ WAITING = ("Pending:Wait", "Warmed:Pending:Wait")
 LONGEST = 48 * 3600.0
 """Seconds that heartbeats can extend a wait to."""
 TIMES = 100
-"""Times the HeartbeatTimeout that they can, where that is less."""
+"""Or this many times the HeartbeatTimeout, if that is less."""
 
 
 @declared.settings
@@ -57,7 +57,7 @@ class AwsLifecycleHook:
         self._own, self._group = OwnInstance(own.instance, self._aws, timeout), own.group
 
     def waits(self) -> str:
-        """The state in which the group waits with this instance, "" where it does not."""
+        """The state in which the group waits with this instance, "" if it does not."""
         membership = self._member()
         return membership.lifecycle if membership is not None and membership.lifecycle in WAITING else ""
 

@@ -68,7 +68,9 @@ def of_labels(labels: Mapping[str, str], karpenter_repairs: bool) -> List[Claim]
 
 
 def of_hyperpod(aws: Aws, who: AwsIdentity, machine: Machine, *, acting: bool) -> List[Claim]:
-    """HyperPod's own recovery. Where we ask for repairs by label, HyperPod carries ours out: it is no other actor."""
+    """HyperPod's own recovery. If we ask for repairs by label, HyperPod carries out our repairs, so it is not another
+    actor.
+    """
     claims: List[Claim] = []
     asked = hyperpod.asked_for(machine.labels, machine.settings.get("reason", ""))
     if not who.hyperpod:
@@ -149,7 +151,7 @@ GROUP_LABEL = "sagemaker.amazonaws.com/instance-group-name"
 
 
 class AwsTarget(NamedTuple):
-    """A machine whose identity was compared, and the way to repair it."""
+    """A machine whose identity was checked, and the way to repair it."""
 
     who: AwsIdentity
     way: Way
@@ -299,7 +301,7 @@ class AwsRepairer:
         return Sent(Answer.REFUSED, printable(applied.message, 400))
 
     def complete(self, order: Order, sent: Sent) -> Sent:
-        """The start after a stop. EC2 changes nothing where the instance runs already."""
+        """The start after a stop. EC2 changes nothing if the instance runs already."""
         who = self._who(order.machine)
         return send_once(lambda: who, lambda seen: ec2.start(self.aws, seen.instance, seen.region))
 

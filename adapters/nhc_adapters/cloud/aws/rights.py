@@ -1,7 +1,7 @@
-"""Which way a repair goes on AWS, and whether we may go it.
+"""Which calls make a repair on AWS, and whether we have the rights for them.
 
-What the machine is part of and what the settings allow decide the way. As for rights, EC2 is asked with DryRun, reads
-are made, and the rest cannot be tried.
+The machine's groups and the settings decide the way. To check rights, nhc sends EC2 calls with DryRun and makes the
+reads; it cannot try the rest.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ class AwsRepairPolicy(NamedTuple):
 
 
 class ChosenWay(NamedTuple):
-    """The way, or why there is none: `why` is "" where there is one."""
+    """The way, or why there is none: `why` is "" if there is one."""
 
     way: Way
     why: str = ""

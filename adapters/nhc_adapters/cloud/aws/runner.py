@@ -6,12 +6,12 @@
     nhc = "/usr/bin/nhc"    # where it is on the node; the SSM Agent runs it as root
     profile, proxy, endpoint
 
-A command has no token of its caller's, so its Comment names the run: the first with this comment is the run, whoever
-sent it (another controller, or a call whose answer was lost). What was sent twice, since the list did not show it yet,
-finds the run's directory on the node, and begins nothing.
+A command takes no client token, so its Comment names the run: the first command with this comment is the run, even if
+another controller sent it, or the answer was lost. A command that was sent twice, because the list did not show the
+first yet, finds the run's directory on the node and starts nothing.
 
-Systems Manager hands over the first 24,000 characters of an output. So it goes packed; of one that was cut, what can be
-unpacked is the output, and it is marked as cut.
+Systems Manager hands over the first 24,000 characters of an output. So the output is sent compressed. If it was cut,
+the part that can be unpacked is the output, and is marked as cut.
 
 Sources: botocore's model of SSM (2014-11-06); Systems Manager User Guide, "Understanding command statuses".
 """
@@ -151,7 +151,7 @@ class SsmRunner:
         return who
 
     def _compared(self, machine: Machine) -> AwsIdentity:
-        """The same, where it is the machine that is meant. Raises AdapterError."""
+        """The same, if it is the intended machine. Raises AdapterError."""
         who = self._who(machine)
         ec2.compared(self._aws, machine, who, self._tag)
         return who

@@ -3,7 +3,7 @@
 Azure's client library sends a POST again on 500, 503 and 504, and loads 140 MB. On Azure's machines the metadata
 service hands out a managed identity's token; elsewhere azure-identity finds credentials (extra `azure`).
 
-A node's name tells which virtual machine stands behind it.
+A node's name tells which virtual machine it is.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ _ACTION = re.compile(r"perform action '([A-Za-z./]+)'")
 
 
 class Begun(NamedTuple):
-    """What a call began: the operation's place, "" where it ended at once."""
+    """What a call began: the operation's place, "" if it ended at once."""
 
     operation: str
     answer: Mapping[str, Any]
@@ -59,7 +59,7 @@ class Begun(NamedTuple):
 
 @declared.settings
 class AzureAccess(NamedTuple):
-    """Whose account, and by which way."""
+    """Which account, and how it is reached."""
 
     endpoint: str = declared.converted("endpoint", https_url, API)
     metadata: str = declared.converted("metadata", https_url, METADATA, "the machine's metadata service")
@@ -98,7 +98,7 @@ class Azure:
         return Begun(_operation(reply), reply.json())
 
     def operation(self, subscription: str, place: str) -> Mapping[str, Any]:
-        """An operation under way: its `status` and `error`, {} where Azure does not know it any more.
+        """An operation under way: its `status` and `error`, {} if Azure does not know it any more.
 
         Only its place is kept of the address that Azure gave: a token goes to no other host. Raises CallFailed.
         """
@@ -119,7 +119,7 @@ class Azure:
         self._rest.call("the upload of the log", "PUT", address, headers, content=content)
 
     def fetch(self, what: str, address: str) -> bytes:
-        """What stands at a signed address. Raises CallFailed."""
+        """The content at a signed address. Raises CallFailed."""
         return self._rest.call(what, "GET", address).data
 
     def _token(self) -> AccessToken:
@@ -172,9 +172,8 @@ _ID = re.compile(
 
 
 class Vm(NamedTuple):
-    """A machine by its resource id. `scale_set` is of one in a uniform scale set, where `name` is its number.
-
-    One of a flexible scale set is a virtual machine with a name of its own.
+    """A machine by its resource id. `scale_set` is set if it is in a uniform scale set; `name` is then its number. One
+    of a flexible scale set is a virtual machine with a name of its own.
     """
 
     subscription: str
@@ -241,7 +240,7 @@ class AzureMachine(NamedTuple):
 
 
 def get(azure: Azure, which: Vm) -> Optional[AzureMachine]:
-    """A machine, None where there is none. Raises CallFailed."""
+    """A machine, None if there is none. Raises CallFailed."""
     try:
         details = azure.call("virtualMachines/read", "GET", which.path, query={"$expand": "instanceView"}).answer
     except CallFailed as error:
@@ -266,7 +265,7 @@ def get(azure: Azure, which: Vm) -> Optional[AzureMachine]:
 
 
 def compare(machine: Machine, seen: Optional[AzureMachine], which: Vm) -> AzureMachine:
-    """The machine, where it is the one that the cluster means: by its DMI UUID, if known. Raises RepairRefused."""
+    """The machine, if it is the one that the cluster means: by its DMI UUID, if known. Raises RepairRefused."""
     if seen is None:
         raise RepairRefused(f"there is no virtual machine {which.label} in {which.group}")
     if machine.uuid and seen.vm_id and not same(machine.uuid, seen.vm_id):
@@ -303,7 +302,7 @@ class OperationStatus(NamedTuple):
 
 
 def work(azure: Azure, which: Vm, place: str) -> Optional[OperationStatus]:
-    """The operation, None where it is not known. Raises CallFailed."""
+    """The operation, None if it is not known. Raises CallFailed."""
     if not place:
         return None
     details = azure.operation(which.subscription, place)

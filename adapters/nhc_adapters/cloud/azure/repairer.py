@@ -3,7 +3,7 @@
     [repairers.azure]
     replace = "redeploy"         # or reimage, deallocate, delete, aks, report
     log-directory = ""           # NODE.log.gz in it goes with a report
-    client-id = ""               # of a managed identity, where the machine has several
+    client-id = ""               # of a managed identity, if the machine has several
 
 The rights that it needs are in adapters/azure; docs/repairers.md says which call makes which repair.
 """
@@ -97,7 +97,7 @@ _CATEGORIES = (
     ("UnhealthyGPUNvidiasmi", r"nvidia.?smi|\bgpu"),
     ("CPUPerformance", r"cpu.*(slow|below|performance)"),
 )
-"""Azure's word for a fault, by what we say of it; the first that fits."""
+"""Azure's name for a fault, by our reason; the first that fits."""
 
 _REMOVED = ("NodeRemovedFromService",)
 """What a terminal insight says where the machine is to be deallocated."""
@@ -147,7 +147,7 @@ def send_report(azure: Azure, which: Vm, order: Order, seen: AzureMachine, log_u
 
 
 def _device(machine: Machine) -> Dict[str, str]:
-    """What a report of a GPU names, where the site's settings of the node tell it."""
+    """What a report of a GPU names, if the site's settings of the node contain it."""
     names = {"manufacturer": "Manufacturer", "serial": "SerialNumber", "model": "ModelNumber", "location": "Location"}
     return {name: machine.settings[key] for key, name in names.items() if machine.settings.get(key)}
 
@@ -204,7 +204,7 @@ class AzureNodePool(NamedTuple):
 
 
 def pool_of(machine: Machine, subscription: str, group: str) -> Optional[AzureNodePool]:
-    """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None where unknown."""
+    """The pool of a node, from its labels or settings (`cluster_group`, `cluster`, `pool`); None if unknown."""
     name = machine.settings.get("pool", "") or machine.labels.get("kubernetes.azure.com/agentpool", "")
     match = _NODE_GROUP.match(group)
     owner = machine.settings.get("cluster_group", "") or (match[1] if match else "")
@@ -245,7 +245,7 @@ def delete(azure: Azure, of: AzureNodePool, node: str) -> Sent:
 
 
 def grow(azure: Azure, of: AzureNodePool, count: int) -> Sent:
-    """Bring the pool back to at least `count` nodes. Changes nothing where it has them. Raises CallFailed."""
+    """Bring the pool back to at least `count` nodes. Changes nothing if it has them. Raises CallFailed."""
     own = _properties(azure, of)
     if int(own.get("count") or 0) >= count:
         return accepted(f"{of.name} has {own.get('count')} nodes", sized(count))
@@ -290,7 +290,7 @@ class AzureSettings(NamedTuple):
 
 
 class AzureTarget(NamedTuple):
-    """A machine whose identity was compared, and the way to repair it."""
+    """A machine whose identity was checked, and the way to repair it."""
 
     which: Vm
     seen: AzureMachine

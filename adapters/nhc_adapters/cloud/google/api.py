@@ -3,7 +3,7 @@
 The client library sends a request once as well, but takes three seconds and 160 MB to load. On Google's machines the
 metadata service hands out tokens, and nothing else is needed; elsewhere google-auth finds credentials (extra `gcp`).
 
-A node's name tells which Compute Engine instance stands behind it.
+A node's name tells which Compute Engine instance it is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ PERMISSIONS: Mapping[str, str] = {
 
 @declared.settings
 class GoogleAccess(NamedTuple):
-    """Whose account, and by which way."""
+    """Which account, and how it is reached."""
 
     endpoint: str = declared.converted("endpoint", https_url, API)
     metadata: str = declared.converted("metadata", https_url, METADATA, "the machine's metadata service")
@@ -155,7 +155,7 @@ _PROVIDER = re.compile(r"^gce://([a-z0-9.:-]+)/([a-z0-9-]+)/([a-z](?:[-a-z0-9]{0
 
 
 class InstanceName(NamedTuple):
-    """An instance by name. Google names a recreated instance as it named the one before."""
+    """An instance by name. A recreated instance has the same name as the old one."""
 
     project: str
     zone: str
@@ -200,7 +200,7 @@ class InstanceGroup(NamedTuple):
 
 
 class GoogleInstance(NamedTuple):
-    """An instance as Google describes it. `id` differs in each that bears the name."""
+    """An instance as Google describes it. Each instance of one name has another `id`."""
 
     id: str
     status: str
@@ -224,7 +224,7 @@ class GoogleOperation(NamedTuple):
 
 
 def get(google: Google, where: InstanceName) -> Optional[GoogleInstance]:
-    """An instance, None where there is none of this name. Raises CallFailed."""
+    """An instance, None if there is none of this name. Raises CallFailed."""
     try:
         details = google.call("instances.get", "GET", where.path)
     except CallFailed as error:
@@ -252,9 +252,9 @@ def get(google: Google, where: InstanceName) -> Optional[GoogleInstance]:
 
 
 def compare(machine: Machine, seen: Optional[GoogleInstance], where: InstanceName) -> GoogleInstance:
-    """The instance, where it is the machine that the cluster means. Raises RepairRefused.
+    """The instance, if it is the machine that the cluster means. Raises RepairRefused.
 
-    A recreated instance bears the same name. The node's address, and the settings' `instance_id`, tell them apart.
+    A recreated instance has the same name. The node's address, and the settings' `instance_id`, tell them apart.
     """
     if seen is None:
         raise RepairRefused(f"there is no instance {where.name} in {where.zone}")
@@ -311,7 +311,7 @@ _BEHAVIORS = (
 
 
 def behavior(because: str) -> str:
-    """Google's word for a fault, from what we say of it. A GPU that is only slow is PERFORMANCE."""
+    """Google's name for a fault, by our reason. A GPU that is only slow is PERFORMANCE."""
     slow = _BEHAVIORS[2][1].search(because)
     for name, pattern in _BEHAVIORS:
         if pattern.search(because) and not (name == "UNRECOVERABLE_GPU_ERROR" and slow):
@@ -327,7 +327,7 @@ def _begun(answer: Mapping[str, Any], where: InstanceName) -> Sent:
 
 
 def operation(google: Google, scope: str, name: str, key: str) -> Optional[GoogleOperation]:
-    """An operation by its name, or by the order's key where its name never arrived. None where there is none.
+    """An operation by its name, or by the order's key if its name never arrived. None if there is none.
 
     `scope` is `projects/P/zones/Z` or `projects/P/regions/R`. Raises CallFailed.
     """

@@ -3,7 +3,7 @@
     [repairers.google]
     replace = "auto"             # or gke, group, report-faulty
     discard-local-ssd = "no"
-    gke-auto-repair = "no"       # yes where the node pools have it: it then holds ours
+    gke-auto-repair = "no"       # yes if the node pools have it: it then blocks ours
 
 The rights that it needs are in adapters/google; docs/repairers.md says which call makes which repair.
 """
@@ -64,7 +64,7 @@ PAGE = 500
 
 
 class Managed(NamedTuple):
-    """What a group does to an instance: `action` is NONE where it does nothing. `problem` is of its last attempt."""
+    """What a group does to an instance: `action` is NONE if it does nothing. `problem` is of its last attempt."""
 
     action: str
     problem: str
@@ -75,7 +75,7 @@ def scope_of(where: InstanceName, group: InstanceGroup) -> str:
 
 
 def recreate(google: Google, where: InstanceName, group: InstanceGroup, order: Order) -> Sent:
-    """Have the group delete the instance and make it anew, under the same name.
+    """Have the group delete the instance and recreate it under the same name.
 
     Its operation is done when the group has taken note; `managed_of` shows how far it is.
     """
@@ -132,7 +132,7 @@ class GoogleSettings(NamedTuple):
 
 
 class GoogleTarget(NamedTuple):
-    """An instance whose identity was compared. `group` is for a recreation."""
+    """An instance whose identity was checked. `group` is for a recreation."""
 
     where: InstanceName
     instance: GoogleInstance

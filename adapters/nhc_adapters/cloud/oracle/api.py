@@ -32,7 +32,7 @@ CONFIG = "~/.oci/config"
 
 
 class Key(NamedTuple):
-    """What signs: the key's id, as Oracle knows it, and the signature of some bytes. `region` is "" where not known."""
+    """What signs: the key's id, as Oracle knows it, and the signature of some bytes. `region` is "" if not known."""
 
     id: str
     sign: Callable[[bytes], bytes]
@@ -61,7 +61,7 @@ def signed(key: Key, verb: str, url: str, body: Optional[bytes]) -> Dict[str, st
 
 @declared.settings
 class OracleAccess(NamedTuple):
-    """Whose tenancy, and by which way."""
+    """Which tenancy, and how it is reached."""
 
     endpoint: str = declared.converted("endpoint", https_url, "", "default: the region's own")
     proxy: str = declared.text("proxy", "", "of all calls")
@@ -292,7 +292,7 @@ _OCID = re.compile(r"^(?:oci://)?(ocid1\.instance\.[a-z0-9]+\.[a-z0-9-]*\.[a-z0-
 
 
 class OracleInstance(NamedTuple):
-    """An instance as Oracle describes it; `etag` is the version that a change must still find."""
+    """An instance as Oracle describes it; `etag` is the version that a change requires."""
 
     ocid: str
     state: str
@@ -303,13 +303,13 @@ class OracleInstance(NamedTuple):
 
 
 def ocid(machine: Machine) -> str:
-    """From the provider id, bare or as `oci://…`, or the node's setting `instance`; "" where it is neither."""
+    """From the provider id, bare or as `oci://…`, or the node's setting `instance`; "" if it is neither."""
     match = _OCID.match(machine.provider_id or machine.settings.get("instance", ""))
     return match[1] if match else ""
 
 
 def get(oracle: Oracle, which: str) -> Optional[OracleInstance]:
-    """An instance, None where there is none or we may not see it: Oracle tells neither apart. Raises CallFailed."""
+    """An instance, None if there is none or we may not see it: Oracle's answer is the same. Raises CallFailed."""
     try:
         answer = oracle.call("get_instance", "GET", f"instances/{which}", which)
     except CallFailed as error:
@@ -328,7 +328,7 @@ def get(oracle: Oracle, which: str) -> Optional[OracleInstance]:
 
 
 def compare(machine: Machine, seen: Optional[OracleInstance], which: str) -> OracleInstance:
-    """The instance, where it can be repaired. Its OCID is no other machine's, so that one that ended tells of a stale
+    """The instance, if it can be repaired. No other machine gets its OCID, so an instance that has ended shows a stale
     provider id. Raises RepairRefused.
     """
     if seen is None:

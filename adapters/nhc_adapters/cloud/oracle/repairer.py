@@ -5,7 +5,7 @@
     pool = "ocid1.instancepool…" # or per node, in the machine settings: pool, node_pool, gpu_memory_cluster
     reboot = "softreset"         # or reset, which cuts the power
 
-Before an instance goes, its host is tagged as unhealthy. The rights that it needs are in adapters/oracle.
+Before an instance is replaced, its host is tagged as unhealthy. The rights that it needs are in adapters/oracle.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def detach(oracle: Oracle, pool: str, instance: OracleInstance, order: Order) ->
 def replaced(
     oracle: Oracle, pool: str, instance: Optional[OracleInstance], compartment: str, sent: Sent, before: Sighting
 ) -> Progress:
-    """DONE where the old one has ended and the pool runs one that is newer. Raises CallFailed."""
+    """DONE if the old one has ended and the pool runs one that is newer. Raises CallFailed."""
     if instance is not None and instance.state == before.power:
         return untouched(sent, before, f"the instance is {instance.state}, as before")
     if instance is not None and instance.state != "TERMINATED":
@@ -109,7 +109,7 @@ def delete_node(oracle: Oracle, pool: str, instance: OracleInstance) -> Sent:
 
 
 def node_replaced(oracle: Oracle, pool: str, which: str, sent: Sent) -> Progress:
-    """DONE where OKE's work has succeeded and as many nodes are active as there should be. Raises CallFailed."""
+    """DONE if OKE's work has succeeded and as many nodes are active as there should be. Raises CallFailed."""
     if sent.request_id:
         path = f"workRequests/{sent.request_id}"
         status = str(oracle.call("get_work_request", "GET", path, pool).data.get("status") or "")
@@ -157,7 +157,7 @@ def leave(oracle: Oracle, which: str, instance: OracleInstance) -> Sent:
 
 
 def regrow(oracle: Oracle, which: str, size: int, key: str) -> Sent:
-    """Bring the cluster back to its size. Changes nothing where it has it. Raises CallFailed."""
+    """Bring the cluster back to its size. Changes nothing if it has it. Raises CallFailed."""
     now = cluster(oracle, which)
     if now.size >= size:
         return accepted(f"the GPU memory cluster has {now.size} instances", sized(size))
@@ -187,7 +187,7 @@ class OracleSettings(NamedTuple):
 
 
 class OracleTarget(NamedTuple):
-    """An instance whose identity was compared, the way to repair it, and what it belongs to."""
+    """An instance whose identity was checked, the way to repair it, and what it belongs to."""
 
     instance: OracleInstance
     way: str
@@ -305,7 +305,7 @@ class OracleRepairer:
     # Rights, others, evidence.
 
     def rights(self) -> Sequence[Right]:
-        """Oracle tells nobody which permissions one has: reading is tried, the rest cannot be."""
+        """Oracle does not show which permissions a caller has: nhc tries reads; the rest cannot be tried."""
         names = sorted(set(PERMISSIONS.values()) - {"INSTANCE_READ"})
         rights = [Right(name, None, "Oracle has no way to try it") for name in names]
         compartment = self.own.compartment

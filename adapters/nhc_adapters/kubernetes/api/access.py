@@ -50,7 +50,7 @@ class Credentials:
         return self._header
 
     def certificate(self) -> Optional[tuple[bytes, bytes]]:
-        """A certificate and key that came with the token, where a program gave them."""
+        """A certificate and key that came with the token, if a program gave them."""
         return None
 
     def forget(self) -> None:
@@ -58,7 +58,7 @@ class Credentials:
 
 
 class TokenFile(Credentials):
-    """A token in a file that somebody else keeps fresh."""
+    """A token in a file that another program renews."""
 
     def __init__(self, path: str, clock: Clock = time.monotonic) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ IN_CLUSTER = "in-cluster"
 
 @dataclass
 class ClusterTls:
-    """How a server is known, and the client certificate that we show it. Files are read anew for each connection."""
+    """How a server is verified, and the client certificate that we send. Files are read again for each connection."""
 
     ca_file: str = ""
     ca_data: bytes = b""
@@ -211,7 +211,7 @@ class Access:
     credentials: Optional[Credentials] = None
 
     def authorization(self) -> str:
-        """The Authorization header to send now, "" where a client certificate identifies us."""
+        """The Authorization header to send now, "" if a client certificate identifies us."""
         return self.credentials.header() if self.credentials else ""
 
     def forget(self) -> None:

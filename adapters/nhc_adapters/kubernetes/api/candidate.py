@@ -1,4 +1,4 @@
-"""A Lease of Kubernetes as what decides who leads a store (`nhc.store.rounds.leader.Candidate`).
+"""A Kubernetes Lease that decides who leads a store (`nhc.store.rounds.leader.Candidate`).
 
 A round of the loop takes longer than a Lease lasts, so a thread of its own renews it. A process that has lost the
 Lease writes nothing more once another has begun: each write carries the leader's number in the store.

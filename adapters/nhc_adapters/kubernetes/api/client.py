@@ -1,4 +1,4 @@
-"""A small Kubernetes client: requests with retries that cannot do harm twice, and watches that notice silence.
+"""A small Kubernetes client: requests whose retries are safe, and watches that notice silence.
 
 urllib3 carries the bytes (docs/decisions/0007 has the measurements); this module knows the API's rules:
 bearer tokens that rotate, Retry-After, continue tokens, resourceVersion, bookmarks and 410 Gone. Every write
@@ -93,7 +93,7 @@ CONNECT_TIMEOUT = 5.0
 READ_TIMEOUT = 30.0
 
 ANSWER_TIME = 60.0
-"""Seconds for a whole answer: READ_TIMEOUT begins anew with each byte."""
+"""Seconds for a whole answer: READ_TIMEOUT restarts with each byte."""
 
 WATCH_TIME = 300
 """Seconds after which the server ends a watch."""
@@ -105,7 +105,7 @@ PAGE = 500
 """Objects asked for at a time: a real node's object is 20 kB, so a page is about 10 MB on the wire."""
 
 ATTEMPTS = 8
-"""How often a change is planned anew after somebody else has written first."""
+"""How often a change is planned again after another client has written first."""
 
 RETRIED = frozenset({429, 500, 502, 503, 504})
 
@@ -210,7 +210,7 @@ class ListPage(TypedDict, total=False):
 
 
 class Client:
-    """One API server, spoken to as one user; safe to use from several threads.
+    """One API server, used as one user; safe to use from several threads.
 
     `connections` is how many stay open. `counts` says how many requests went out, by method.
     """
@@ -267,7 +267,7 @@ class Client:
         return self.request("GET", path, query=query)
 
     def find(self, path: str) -> Optional[JsonObject]:
-        """An object, None where there is none. Raises as `request`."""
+        """An object, None if there is none. Raises as `request`."""
         try:
             return self.get(path)
         except ApiError as error:
@@ -356,7 +356,7 @@ class Client:
         self._reconnect()
 
     def _reconnect(self) -> None:
-        """Open the next connections anew, with the certificates as they are now."""
+        """Use new connections from now on, with the present certificates."""
         with self._lock:
             before, self._manager = self._manager, self._open()
         before.clear()
@@ -394,10 +394,10 @@ class Client:
         seen: Optional[Mapping[str, Any]] = None,
         **query: str,
     ) -> Optional[JsonObject]:
-        """Patch an object as planned, looked at anew whenever somebody else wrote in between: a plan begins with a test
-        of the version.
+        """Patch an object as planned; plan again if another client wrote in between. A plan begins with a test of the
+        version.
 
-        Returns the object as it is afterwards, None where there was nothing to do. Raises AdapterError.
+        Returns the object as it is afterwards, None if there was nothing to do. Raises AdapterError.
         """
         for _attempt in range(ATTEMPTS):
             ops = plan(self.get(path) if seen is None else seen)

@@ -1,9 +1,9 @@
 """Events on a node, aggregated: a thousand equal findings are one object with a count, not a thousand objects.
 
-The rules are client-go's (tools/record/events_cache.go), so that nothing surprises who knows them: the same
-event again within ten minutes raises the count of the first; more than ten that differ only in their text are
-counted under one "(combined from similar events)"; and one source may say at most 25 at a burst about one
-object, then one in five minutes. What cannot be sent is kept, newest last, up to a bound.
+The rules are client-go's (tools/record/events_cache.go): the same event again within ten minutes raises the count of
+the first; more than ten that differ only in their text are counted under one "(combined from similar events)"; and one
+source may send a burst of at most 25 about one object, then one in five minutes. Events that cannot be sent are kept,
+newest last, up to a limit.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """Leader election through a Lease: at most one controller acts, and it knows when it no longer may.
 
-The protocol is client-go's (tools/leaderelection): a Lease counts as held until it has not changed for its
-duration as measured by our own clock, so that no two clocks have to agree. The holder stops acting when it
-could not renew for `renew_within`, well before anybody else may take over.
+The protocol is client-go's (tools/leaderelection): a Lease counts as held until it has not changed for its duration as
+measured by our own clock, so that no two clocks have to agree. The holder stops acting when it could not renew for
+`renew_within`, well before another candidate may take over.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class Lease:
         return self._write(path, lease, holder, now)
 
     def _write(self, path: str, lease: Dict[str, Any], holder: str, now: float) -> bool:
-        """Write the Lease over this version of it. False where somebody else was faster, or it is gone."""
+        """Write the Lease over this version of it. False if another was faster, or it is gone."""
         lease["spec"] = self._spec(lease.get("spec") or {}, holder)
         try:
             self._won(now, self.client.put(path, lease))
@@ -116,7 +116,7 @@ class Lease:
     ) -> None:
         """Hold the Lease until `stop`; `changed` is called at every gain and loss. For a thread of its own.
 
-        `report` is called after each attempt with why it failed, "" where it did not.
+        `report` is called after each attempt with why it failed, "" if it did not.
         """
         was = False
         while not stop.is_set():

@@ -11,7 +11,7 @@ Object = Mapping[str, Any]
 
 
 def get(value: object, *path: str) -> Any:
-    """The value at a path of nested objects, None where it is missing."""
+    """The value at a path of nested objects, None if it is missing."""
     for name in path:
         if not isinstance(value, Mapping):
             return None

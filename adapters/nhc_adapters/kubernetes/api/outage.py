@@ -1,4 +1,4 @@
-"""Outages, logged once: a line when a cause is new, and a line when all works again.
+"""Outages, logged once: one line for a new cause, and one line when all works again.
 
 Several threads meet the same outage at the same time, and each tries again for as long as it lasts. The log names the
 cause once, and says when it ended.

@@ -1,7 +1,8 @@
 """A local copy of a collection that follows the server: list once, then watch, and list again when it asks for that.
 
-Objects are trimmed before they are kept, so that memory is bounded. A watch that breaks goes on from where it was. A
-version that the server no longer has (410) means a new list; objects that are missing from it are reported as deleted.
+Objects are trimmed before they are stored, so that memory is bounded. A watch that breaks continues from the same
+version. A version that the server no longer has (410) means a new list; objects that are missing from it are reported
+as deleted.
 """
 
 from __future__ import annotations
@@ -52,7 +53,7 @@ class Reflector:
         self.last_answer = self._resumed = float("-inf")
         """When the server last said anything, on the monotonic clock."""
         self.gap = FRESH
-        """Seconds without an answer after which something may not have been said, because nobody could say it."""
+        """Seconds without an answer after which reports may be missing because no one could send them."""
         self._changed, self._trim = changed, trim
         self._idle, self._retry, self._clock = idle, retry, monotonic
         self._lock = threading.RLock()

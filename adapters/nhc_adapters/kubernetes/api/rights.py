@@ -1,4 +1,4 @@
-"""Rights in a cluster: what it takes to do something, whether the API server grants it, and the rule that would.
+"""Rights in a cluster: which ones a task needs, whether the API server grants them, and the rule that would.
 
 The question is a SelfSubjectAccessReview, which every authenticated user may ask (ClusterRole system:basic-user).
 """

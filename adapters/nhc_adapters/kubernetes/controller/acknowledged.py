@@ -1,8 +1,9 @@
-"""Findings of the cluster's side, each with an identity, so that an acknowledged one never comes back.
+"""The controller's own findings, each with an identity, so that an acknowledged one never comes back.
 
-A finding is known by the condition it sets (its source), by its place (a container of a pod; an error of a device)
-and by its time, which the log itself says. A node keeps what its conditions stand on (`nhc/findings`), and what was
-acknowledged (`nhc/acknowledged`): up to which time of each place. A place that fails anew later is a new finding.
+A finding is known by the condition it sets (its source), by its place (a container of a pod; an error of a device) and
+by its time, which the log itself says. A node stores the findings of its conditions (`nhc/findings`), and for each
+place the time up to which findings are acknowledged (`nhc/acknowledged`). If a place fails again later, that is a new
+finding.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ Annotations = Dict[str, Optional[str]]
 
 
 def read_findings(node: Mapping[str, Any], annotation: str) -> Dict[str, Dict[str, float]]:
-    """Findings by condition, place and time; nothing where the annotation is missing or makes no sense."""
+    """Findings by condition, place and time; nothing if the annotation is missing or makes no sense."""
     return {
         kind: {place: number for place, when in object_of(places).items() if (number := number_of(when)) is not None}
         for kind, places in object_from(annotations_of(node).get(annotation, "")).items()
@@ -48,7 +49,7 @@ def covers(acks: Places, place: str, when: float) -> bool:
 
 
 def record(node: Mapping[str, object], kind: str, places: Places) -> Annotations:
-    """The annotation that has a condition stand on these findings; on none, where there are none."""
+    """The annotation that names these findings as the base of a condition; none if there are none."""
     findings = read_findings(node, FINDINGS)
     findings.pop(kind, None)
     if places:

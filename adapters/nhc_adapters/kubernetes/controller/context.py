@@ -21,8 +21,7 @@ Node = Mapping[str, Any]
 class RoundContext:
     """`objects` are the nodes as last seen, `allowed` says whether we may act at this moment (the Lease).
 
-    `followed_for` are the seconds since the nodes were not followed: while the API server is away, no agent can say
-    anything.
+    `followed_for` are the seconds since the nodes were not followed: while the API server is away, no agent can report.
     """
 
     settings: ControllerSettings
@@ -34,7 +33,7 @@ class RoundContext:
     allowed: Callable[[], bool] = lambda: True
     followed_for: Callable[[], float] = lambda: float("inf")
     again: float = AGAIN
-    """Seconds after which what was withheld is decided anew: a rate has room again, or work has ended."""
+    """Seconds after which a blocked change is decided again: a rate has room again, or work has ended."""
 
     @property
     def client(self) -> Client:

@@ -1,8 +1,8 @@
 """`nhc serve kubernetes`: follows every node and keeps marks and drains in step with their conditions.
 
-Threads: one follows the nodes, one holds the Lease, one decides and acts, one sends events, and one each looks
-at pod logs and at Loki where that is asked for. Only the holder of the Lease acts; the others follow along, so
-that they are in sync when their turn comes.
+Threads: one follows the nodes, one holds the Lease, one decides and acts, one sends events, and one each reads pod logs
+and Loki if the settings ask for it. Only the holder of the Lease acts; the others follow the nodes, so that they can
+take over at once.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Threads:
         thread.start()
 
     def ended(self) -> str:
-        """A thread that has ended by itself, "" where all run."""
+        """A thread that has ended by itself, "" if all run."""
         dead = (thread.name for thread in self._threads if not thread.is_alive())
         return "" if self.stop.is_set() else next(dead, "")
 
@@ -93,7 +93,7 @@ class Threads:
 
 
 class OperationLog:
-    """What was done on nodes: logged, counted, and told as events."""
+    """What was done on nodes: logged, counted, and sent as events."""
 
     def __init__(self, context: RoundContext) -> None:
         self.context = context
@@ -282,7 +282,7 @@ class Controller:
         if leading:
             self.context.log(f"leading as {self.lease.holder}")
             self.leading.set()
-            for name in list(self.nodes.objects):  # everything anew, with the right to act
+            for name in list(self.nodes.objects):  # everything again, with the right to act
                 self.rounds.fleet.changed(name)
         else:
             self.leading.clear()
@@ -322,7 +322,7 @@ class Controller:
                 self._start_drains()
                 self.detections.clear_after_restart(fleet.sick())
                 self.outages.works("this round")
-            except Exception as error:  # whatever it is: a thread that has ended would mark no node any more
+            except Exception as error:  # any error: a thread that has ended would mark no node any more
                 # Nothing was done that is not written down; what changed is looked at again.
                 loaded = False
                 self.outages.failed("this round", failure(error))
@@ -373,7 +373,7 @@ class Controller:
             try:
                 self.rounds.fleet.look_at_slurm()
                 self.outages.works("reading Slurm's pods")
-            except Exception as error:  # what stands stays: nothing is known to have ended
+            except Exception as error:  # active findings stay: nothing is known to have ended
                 self.outages.failed("reading Slurm's pods", failure(error))
             self.threads.stop.wait(SLURM_EVERY)
 

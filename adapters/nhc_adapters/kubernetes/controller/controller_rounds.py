@@ -1,4 +1,4 @@
-"""Rounds over a cluster's nodes: in each, what policy makes of the fleet is carried out.
+"""Rounds over a cluster's nodes: each round carries out what the policy decides for the fleet.
 
 A round looks only at nodes that changed, or whose time has come, but decides for all that are sick or marked
 at once, since the ceilings are common. It belongs to one thread.
@@ -29,7 +29,7 @@ BOUNDS_EVERY = 60.0
 
 
 class RoundLog:
-    """What rounds say once, for as long as it lasts."""
+    """What rounds log once, for as long as it lasts."""
 
     def __init__(self, fleet: Fleet) -> None:
         self._fleet = fleet
@@ -52,7 +52,7 @@ class RoundLog:
 
     def shared(self, decision: Decision, several: bool) -> None:
         """Log which faults nodes share that are not all marked, each once while that lasts; only where `several` are
-        withheld.
+        held back.
         """
         sick = {name: self._fleet.judgement(name) for name in self._fleet.sick()} if several else {}
         reports = {name: judgement.report for name, judgement in sick.items() if judgement is not None}
@@ -74,7 +74,7 @@ class RoundLog:
 
 
 class ControllerRounds:
-    """`devices` is what is done about single devices, None where each fault is its node's."""
+    """`devices` is what is done about single devices, None if each fault is its node's."""
 
     def __init__(self, context: RoundContext) -> None:
         self.context = context
@@ -85,14 +85,14 @@ class ControllerRounds:
         self._updates = NodeUpdates(self.fleet)
 
     def attend_devices(self, watch: DeviceWatch) -> None:
-        """Take single devices out, where the settings ask for it."""
+        """Take single devices out, if the settings ask for it."""
         settings, retry = self.context.settings, self.fleet.agenda.retry
         view = DeviceView(settings.devices, watch, settings.silent_after, retry, self.fleet.heard)
         self.fleet.devices = view
         self.devices = DeviceRounds(self.context, view, retry)
 
     def decide(self, now: float, looked_at: Iterable[str]) -> Decision:
-        """The policy's decision about the unhealthy and marked nodes looked at, and about those withheld before.
+        """The policy's decision about the unhealthy and marked nodes looked at, and about those held back before.
 
         A marked node with the same faults as before needs no decision, unless it might be repaired.
         """
@@ -197,7 +197,7 @@ class ControllerRounds:
         return self.context.allowed()
 
     def _later(self, names: Iterable[str]) -> None:
-        """What may not be done at this moment is looked at again soon: the right to act may be back by then."""
+        """If a change may not be made now, it is tried again soon: the right to act may be back."""
         when = self.context.clock() + LATER
         for name in names:
             self.fleet.agenda.retry(name, when)

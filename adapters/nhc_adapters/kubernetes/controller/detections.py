@@ -1,6 +1,6 @@
-"""What the cluster's side finds itself, written as conditions of its nodes: device errors in pod logs, kernel lines.
+"""What the controller itself finds, written as conditions of nodes: device errors in pod logs, kernel lines.
 
-A finding that stands is written once, however often it is read; one that was acknowledged is not written.
+An active finding is written once, however often it is read; an acknowledged one is not written.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ class Detections:
         return lambda name: acknowledged(self.context.objects.get(name) or {}, kind)
 
     def standing_of(self, kind: str) -> Callable[[str], Mapping[str, float]]:
-        """What a condition that is bad stands on, by node."""
+        """The findings of a bad condition, by node."""
 
         def standing(name: str) -> Mapping[str, float]:
             node = self.context.objects.get(name) or {}
@@ -133,7 +133,7 @@ class Detections:
             now = self.context.clock()
             since = standing.since if same and standing is not None else now
             try:
-                # First what it stands on: whoever reads the condition can then acknowledge all of it.
+                # First its findings: who reads the condition can then acknowledge all of them.
                 self._annotate(name, condition)
                 write_conditions(self.context.client, name, [replace(condition, since=since, seen=now)])
                 self.context.log(f"{name}: {condition.type}={condition.status}: {condition.message}")

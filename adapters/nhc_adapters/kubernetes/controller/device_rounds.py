@@ -1,8 +1,9 @@
-"""What policy makes of devices at fault, carried out as DeviceTaintRules: the same ceilings, rates, holds and ledger as
-for nodes, counted in devices.
+"""Carries out the policy for faulty devices as DeviceTaintRules: the same ceilings, rates, holds and ledger as for
+nodes, counted in devices.
 
-A unit is a device of a node, `NODE/PCI`. All state is in the cluster: a controller that dies between two steps goes on
-from the rules that stand. A name that has become another device's is no longer selected, whatever policy says.
+A unit is a device of a node, `NODE/PCI`. All state is in the cluster: if a controller dies between two steps, the next
+one continues from the existing rules. A name that now belongs to another device is never selected, even if the policy
+asks for it.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ from nhc_adapters.kubernetes.devices.watch import follow_names
 
 AFTER_FAILURE = 5.0
 LATER = 0.5
-"""Seconds after which what may not be done at this moment is looked at again: the right to act may be back by then."""
+"""Seconds after which a change that may not be made now is tried again: the right to act may be back."""
 
 
 def node_of(unit: str) -> str:
@@ -41,8 +42,8 @@ def note_withheld(
     withheld: Sequence[Withheld], before: Mapping[Tuple[str, Operation], str], log: Callable[[str], None],
     retry: Callable[[str, float], None], when: float,
 ) -> Dict[Tuple[str, Operation], str]:  # fmt: skip
-    """What is withheld now, with the reason. What was not `before` is logged, a line for all units of one reason; each
-    node is looked at again then.
+    """The changes that are blocked now, with the reason. Those that are not in `before` are logged, one line for all
+    units of one reason; each node is judged again then.
     """
     reasons = {(unit, operation): why for unit, operation, why in withheld}
     new: Dict[Tuple[Operation, str], List[str]] = {}
@@ -56,7 +57,7 @@ def note_withheld(
 
 
 class Unit(NamedTuple):
-    """A device that a rule stands on, or should."""
+    """A device that has a rule, or should have one."""
 
     node: str
     device: DeviceId
@@ -75,7 +76,7 @@ class Unit(NamedTuple):
 
 
 class DeviceRounds:
-    """`view` says how devices are. `retry` has a node looked at again at a time."""
+    """`view` gives the state of devices. `retry` schedules a node's next look."""
 
     def __init__(self, context: RoundContext, view: DeviceView, retry: Callable[[str, float], None]) -> None:
         self.context, self.view, self.retry = context, view, retry
@@ -84,7 +85,7 @@ class DeviceRounds:
     # Units.
 
     def units(self, node: str) -> List[Unit]:
-        """The devices of a node that a rule stands on, or should."""
+        """The devices of a node that have a rule, or should have one."""
         known = self.view.nodes.get(node, NodeDevices())
         left = self.view.watch.rules(node)
         units = []
@@ -130,8 +131,8 @@ class DeviceRounds:
     # A round.
 
     def round(self, names: Iterable[str], states: Mapping[str, NodeState], now: float) -> SyncResult:
-        """Decide about the devices of these nodes, and with them about those withheld before, and act. What is withheld
-        alone costs no round: its node is due by itself. Raises AdapterError.
+        """Decide about the devices of these nodes and about those that were blocked, and act. Blocked devices alone
+        cause no round: their node is due by itself. Raises AdapterError.
         """
         if self.view.watch.why_not():
             return SyncResult()
@@ -171,13 +172,13 @@ class DeviceRounds:
             self.context.ledger.end(operation, [result], now)
             if result.effect is Effect.FAILED:
                 self.retry(node_of(result.node), self.context.clock() + AFTER_FAILURE)
-            elif operation is Operation.CLEAR:  # there is room for what was withheld
+            elif operation is Operation.CLEAR:  # there is room for what was blocked
                 for name, _operation in self.withheld:
                     self.retry(node_of(name), now)
         return applied
 
     def _may_act(self, names: Iterable[str], now: float) -> bool:
-        """Whether to act now. Where the Lease has lapsed, these nodes are looked at again soon."""
+        """Whether to act now. If the Lease has lapsed, these nodes are looked at again soon."""
         if not self.context.settings.apply or self.context.allowed():
             return self.context.settings.apply
         for name in names:
@@ -196,7 +197,7 @@ class DeviceRounds:
         for unit in units.values():
             released = [rule for rule in unit.rules if not rule.dry and rule.effect == NONE]
             if unit.fault is not None and released and all(rule.reason == _reason(unit.fault) for rule in released):
-                continue  # a person's decision stands until this fault has ended, or another comes
+                continue  # a person's decision is valid until this fault has ended, or another comes
             if unit.fault is not None:
                 reports[unit.name] = Report(unit.name, "", now, 0.0, unit.fault.results)
             elif unit.rules:
@@ -238,7 +239,7 @@ class DeviceRounds:
         return Applied(unit.name, Effect.CHANGED)
 
     def _write(self, unit: Unit, physical: PhysicalDevice, fault: DeviceFault, mark: Mark) -> None:
-        """A rule for each name of the device; a rule that stands, released or of an older fault, tells of this one."""
+        """A rule for each name of the device; an existing rule, released or of an older fault, gets this fault."""
         writer, node = self._writer(), self.context.objects[unit.node]
         uid = str(node["metadata"]["uid"])
         sources = self.view.nodes[unit.node].sources
@@ -255,7 +256,7 @@ class DeviceRounds:
                 writer.create(body)
 
     def _keep_to_names(self, node: str, now: float) -> None:
-        """After a driver has published its devices anew. The remedy loop does so for its own rules."""
+        """Update rules after a driver has published its devices again. The remedy loop does so for its own rules."""
         for unit in self.units(node):
             rules = [rule for rule in unit.rules if ours(rule)]
             if rules:
@@ -270,7 +271,7 @@ class DeviceRounds:
                 self._writer().delete(rule)
 
     def _remove_orphans(self, nodes: Iterable[str], now: float) -> None:
-        """The rules of a node that is gone go with it, and so do those of one that was made anew under its name."""
+        """The rules of a deleted node are deleted with it, also if a new node has its name."""
         for name in nodes:
             node = self.context.objects.get(name)
             uid = str(node["metadata"]["uid"]) if node is not None else ""

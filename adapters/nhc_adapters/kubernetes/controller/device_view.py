@@ -1,4 +1,4 @@
-"""Which faults of a node's report are its devices' own, and so take out a device and leave the node in service."""
+"""Which faults of a node's report belong to a device: these take out the device and leave the node in service."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ STANDS = "DeviceRuleStands"
 
 @dataclass
 class NodeDevices:
-    """What is known of one node's devices. `faults` are those that a rule is to answer; `why_node` says why a fault of
-    a device takes the whole node out.
+    """What is known of one node's devices. `faults` are those that need a rule; `why_node` says why a device's fault
+    takes the whole node out.
     """
 
     faults: Tuple[Tuple[PhysicalDevice, DeviceFault], ...] = ()
@@ -39,7 +39,7 @@ class NodeDevices:
 
 @dataclass
 class DeviceView:
-    """Judges nodes' devices. `retry` has a node looked at again at a time."""
+    """Judges nodes' devices. `retry` schedules a node's next look."""
 
     settings: DeviceRuleSettings
     watch: DeviceWatch
@@ -81,7 +81,7 @@ class DeviceView:
         for fault in faults:
             match = next((device for device in physical if agree(device.device, fault.device)), None)
             if match is None:
-                continue  # its rule stands, and its driver starts anew
+                continue  # its rule exists, and its driver restarts
             against = contradicted(known.testimonies, match.device)
             if against:
                 known.contradicted = (*known.contradicted, (match, fault, against))
@@ -89,7 +89,7 @@ class DeviceView:
                 known.faults = (*known.faults, (match, fault))
 
     def _why_node(self, name: str, node: Mapping[str, Any], faults: Sequence[DeviceFault], now: float) -> str:
-        """Why faults of devices take the node out, "" where rules for the devices can answer them."""
+        """Why faults of devices take the node out, "" if rules for the devices can answer them."""
         why = self.watch.why_not()
         if why:
             return why
@@ -105,7 +105,7 @@ class DeviceView:
             if any(rule.mark.owner == REMEDY_OWNER for rule in rules):
                 continue  # the remedy loop is at work on it, and marks the node itself if need be
             if rules:
-                # A driver that starts anew takes its slices away for a while.
+                # A driver that restarts takes its slices away for a while.
                 until = self._missing.setdefault(key, now) + GRACE
                 if now >= until:
                     return f"no ResourceSlice has had {fault.device} for {GRACE:.0f} s"
@@ -117,8 +117,8 @@ class DeviceView:
     def rule_report(
         self, rules: Sequence[DeviceRule], node: Optional[Mapping[str, Any]], name: str, now: float
     ) -> Report:
-        """How the device of these rules is, where it is not among the faults: good once all sources of its rule say so
-        freshly, else unknown.
+        """The state of the device of these rules, if it is not among the faults: good once all sources of its rule have
+        said so recently, else unknown.
         """
         device = rules[0].device
         why = next((text for rule in rules for text in self._held(rule, node or {}, now)), "")

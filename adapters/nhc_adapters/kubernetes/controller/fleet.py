@@ -71,7 +71,7 @@ class Agenda:
 
 
 class SlurmMarks:
-    """What slurmd pods say of marks of ours in Slurm, by node, as they were read last."""
+    """What slurmd pods show of our marks in Slurm, by node, as read last."""
 
     def __init__(self) -> None:
         self.of_nodes: Dict[str, Optional[Mark]] = {}
@@ -87,7 +87,7 @@ class SlurmMarks:
 
 
 class JudgedNode(NamedTuple):
-    """A node as it was judged. `heard` are its conditions by our clock; `judgement` is None where judging it failed."""
+    """A node as it was judged. `heard` are its conditions by our clock; `judgement` is None if judging it failed."""
 
     node: Node
     heard: HeardNode
@@ -96,7 +96,7 @@ class JudgedNode(NamedTuple):
 
 
 class Fleet:
-    """All nodes. `devices` says which faults are a single device's, None where each is its node's."""
+    """All nodes. `devices` says which faults are a single device's, None if each is its node's."""
 
     def __init__(self, context: RoundContext) -> None:
         self.context = context
@@ -104,7 +104,7 @@ class Fleet:
         self.nodes: Dict[str, JudgedNode] = {}
         self.slurm = SlurmMarks()
         self.requests: Optional[MaintenanceRequests] = None
-        """What others ask for by objects of their own, None where that is not read."""
+        """What others request by objects of their own, None if that is not read."""
         if "nvsentinel" in context.settings.maintenance:
             self.requests = MaintenanceRequests(context.client, self.changed, context.log)
         self.devices: Optional[DeviceView] = None
@@ -121,7 +121,7 @@ class Fleet:
         self.agenda.changed(name)
 
     def judgement(self, name: str) -> Optional[Judgement]:
-        """How a node was judged, None where it was not."""
+        """How a node was judged, None if it was not."""
         known = self.nodes.get(name)
         return known.judgement if known is not None else None
 
@@ -152,7 +152,7 @@ class Fleet:
         return sorted(name for name in self.agenda.take(now) if self._could_look_at(name, now))
 
     def _could_look_at(self, name: str, now: float) -> bool:
-        """Judge a node; one that cannot be judged, whatever the reason, is left as it is, and the others are judged."""
+        """Judge a node. If it cannot be judged for any reason, it is left as it is, and the others are judged."""
         try:
             self._look_at(name, now)
         except Exception as error:

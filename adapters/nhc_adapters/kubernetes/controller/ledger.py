@@ -1,4 +1,4 @@
-"""What the controller did lately, kept in a ConfigMap: budgets in time survive a restart and a change of leader.
+"""The controller's recent operations, stored in a ConfigMap: time budgets survive a restart and a change of leader.
 
 The ceilings need no memory, since the nodes themselves show what is out. A rate ("at most 20 nodes an hour")
 and the count of repairs do: each operation that one of them counts is written here before it is done, as
@@ -38,7 +38,7 @@ class ClusterLedger:
         return frozenset(self.policy.rates) | frozenset(self.policy.repairs)
 
     def load(self) -> None:
-        """Read the history anew, as after a change of leader. Raises AdapterError."""
+        """Read the history again, as after a change of leader. Raises AdapterError."""
         item = self.client.find(namespaced(self.namespace, "configmaps", self.name)) or {}
         self._past = _read((item.get("data") or {}).get(KEY, ""))
         self._version = str(item.get("metadata", {}).get("resourceVersion", ""))

@@ -1,9 +1,9 @@
 """Kernel logs out of Loki, for clusters that collect them there: query_range, from a cursor that moves with time.
 
-Each look asks for what came since the last one, in windows of bounded length, oldest first and page by page. So a
-Loki that was away costs delay and no lines, and a quiet cluster never asks for more than the server allows. Lines
-that are equal in time and text count once. A line that makes no sense, or whose stream does not name a node, is
-set aside and counted. What a line means is for nhc's catalogue to say; here it becomes a condition of its node.
+Each query asks for the lines since the last one, in windows of bounded length, oldest first and page by page. So an
+outage of Loki costs delay but no lines, and a query never asks for more than the server allows. Lines that are equal in
+time and text count once. A line that cannot be parsed, or whose stream does not name a node, is skipped and counted.
+nhc's catalogue decides what a line means; here it becomes a condition of its node.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ class LogLine(NamedTuple):
 
 
 class Page(NamedTuple):
-    """One answer. `entries` counts all its lines, those set aside too; `last` is the time of the latest of them."""
+    """One answer. `entries` counts all its lines, skipped ones too; `last` is the time of the latest of them."""
 
     lines: Tuple[LogLine, ...]
     entries: int = 0
@@ -119,7 +119,7 @@ def read_answer(answer: Any, node_label: str) -> Page:
 
 @dataclass
 class Loki:
-    """One query, asked again and again. `since` is how far the log has been read (nanoseconds), 0 for not at all."""
+    """One query, repeated. `since` is how far the log has been read (nanoseconds), 0 for not at all."""
 
     asked: LokiSettings
     timeout: float = 10.0

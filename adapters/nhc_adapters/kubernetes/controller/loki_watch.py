@@ -1,7 +1,7 @@
 """The controller's reader of Loki: asks, turns kernel lines into conditions, and remembers how far the log was read.
 
-The place reached is kept in a ConfigMap, so that a restart or a new leader goes on where the last one ended. It is
-written only after the conditions were, so a line whose condition is not written yet is read again.
+The position is stored in a ConfigMap, so that a restarted controller or a new leader continues there. It is written
+only after the conditions, so a line whose condition is not written yet is read again.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import Finding, LogState
 
 NODES = 20_000
-"""Nodes remembered, those heard from last."""
+"""How many nodes are remembered: those with the latest lines."""
 
 
 class _NodeLog:
@@ -43,8 +43,8 @@ class _NodeLog:
 class KernelLogs:
     """The faults in the kernel logs of all nodes so far, judged as the node itself would judge them.
 
-    Each line goes through nhc's own catalogue and findings, one memory a node, so application faults take nobody out,
-    harmless ones are counted, and a burst is one finding. What stands becomes a condition of the node.
+    Each line goes through nhc's own catalogue and findings, one memory a node, so application faults take no node out,
+    harmless ones are counted, and a burst is one finding. An active finding becomes a condition of the node.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class KernelLogs:
         self.acknowledged = acknowledged
         """Up to which time each of a node's errors was acknowledged, by the key of its finding."""
         self.standing = standing
-        """What a node's condition stands on already: keys of findings, with their times."""
+        """The findings that a node's condition already has: their keys and times."""
         self._nodes: OrderedDict[str, _NodeLog] = OrderedDict()
 
     def take(self, lines: Sequence[LogLine], now: float) -> Dict[str, Condition]:
@@ -84,7 +84,7 @@ class KernelLogs:
         return changed
 
     def _recalled(self, name: str, now: float) -> _NodeLog:
-        """A node by its condition: a finding of an earlier process stands until a line or a person ends it."""
+        """A node by its condition: an earlier process's finding is active until a line or a person ends it."""
         node = _NodeLog()
         for key, when in self.standing(name).items():
             match = recall(key)
@@ -161,7 +161,7 @@ class Cursor:
         self.client, self.namespace, self.name, self.query = client, namespace, name, query
 
     def load(self) -> int:
-        """The place, 0 where none is known for this query. Raises AdapterError."""
+        """The place, 0 if none is known for this query. Raises AdapterError."""
         item = self.client.find(namespaced(self.namespace, "configmaps", self.name)) or {}
         value = object_from((item.get("data") or {}).get(KEY, ""))
         return (whole_of(value.get("since")) or 0) if value.get("query") == self.query else 0
@@ -181,7 +181,7 @@ class Cursor:
 class LokiWatch:
     """Looks at Loki while we may act. `say` writes conditions.
 
-    In a dry run the place reached is not written down, since no condition was.
+    In a dry run the position is not written, since no condition was.
     """
 
     def __init__(self, context: RoundContext, say: Say, logs: KernelLogs) -> None:
@@ -205,7 +205,7 @@ class LokiWatch:
                 self.look()
 
     def behind(self) -> float:
-        """Seconds of the log that are not read yet; 0 where we do not read it."""
+        """Seconds of the log that are not read yet; 0 if we do not read it."""
         return max(0.0, self.context.clock() - self.loki.since / 1e9) if self._leading and self.loki.since else 0.0
 
     def look(self) -> None:

@@ -1,8 +1,8 @@
-"""What others ask of nodes by NVSentinel's MaintenanceRequest, where the cluster has that kind.
+"""Maintenance that others request with NVSentinel's MaintenanceRequest, if the cluster has that kind.
 
-Presence is the request, and its deletion the end: `spec.healthEvent` names the node and says why and who, and
-`spec.startTime` from when on (NVSentinel's docs/configuration/lifecycle-manager.md, v1.31; its kind is generated from
-health_event.proto). We only read it: its finalizer and its status are its own controller's, where that runs. That
+The object is the request, and its deletion is the end: `spec.healthEvent` gives the node, the reason and the requester,
+`spec.startTime` the start (NVSentinel's docs/configuration/lifecycle-manager.md, v1.31; its kind is generated from
+health_event.proto). nhc only reads it: its finalizer and its status belong to its own controller, if that runs. That
 controller lets a node have one request at a time; of several the earliest counts here.
 """
 
@@ -42,12 +42,12 @@ def read_request(item: Mapping[str, Any]) -> Optional[tuple[str, Maintenance]]:
 
 
 class MaintenanceRequests:
-    """The requests as they were read last. `changed` is told of each node whose request came, went or changed."""
+    """The requests as read last. `changed` is called for each node whose request came, went or changed."""
 
     def __init__(self, client: Client, changed: Callable[[str], None], log: Callable[[str], None]) -> None:
         self.client, self.changed, self.log = client, changed, log
         self.known = False
-        """Whether they could be read once: before, nobody's request has ended."""
+        """Whether they were read at least once: before that, no request counts as ended."""
         self.absent = False
         self._wanted: Dict[str, Maintenance] = {}
         self._problem = ""

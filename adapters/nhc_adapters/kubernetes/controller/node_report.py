@@ -1,4 +1,4 @@
-"""Conditions read back: what a node's object says of its health, as a Report that nhc's policy understands.
+"""Conditions read back: a node object's health as a Report that nhc's policy understands.
 
 Pure. The rules are a list of Faults (a type, the status that is bad, for how long), from vocabularies or given
 as draino's arguments (`GpuXid`, `GpuCount=True,10m`). Silence is not health: a condition that is missing or not renewed
@@ -51,7 +51,7 @@ from nhc_adapters.kubernetes.nodes.slurm_nodes import SlurmDrain
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 NEVER = "NeverReported"
-"""The reason of a node of which nobody ever said any of the conditions that are looked at."""
+"""The reason of a node that never had any of the watched conditions."""
 
 NOT_TAKEN_BACK = "NotTakenBack"
 """The reason of a marked node whose mark's source has not said that its fault is gone."""
@@ -63,7 +63,7 @@ IN_SLURM = "DrainedInSlurm"
 """The reason of a node that nhc has drained in Slurm."""
 
 NOT_PROVED = "NotProved"
-"""The reason of a node whose maintenance has ended, and of which nobody has said anything since."""
+"""The reason of a node whose maintenance has ended, and which has had no report since."""
 
 ALL_OFFERED = "kubernetes_allocatable"
 """The check of a node that offers all that is expected of it."""
@@ -73,7 +73,7 @@ _CHECK = re.compile(r"(check_\w+): (?=\S)")
 
 @dataclass(frozen=True)
 class Judgement:
-    """The judgement of a node by its conditions. `again` is when to look anew though nothing changes (Unix time)."""
+    """The judgement of a node by its conditions. `again` is when to judge it again without a change (Unix time)."""
 
     report: Report
     reasons: Tuple[str, ...] = ()
@@ -82,9 +82,9 @@ class Judgement:
     silent: bool = False
     """Whether it is UNKNOWN because the condition that a running agent renews is not renewed."""
     sources: Tuple[str, ...] = ()
-    """What a mark that is set now stands on (`evidence.SOURCE`)."""
+    """The sources of a mark that is set now (`evidence.SOURCE`)."""
     offer: Optional[DeviceOffer] = None
-    """What the node offers of its accelerators, None where that cannot be judged."""
+    """What the node offers of its accelerators, None if that cannot be judged."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +95,7 @@ class Accelerators:
     asked: bool = False
     grace: float = accelerators.GRACE
     short_since: Optional[float] = None
-    """Since when too few are known to be offered, where the node's own condition does not say it yet."""
+    """Since when too few are known to be offered, if the node's own condition does not say it yet."""
 
 
 def parse_fault(text: str) -> Fault:
@@ -111,7 +111,7 @@ def parse_fault(text: str) -> Fault:
 
 
 class _Failure(NamedTuple):
-    """A fault that counts: its result, and what labels and the mark's sources say of it."""
+    """A fault that counts: its result, and its entries for labels and the mark's sources."""
 
     result: CheckResult
     reason: str
@@ -171,7 +171,7 @@ class _Judging:
             self.failures.append(_Failure(result, ON_REQUEST, ASKED, ASKED))
 
     def other(self, condition: Condition, fault: Fault) -> None:
-        """Judge a condition that is not bad, or that nobody renews any more."""
+        """Judge a condition that is not bad, or that is no longer renewed."""
         if not fresh(condition, self.now, self.silent_after):
             self.add(fault.type, unknown("NotRenewed", staleness(condition, self.now)))
             return
@@ -203,9 +203,9 @@ def judge(
     """Judge one node object.
 
     `verdict` names the condition whose heartbeat says that the agent lives. `accelerators_of` says what must be
-    allocatable, None where that is not watched. `heard` are its conditions by our clock; their own stamps count where
-    nobody has followed the node. `maintenance` is what others ask for, `slurm` our
-    drain in Slurm; `slurm_silent` says that no slurmd pod speaks of the node.
+    allocatable, None if that is not watched. `heard` are its conditions by our clock; their own stamps count if the
+    node has not been followed. `maintenance` is what others request, `slurm` our drain in Slurm; `slurm_silent` says
+    that no slurmd pod reports on the node.
     """
     heard = heard or ConditionsSeen().of(node, now)
     conditions = heard.conditions
@@ -229,7 +229,7 @@ def judge(
     silent = voice is not None and not is_recent(voice.seen, now, silent_after)
     if silent and voice is not None:
         silence = silence_of(voice, heard, now)
-        # What the cluster's side found itself stands, whatever became of the agent.
+        # The controller's own findings stay active, whatever happened to the agent.
         if not is_ahead(voice, now):
             run.failures = [failure for failure in run.failures if failure.type in CLUSTER_SIDE]
         run.others = [_result(verdict, unknown("NoReport", silence))]
@@ -261,7 +261,7 @@ def judge(
 
 
 def silence_of(voice: Condition, heard: HeardNode, now: float) -> str:
-    """Why nothing is known of a node by the condition that its agent renews, where that does not count."""
+    """Why the condition that a node's agent renews proves nothing, if it does not count."""
     if is_ahead(voice, now):
         return f"{heard.clock_text() or wrong_clock(voice.seen - now)}: nothing that it says counts until it is renewed"
     return f"nothing heard from the node's agent for {now - voice.seen:.0f} s"
@@ -315,7 +315,7 @@ def _offer(
 def _switched_off(
     run: _Judging, conditions: Mapping[str, Condition], faults: Sequence[Fault], allocatable: bool
 ) -> None:
-    """A finding of ours that stands, while its source is not asked any more, is neither a fault nor health."""
+    """An active finding of ours whose source is no longer read is neither a fault nor health."""
     on = {fault.type for fault in faults} | ({ALLOCATABLE} if allocatable else set())
     for kind in CLUSTER_SIDE:
         standing = conditions.get(kind)
@@ -346,7 +346,7 @@ def _standing_mark(run: _Judging, node: Mapping[str, object], conditions: Mappin
         if why is not None and source not in bad:
             run.add(source.partition("=")[0], unknown(NOT_TAKEN_BACK, why))
     if source_types(before) and not held:
-        # What it was marked for has ended: that nobody ever said anything else of the node does not hold it.
+        # The mark's cause has ended: that no one ever reported anything else of the node does not keep it out.
         run.others = [result for result in run.others if result.outcome.reason != NEVER]
         run.others += [_result(kind, ok(f"{kind} is taken back")) for kind in sorted(source_types(before))]
     return tuple(sources_now(bad, before, conditions, run.now, run.silent_after))
@@ -362,4 +362,4 @@ def _prove_since(run: _Judging, ended: float, conditions: Mapping[str, Condition
 
 
 def _result(check: str, outcome: Any) -> CheckResult:
-    return CheckResult(check, named(outcome))  # another agent's condition has whatever reason that agent chose
+    return CheckResult(check, named(outcome))  # the reason in another agent's condition can be anything

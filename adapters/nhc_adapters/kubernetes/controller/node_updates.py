@@ -1,8 +1,8 @@
-"""What a round writes on nodes besides marks: conditions that only the cluster's side can know, and marks' remains.
+"""What a round writes on nodes besides marks: conditions that only the controller can know, and the rest of old marks.
 
-A silent agent's condition becomes Unknown, as the node controller does with Ready. A node that offers too little says
-so. A node that somebody uncordoned is back in service: the rest of our mark goes, and what was bad is overruled. What
-has ended since is overruled no more.
+A silent agent's condition becomes Unknown, as the node controller does with Ready. A node that offers too little gets a
+condition for it. A node that somebody uncordoned is back in service: the rest of our mark is removed, and its faults
+are overruled. A fault that has ended since is no longer overruled.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class NodeUpdates:
         return [part for part in parts if part is not None] + ours
 
     def _maintenance_ended(self, name: str, node: Node, now: float) -> Dict[str, Optional[str]]:
-        """The end of a maintenance that nobody asks for any more: from now on the node is held by its health alone."""
+        """End a maintenance that is no longer requested: from now on only its health keeps the node out."""
         manual = read_manual(node)
         if manual is None or not manual.asked or not manual.stands(now) or not self.context.settings.maintenance:
             return {}
@@ -140,7 +140,7 @@ class NodeUpdates:
         return self._bad
 
     def _sources(self, node: Node, judgement: Judgement) -> Dict[str, Optional[str]]:
-        """A standing mark is to know all faults that it stands on, though its text has not changed."""
+        """An active mark must list all its faults, though its text has not changed."""
         if judgement.report.verdict is not Verdict.CRIT or read_own_mark(node) is None or read_manual(node) is not None:
             return {}
         if set(judgement.sources) <= set(read_sources(node)):
@@ -188,7 +188,7 @@ class NodeUpdates:
 
 
 def _offered(node: Node, judgement: Judgement, now: float) -> Optional[Condition]:
-    """The condition that says what the node offers, where it says something else as yet."""
+    """The condition that says what the node offers, if it must change."""
     offer, standing = judgement.offer, read_conditions(node).get(ALLOCATABLE)
     if offer is None or (standing is None and not offer.short):
         return None

@@ -1,8 +1,8 @@
 """Device errors that only a job sees: `invalid device ordinal` in the log of a pod that failed on a node.
 
-A device that is gone for CUDA may look good from outside; the job that meets it logs the error as it dies. Only pods
-that asked for an accelerator count, only when they ended badly, and each ending once. Where one job fails so on several
-nodes at the same time, the job is at fault and not the nodes: then no node is blamed.
+A device that CUDA has lost may look good from outside; the job that uses it logs the error as it dies. Only pods that
+requested an accelerator and failed count, and each failure counts once. If one job fails like this on several nodes at
+the same time, the job is at fault, and no node is blamed.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ PATTERNS = (
 JOB_LABELS = ("jobset.sigs.k8s.io/jobset-name", "training.kubeflow.org/job-name", "batch.kubernetes.io/job-name")
 
 TAIL = 200
-"""Lines read of a log. What killed a job stands at its end."""
+"""Lines read of a log. The fatal error is at its end."""
 
 TAIL_BYTES = 256 << 10
 REMEMBERED = 20_000
@@ -61,7 +61,7 @@ class PodLogs(NamedTuple):
     """What to look for and where. No namespaces means that pod logs are not read at all.
 
     `pods` different pods must have met an error on a node; a job that met one on more than `spread` nodes within
-    `window` seconds is not believed of these.
+    `window` seconds does not count for these.
     """
 
     namespaces: Tuple[str, ...] = declared.texts("namespaces", (), "none: no logs are read", shown='["train"]')
@@ -109,7 +109,7 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
         return
     owners = metadata.get("ownerReferences") or ()
     owner = f"{owners[0].get('kind')}/{owners[0].get('name')}" if owners else f"Pod/{metadata.get('name')}"
-    # A job's pods belong to one Job or JobSet, whatever made them.
+    # A job's pods belong to one Job or JobSet, no matter what created them.
     labels = metadata.get("labels") or {}
     owner = next((f"{label}={labels[label]}" for label in JOB_LABELS if labels.get(label)), owner)
     for container in (*(status.get("initContainerStatuses") or ()), *(status.get("containerStatuses") or ())):
@@ -126,7 +126,7 @@ def endings(pod: Mapping[str, Any]) -> Iterator[Ending]:
 
 
 def find_line(log: str, patterns: Sequence[re.Pattern[str]]) -> str:
-    """The first line of a log that one of the patterns finds, "" where there is none."""
+    """The first line of a log that one of the patterns finds, "" if there is none."""
     lines = (line for line in log.splitlines() if any(pattern.search(line) for pattern in patterns))
     return printable(next(lines, ""), 300)
 
@@ -174,7 +174,7 @@ def blame(
 
 @dataclass
 class Reader:
-    """Looks through the pods of some namespaces now and then; what was seen is not read again."""
+    """Reads the pods of some namespaces periodically; a pod once read is not read again."""
 
     client: Client
     rules: PodLogs
@@ -197,7 +197,7 @@ class Reader:
                 for pod in self.client.items(namespaced(namespace, "pods")):
                     try:
                         fresh += self._read(pod, patterns)
-                    except Exception as error:  # one that nobody foresaw must not hide the others
+                    except Exception as error:  # an unexpected one must not hide the others
                         problems.append(f"{get(pod, 'metadata', 'name')}: {failure(error)}")
             except AdapterError as error:
                 problems.append(str(error))

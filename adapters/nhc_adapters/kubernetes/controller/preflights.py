@@ -1,11 +1,11 @@
-"""What preflights found (`preflight.webhook`): the nodes that their pods speak against, and the pods to be moved on.
+"""Results of preflights (`preflight.webhook`): the nodes on which they failed, and the pods to be moved to other nodes.
 
-A suite that failed left its fault as its container's termination message. The node gets the condition
-`NhcPreflightFailed`, which takes it out like any other. A pod that the kubelet would start again on the same node, for
-ever, is evicted once the node is out: its controller makes another, which the scheduler puts elsewhere. It has never
-run, so no budget holds it.
+A failed suite leaves its fault in its container's termination message. The node gets the condition
+`NhcPreflightFailed`, which takes it out like any other. The kubelet would restart the pod on the same node for ever, so
+it is evicted once the node is out: its controller makes another, which the scheduler puts elsewhere. The pod has never
+run, so no budget protects it.
 
-Where a suite fails on many nodes at once, it is the suite that is at fault, or its image, and no node is blamed.
+If a suite fails on many nodes at once, it is the suite that is at fault, or its image, and no node is blamed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def doubted(ends: Sequence[PreflightEnd], settings: PreflightSettings, now: floa
 
 @dataclass
 class PreflightReader:
-    """Looks at the pods with a preflight now and then. `out` says whether a node takes no work."""
+    """Reads the pods with a preflight periodically. `out` says whether a node takes no work."""
 
     client: Client
     settings: PreflightSettings

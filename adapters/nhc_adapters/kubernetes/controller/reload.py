@@ -1,4 +1,4 @@
-"""Settings that are read again when their files change, or on SIGHUP; a bad one is refused, and said.
+"""Settings that are read again when their files change, or on SIGHUP; a bad file is refused and logged.
 
 The kubelet replaces a mounted ConfigMap by swapping a symbolic link, so what a path leads to is compared and not the
 time of the link.
@@ -28,7 +28,7 @@ Signature = Tuple[int, int, int, int]
 
 
 class WatchedSettings:
-    """The settings in force, and whether their files say something else by now."""
+    """The settings in force, and whether their files have changed."""
 
     def __init__(self, read: Callable[[], ControllerSettings], log: Callable[[str], None]) -> None:
         """Reads them. Raises SettingsError, as every first reading may."""
@@ -37,12 +37,12 @@ class WatchedSettings:
         self.refused = ""
         """Why the files are not taken as they are now, "" while they are in force."""
         self.asked = threading.Event()
-        """Set it to have the files read again, whatever they look like: SIGHUP."""
+        """Set it to have the files read again even if they have not changed: SIGHUP."""
         self._tried = 0.0
         self._seen = self._look()
 
     def changed(self) -> Optional[ControllerSettings]:
-        """New settings, None where the files say what is in force, or something that makes no sense."""
+        """New settings, None if the files have not changed, or are invalid."""
         signatures = self._look()
         asked = self.asked.is_set()
         # Refused ones are tried again now and then: what they lack may be a file that we do not watch, or a node.
@@ -90,7 +90,7 @@ def _signature(path: str) -> Optional[Signature]:
 
 
 class Fitting:
-    """Settings as they are read anew, refused where they name a condition that is known nearly by that name.
+    """Read settings again; refuse them if they name a condition whose name is nearly that of a known one.
 
     `nodes` lists the nodes, and is asked at most once in NODES_EVERY for the same faults.
     """

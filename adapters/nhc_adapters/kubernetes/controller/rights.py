@@ -1,4 +1,4 @@
-"""What the controller and agents must be allowed to do in a cluster, and the controller's look at what is missing."""
+"""The rights that the controller and agents need in a cluster, and the controller's check for missing ones."""
 
 from __future__ import annotations
 
@@ -82,7 +82,7 @@ def of_agent() -> List[ClusterRight]:
 
 
 class RightsWatch:
-    """Asks for rights at the start and now and then; logs each missing one once, and when it is granted."""
+    """Checks rights at the start and periodically; logs each missing one once, and when it is granted."""
 
     def __init__(
         self, client: Client, settings: ControllerSettings, outages: Outages, log: Callable[[str], None]

@@ -41,7 +41,7 @@ What `nhc sync kubernetes` and `nhc serve kubernetes` do: /etc/nhc/kubernetes.to
 default, unless the comment says otherwise. docs/kubernetes.md explains it.
 """
 NAME = re.compile("[a-z0-9]([a-z0-9-]{0,48}[a-z0-9])?")
-"""What an object's name may begin with: with what stands behind it, it is still a DNS label (RFC 1123)."""
+"""What an object's name may begin with: together with its suffix it is still a DNS label (RFC 1123)."""
 
 
 def _name(text: str) -> str:
@@ -132,7 +132,7 @@ class ControllerSettings(NamedTuple):
 
     @property
     def verdict(self) -> str:
-        """The condition whose heartbeat says that a node's agent lives, "" where no vocabulary names one."""
+        """The condition whose heartbeat says that a node's agent lives, "" if no vocabulary names one."""
         return next((vocabulary.verdict for vocabulary in self.vocabularies if vocabulary.verdict), "")
 
 

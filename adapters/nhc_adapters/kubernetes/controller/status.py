@@ -158,13 +158,13 @@ def _row(settings: ControllerSettings, known: JudgedNode, judged: Judgement, wit
 
 
 def _owner(node: Mapping[str, object]) -> str:
-    """Whose drain by hand keeps a node out, "" where none does."""
+    """Whose drain by hand keeps a node out, "" if none does."""
     manual = read_manual(node)
     return manual.by or "an operator" if manual is not None and read_own_mark(node) is not None else ""
 
 
 def _worst_results(judged: Judgement) -> List[CheckResult]:
-    """The results that make the verdict what it is, where it is not a good one."""
+    """The results that decide the verdict, if it is not a good one."""
     worst = judged.report.verdict
     if worst <= Verdict.OK:
         return []
@@ -172,7 +172,7 @@ def _worst_results(judged: Judgement) -> List[CheckResult]:
 
 
 def _since(settings: ControllerSettings, heard: HeardNode, judged: Judgement) -> Optional[float]:
-    """Since when a condition that makes the verdict has its status; of a silent node, when it was last heard of."""
+    """Since when a condition that decides the verdict has its status; for a silent node, its last report's time."""
     conditions = heard.conditions
     if judged.silent:
         voice = conditions.get(settings.verdict)
@@ -189,7 +189,7 @@ def _since(settings: ControllerSettings, heard: HeardNode, judged: Judgement) ->
 
 
 def _tells(status: str, bad: str, verdict: Verdict) -> bool:
-    """Whether a condition of this status makes such a verdict."""
+    """Whether a condition of this status leads to this verdict."""
     return status == bad if verdict in (Verdict.CRIT, Verdict.WARN) else status == UNKNOWN
 
 

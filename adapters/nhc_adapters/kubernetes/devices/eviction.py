@@ -1,7 +1,7 @@
-"""NoExecute, where the settings ask for it: first a rule with effect None asks the server what that would evict.
+"""NoExecute, if the settings ask for it: first a rule with effect None asks the server how many pods it would evict.
 
-The answer comes once, in the status of that rule: so it is a rule of its own, which is deleted when it was read, while
-the rule that keeps the device out stands. If the answer does not come or cannot be read, nothing is evicted.
+The answer comes once, in the status of that rule. So it is a separate rule, which is deleted after it was read; the
+rule that keeps the device out stays. If the answer does not come or cannot be read, nothing is evicted.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ def ours(rule: DeviceRule) -> bool:
 
 @dataclass
 class Evictions:
-    """One step for one device at a time; what is under way is in the cluster alone."""
+    """One step for one device at a time; all state is in the cluster."""
 
     writer: RuleWriter
     settings: DeviceRuleSettings

@@ -1,7 +1,7 @@
-"""Devices of a cluster's nodes as `nhc.marks.ports.adapter.MarksDevices` has them, for the remedy loop.
+"""Devices of a cluster's nodes, as `nhc.marks.ports.adapter.MarksDevices`, for the remedy loop.
 
-A command that asks once gets what is read then. A loop that asks each round gets what a watch has kept since. What is
-about to be marked, cleared or repaired is read anew: a watch may be behind.
+A command that asks once reads the cluster. A loop that asks each round uses a watch. A device that is about to be
+marked, cleared or repaired is read again: a watch may be behind.
 """
 
 from __future__ import annotations
@@ -42,12 +42,12 @@ class DeviceMarker:
         self.client, self.owner = client, owner
         self._api: Optional[DeviceApi] = None
         self._watch = DeviceWatch(client)
-        """What is followed, where anything is."""
+        """The watch, if anything is followed."""
         self._following = Following("nhc-kubernetes-devices")
 
     def states(self, nodes: Sequence[str], plugins: Iterable[str] = (), anew: bool = False) -> List[DeviceState]:
-        """The devices of these nodes that can be marked, or are; `anew`: as they are at this moment. Where a device
-        plugin gives a node's devices out (`plugins`), none can. Raises AdapterError.
+        """The devices of these nodes that can be marked, or are; `anew`: as they are at this moment. If a device plugin
+        allocates a node's devices (`plugins`), none can be marked. Raises AdapterError.
         """
         if self._following.due() and not anew:
             self._watch = DeviceWatch(self.client, report=self._failed, api=self._api, everything=True)
@@ -69,7 +69,7 @@ class DeviceMarker:
                 busy = any(name.selects in held for name in physical.names)
                 if mark is not None or node not in without:
                     states.append(DeviceState(node, physical.device, busy, mark, _disputed(physical)))
-            for device in dict.fromkeys(rule.device for rule in left):  # its driver starts anew
+            for device in dict.fromkeys(rule.device for rule in left):  # its driver restarts
                 rules = [rule for rule in left if rule.device == device]
                 mark = self._mark(rules)
                 if mark is not None:
@@ -161,7 +161,7 @@ class DeviceMarker:
             body = rule_body(writer.api, name, known.device, uid, mark, _reason(mark), sources)
             before = standing.get(rule_name(name))
             if before is not None and before.node_uid != uid:
-                # Of a node that was deleted and made anew: the cluster would delete it, too.
+                # Of a node that was deleted and created again: the cluster would delete it, too.
                 writer.delete(before)
                 before = None
             if before is None:
@@ -208,7 +208,7 @@ class DeviceMarker:
         return [rule for rule in watch.rules(node) if agree(rule.device, device) and not rule.dry]
 
     def _mark(self, rules: Sequence[DeviceRule]) -> Optional[Mark]:
-        """The mark that keeps a device out: another's before ours, as that one is still to be taken over."""
+        """The mark that keeps a device out: another owner's before ours, because it must still be taken over."""
         marks = [rule.mark for rule in rules if rule.out]
         return min(marks, key=lambda mark: mark.owner == self.owner, default=None)
 
@@ -226,7 +226,7 @@ def _disputed(physical: PhysicalDevice) -> Tuple[Tuple[str, str], ...]:
 
 
 def _marks(others: Sequence[Mapping[str, Any]]) -> List[Tuple[Mapping[str, Any], Mark]]:
-    """What others' rules that keep devices out select, and what they say: whoever set one has it in hand."""
+    """The devices that others' rules keep out, and their reasons: who set a rule is responsible for it."""
     marks = []
     for item in others:
         spec, name = item.get("spec") or {}, str(item["metadata"]["name"])
@@ -239,7 +239,9 @@ def _marks(others: Sequence[Mapping[str, Any]]) -> List[Tuple[Mapping[str, Any],
 
 
 def _chosen(others: Sequence[Tuple[Mapping[str, Any], Mark]], physical: PhysicalDevice) -> Optional[Mark]:
-    """The mark of another's rule that selects a device by one of its names; what a selector leaves out, it allows."""
+    """The mark of a rule of another owner that selects a device by one of its names; a field missing in a selector
+    matches all.
+    """
     for selector, mark in others:
         for name in physical.names:
             if all(selector.get(key) in (None, "", wanted) for key, wanted in name.selector.items()):

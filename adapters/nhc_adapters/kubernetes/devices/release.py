@@ -1,7 +1,7 @@
 """`nhc kubernetes release-device`: a person puts a device back in service. Returns its exit status.
 
-The rule stays without effect until the fault has ended once: until then the same fault does not take the device out
-again, and another does at once. So a node's `uncordon` works, too.
+The rule stays without effect until the fault has ended once. Until then the same fault does not take the device out
+again; another fault does at once. A node's `uncordon` works the same way.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""DeviceTaintRules of ours: how one is made, read back, changed and deleted. Nobody else's is ever touched.
+"""Our DeviceTaintRules: how one is made, read back, changed and deleted. Rules of others are never touched.
 
-A rule carries our label, our mark as text, the device's UUID and PCI address, and what the mark stands on. Its node
-owns it, so that the cluster itself deletes it with the node. Every change names the very rule that was looked at.
+A rule has our label, our mark as text, the device's UUID and PCI address, and the mark's sources. Its node owns it, so
+that the cluster itself deletes it with the node. Every change names the exact rule version that was read.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ WOULD_EVICT = "nhc/would-evict"
 """Annotation: what the API server's dry run with effect None said before the effect became NoExecute."""
 
 WITNESS = "nhc/witness"
-"""Annotation: what the device's driver says of it, where that agrees."""
+"""Annotation: what the device's driver says of it, if that agrees."""
 
 NONE, NO_SCHEDULE, NO_EXECUTE = "None", "NoSchedule", "NoExecute"
 DRY = "nhc-dry-run"
@@ -71,7 +71,7 @@ class DeviceApi(NamedTuple):
 
 
 def find_api(client: Client) -> Optional[DeviceApi]:
-    """The newest versions that the cluster serves, None where it serves no DeviceTaintRule. Raises AdapterError."""
+    """The newest versions that the cluster serves, None if it serves no DeviceTaintRule. Raises AdapterError."""
     group = client.find(f"/apis/{GROUP}")
     served = [str(entry.get("version", "")) for entry in (group or {}).get("versions") or ()]
 
@@ -87,7 +87,7 @@ def find_api(client: Client) -> Optional[DeviceApi]:
 
 
 class DeviceRule(NamedTuple):
-    """A rule of ours. `device` is the physical device that it is meant for, whatever its name selects now."""
+    """A rule of ours. `device` is the physical device that it is meant for, even if its name now selects another."""
 
     name: str
     node: str
@@ -105,7 +105,7 @@ class DeviceRule(NamedTuple):
     hold: str
     uid: str
     evicts: Optional[int]
-    """How many pods the server says NoExecute would evict, None where it has not said so."""
+    """How many pods the server says NoExecute would evict, None if it has not said so."""
     status: str
 
     @property
@@ -124,7 +124,7 @@ class DeviceRule(NamedTuple):
 
 
 def rule_name(device: SliceDevice, dry: bool = False) -> str:
-    """A rule's name, for its node and device; a hash stands where that is too long, or two drivers might collide."""
+    """A rule's name, for its node and device; a hash replaces it if it is too long, or if two drivers might collide."""
     begin = DRY if dry else "nhc"
     tail = hashlib.sha256(f"{device.node}/{device.driver}/{device.pool}/{device.name}".encode()).hexdigest()[:8]
     return f"{begin}.{device.node[:160].strip('.-')}.{device.name[:63].strip('.-')}.{tail}"
@@ -203,7 +203,7 @@ def trim_rule(item: Mapping[str, Any]) -> Dict[str, Any]:
 class RuleWriter:
     """Writes rules. Each call is safe to repeat: a rule's name follows from its node and device.
 
-    `took` is called with each rule's name and what the server then has of it, None where it is gone.
+    `took` is called with each rule's name and what the server then has of it, None if it is gone.
     """
 
     def __init__(
@@ -212,7 +212,7 @@ class RuleWriter:
         self.client, self.api, self._took = client, api, took
 
     def create(self, body: Item) -> Item:
-        """A new rule, or the one that stands under its name. Raises AdapterError, of one that is not ours, too."""
+        """A new rule, or the existing one of its name. Raises AdapterError, also if that one is not ours."""
         name = str(body["metadata"]["name"])
         try:
             made = self.client.post(self.api.rule_path(), body)
@@ -248,7 +248,7 @@ class RuleWriter:
     def change(self, rule: DeviceRule, effect: str, **annotations: str) -> None:
         """Give a rule another effect, and annotations (by name, with `_` for `-`). Raises AdapterError."""
         ops: List[Dict[str, Any]] = [
-            # The version changes with each word of the eviction controller in the rule's status.
+            # The version changes with each status that the eviction controller writes.
             {"op": "test", "path": "/metadata/uid", "value": rule.uid},
             {"op": "test", "path": "/spec/taint/effect", "value": rule.effect},
             {"op": "replace", "path": "/spec/taint/effect", "value": effect},
@@ -273,7 +273,7 @@ class RuleWriter:
         self._took(rule.name, None)
 
     def _as_it_stands(self, rule: DeviceRule, send: Callable[[str], Dict[str, Any]]) -> Dict[str, Any]:
-        """Send a change of the version that stands, again where the eviction controller has just written its status."""
+        """Send a change of the present version; repeat it if the eviction controller has just written its status."""
         for _again in range(2):
             try:
                 return send(self._version(rule))

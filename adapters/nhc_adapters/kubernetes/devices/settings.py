@@ -14,8 +14,8 @@ EVICT_MOST = 8
 
 @declared.settings
 class DeviceRuleSettings(NamedTuple):
-    """`devices.keep` is `device` where a device's fault takes the device out alone. With `effect` NoExecute its pods
-    are evicted as well, if the server's dry run says that these are at most `evict_most`.
+    """`devices.keep` is `device` if a device's fault takes out that device alone. With `effect` NoExecute its pods are
+    evicted as well, if the server's dry run says that these are at most `evict_most`.
     """
 
     devices: DeviceSettings = declared.part("", DeviceSettings)

@@ -1,8 +1,8 @@
-"""The devices that DRA drivers publish in ResourceSlices, by node and by what they really are.
+"""The devices that DRA drivers publish in ResourceSlices, by node and by physical device.
 
-A device's name is its driver's to choose: `gpu-3` may be another GPU after a restart, one GPU may stand under two
-names, and a MIG device is a part of one. So a device is found by its UUID and its PCI address, and where these
-contradict one another it is not found.
+The driver chooses a device's name: `gpu-3` may be another GPU after a restart, one GPU may have two names, and a MIG
+device is a part of one. So a device is found by its UUID and its PCI address; if these contradict each other, it is not
+found.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class SliceDevice(NamedTuple):
 
 
 class PhysicalDevice(NamedTuple):
-    """A physical device, and every name under which drivers give it or its parts out."""
+    """A physical device, and every name under which drivers publish it or its parts."""
 
     device: DeviceId
     names: Tuple[SliceDevice, ...]
@@ -176,7 +176,7 @@ class Slices:
         return self._of(node)[1]
 
     def find(self, node: str, device: DeviceId) -> Optional[PhysicalDevice]:
-        """The physical device of a node, None where none, or more than one, may be meant."""
+        """The physical device of a node, None if none, or more than one, may be meant."""
         matches = [physical for physical in self.physical(node) if agree(physical.device, device)]
         return matches[0] if len(matches) == 1 else None
 

@@ -1,4 +1,4 @@
-"""What a cluster's devices are, and which rules stand: followed while a controller or a loop runs, or read once."""
+"""A cluster's devices and the rules on them: followed while a controller or a loop runs, or read once."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from nhc_adapters.kubernetes.devices.rules import (
 from nhc_adapters.kubernetes.devices.slices import PhysicalDevice, Slices, trim_slice, whole
 
 LOOK_AGAIN = 300.0
-"""Seconds after which a cluster without DeviceTaintRules, or without those that were followed, is asked anew: it may
+"""Seconds after which a cluster without DeviceTaintRules, or without those that were followed, is asked again: it may
 have been upgraded.
 """
 
@@ -32,8 +32,8 @@ PATIENT = 20.0
 
 
 class DeviceWatch:
-    """`changed` is called with the name of each node whose devices or rules changed. Without `api` it is asked for.
-    `everything` follows others' rules and the claims, too.
+    """`changed` is called with the name of each node whose devices or rules changed. Without `api` the server's version
+    is requested. `everything` follows others' rules and the claims, too.
     """
 
     def __init__(
@@ -58,7 +58,7 @@ class DeviceWatch:
         self._loaded = False
 
     def why_not(self) -> str:
-        """Why no device can be taken out by a rule, "" where it can."""
+        """Why no device can be taken out by a rule, "" if it can."""
         if self.api is None:
             return "the cluster serves no DeviceTaintRule"
         synced = [reflector.synced.is_set() for reflector in self._following]
@@ -80,7 +80,7 @@ class DeviceWatch:
 
     @property
     def others(self) -> List[Mapping[str, Any]]:
-        """The rules that are not ours, where these were loaded or everything is followed."""
+        """The rules that are not ours, if these were loaded or everything is followed."""
         return list(self._others.values())
 
     @property
@@ -121,11 +121,11 @@ class DeviceWatch:
         self._loaded = True
 
     def renew(self, node: str) -> None:
-        """Read a node's devices anew: the watch of the nodes may be ahead of the slices'. Raises AdapterError.
+        """Read a node's devices again: the watch of the nodes may be ahead of the slices'. Raises AdapterError.
 
         The slices that are known are read by name, which etcd answers at once. A list waits for the API server's cache
-        to catch up with etcd, and that is asked every 100 ms only (k8s.io/apiserver, progressRequestPeriod). So it is
-        read where a slice is gone, or where a pool has more slices than are known.
+        to catch up with etcd, and that is asked every 100 ms only (k8s.io/apiserver, progressRequestPeriod). So a list
+        is read only if a slice is gone, or if a pool has more slices than are known.
         """
         if self.api is not None and not self._renew_known(node, self.api):
             pages = list(self.client.pages(self.api.slice_path(), fieldSelector=f"spec.nodeName={node}"))
@@ -217,7 +217,7 @@ class DeviceWatch:
             self._changed(node)
 
     def take_rule(self, name: str, item: Optional[Mapping[str, Any]]) -> None:
-        """A rule as the server has it, None where it is gone. One that a write of ours returned is newer than what is
+        """A rule as the server has it, None if it is gone. One that a write of ours returned is newer than what is
         followed, for a moment.
         """
         version = int((item or {}).get("metadata", {}).get("resourceVersion") or 0)
@@ -255,14 +255,14 @@ def trim_claim(item: Mapping[str, Any]) -> Dict[str, Any]:
     return {"metadata": metadata, "held": held}
 
 
-# Rules follow their devices: a driver may publish its devices anew, under other names.
+# Rules follow their devices: a driver may publish its devices under other names.
 
 
 def follow_names(
     writer: RuleWriter, watch: DeviceWatch, physical: Optional[PhysicalDevice], rules: Sequence[DeviceRule],
     log: Callable[[str], None],
 ) -> None:  # fmt: skip
-    """A rule for each name that a device has now, where rules keep it out; none for a name that is another's now.
+    """A rule for each name that a device has now, if rules keep it out; none for a name that another device has now.
 
     `rules` are those about one device of a node. Raises AdapterError.
     """

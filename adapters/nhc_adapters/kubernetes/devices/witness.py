@@ -1,9 +1,9 @@
-"""What a DRA driver says of its own devices, in the taints that it publishes, beside what nhc says of them.
+"""Compares a DRA driver's taints on its own devices with nhc's findings on them.
 
 NVIDIA's driver taints a device on an NVML event and leaves the taint until its plugin restarts. So its taints are
-another witness's findings: where both speak of a fault they agree, where one calls fatal what the other calls an
-application's error neither alone decides, and a taint of which nhc knows nothing is shown.
-Source: kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (device_health.go).
+findings of a second source. If both report a fault, they agree. If one calls fatal what the other calls an
+application's error, neither alone decides. A taint without a finding of nhc is shown. Source:
+kubernetes-sigs/dra-driver-nvidia-gpu, cmd/gpu-kubelet-plugin (device_health.go).
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ CHECK = "kubernetes_device_taint"
 
 
 class Testimony(NamedTuple):
-    """What a driver's taints come to for one device. `against` says how they contradict nhc's own finding, or, where
-    nhc has none, nhc's catalogue; "" where they do not.
+    """What a driver's taints mean for one device. `against` says how they contradict nhc's own finding, or, where nhc
+    has none, nhc's catalogue; "" if they do not.
     """
 
     device: DeviceId
@@ -74,7 +74,7 @@ def _weigh(device: DeviceId, taints: Sequence[DriverTaint], ours: Optional[Devic
 
 
 def _milder(taints: Sequence[DriverTaint], ours: DeviceFault) -> str:
-    """How a driver that calls an Xid the application's contradicts a fault of ours that stands on this Xid alone."""
+    """How a driver that calls an Xid the application's error contradicts a fault of ours based on this Xid alone."""
     against, reasons = disputed(taints), {result.outcome.reason for result in ours.results}
     return against[min(reasons)] if reasons and reasons <= against.keys() else ""
 
@@ -96,7 +96,7 @@ def _harsher(fatal: Sequence[DriverTaint]) -> str:
 
 
 def contradicted(testimonies: Sequence[Testimony], device: DeviceId) -> str:
-    """Why nothing is done about a fault of ours on a device: its driver says otherwise; "" where it does not."""
+    """Why nothing is done about a fault of ours on a device: its driver says otherwise; "" if it does not."""
     for testimony in testimonies:
         if testimony.against and agree(testimony.device, device):
             return f"its driver says {testimony.text}; {testimony.against}"

@@ -1,4 +1,4 @@
-"""What the doctor asks of the controller: settings, policy, rights, its pods, its Lease, its network, the clock."""
+"""What the doctor checks of the controller: settings, policy, rights, its pods, its Lease, its network, the clock."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ SHOWN = 5
 
 
 OURS = {"labelSelector": "app.kubernetes.io/part-of=nhc"}
-"""What all objects of an installation have, whatever they are called."""
+"""The label of all objects of an installation, independent of their names."""
 
 
 class DoctorFinding(NamedTuple):
@@ -47,7 +47,7 @@ class DoctorFinding(NamedTuple):
 
 
 class Installation:
-    """What is installed in a cluster, read once. What may not be read is a finding and stays empty."""
+    """What is installed in a cluster, read once. An object that may not be read is a finding and stays empty."""
 
     def __init__(
         self, client: Client, namespace: str, settings: ControllerSettings, now: Callable[[], float] = time.time
@@ -78,7 +78,7 @@ class Installation:
             self.configmaps[str(item["metadata"]["name"])] = item.get("data") or {}
 
     def use(self, settings: ControllerSettings) -> None:
-        """The settings in force, where they are not those of the command line."""
+        """The settings in force, if they are not those of the command line."""
         before, self.settings = self.agents_namespace, settings
         if self.agents_namespace not in (before, self.namespace):
             self._read_agents(self.agents_namespace)
@@ -91,7 +91,7 @@ class Installation:
             return []
 
     def get(self, topic: str, path: str) -> Optional[Dict[str, Any]]:
-        """An object, None where there is none or it may not be read (which is noted)."""
+        """An object, None if there is none or it may not be read (which is noted)."""
         try:
             return self.client.get(path)
         except ApiError as error:
@@ -100,9 +100,9 @@ class Installation:
             return None
 
     def refused_pods(self, topic: str, owners: str, namespace: str = "") -> str:
-        """What the server said newest to a controller whose pods it did not take: a quota, PodSecurity, another policy;
-        "" where it said nothing. `owners` is the controller's name or the beginning of it (a Deployment's ReplicaSet),
-        `namespace` where it is, "" in the installation's.
+        """The server's newest message to a controller whose pods it refused: a quota, PodSecurity, another policy; ""
+        for none. `owners` is the controller's name or the beginning of it (a Deployment's ReplicaSet), `namespace`
+        where it is, "" in the installation's.
         """
         path = namespaced(namespace or self.namespace, "events")
         events = self.list(topic, path, fieldSelector="reason=FailedCreate")
@@ -148,7 +148,7 @@ def pods_refused(said: str) -> str:
 
 
 def why_waiting(pod: Mapping[str, object]) -> str:
-    """What a pod waits for: to be scheduled, what its containers say, or any other condition; "" where nothing does."""
+    """What a pod waits for: scheduling, its containers' reasons, or any other condition; "" for nothing."""
     conditions = conditions_of(pod).items()
     unmet = {kind: row for kind, row in conditions if row.get("status") == "False" and row.get("message")}
     containers = (get(status, "state", "waiting") for status in get(pod, "status", "containerStatuses") or ())
@@ -234,7 +234,7 @@ def settings(site: Installation) -> Iterator[DoctorFinding]:
 
 
 def _settings_map(site: Installation) -> str:
-    """The ConfigMap that the controller's pods have as their settings, under whatever name it was installed."""
+    """The ConfigMap that the controller's pods use as their settings, under any name."""
     usual = site.settings.object_name("settings")
     if usual in site.configmaps:
         return usual

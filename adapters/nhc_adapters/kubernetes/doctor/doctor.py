@@ -1,9 +1,9 @@
-"""`nhc doctor kubernetes`: what would keep an installation from working, found before it is missed.
+"""`nhc doctor kubernetes`: finds early what would keep an installation from working.
 
-It reads and never writes. Each finding is a line: `ok`, `warn`, `problem`, or `unknown` where the user who asks may
-not look. What is wrong says what to do about it.
+It reads and never writes. Each finding is a line: `ok`, `warn`, `problem`, or `unknown` if the user may not read the
+object. Each problem says what to do about it.
 
-Of the nodes it asks for labels, agents, the runtime class, clocks, and who else writes our conditions.
+On nodes it checks labels, agents, the runtime class, clocks, and who else writes our conditions.
 """
 
 from __future__ import annotations

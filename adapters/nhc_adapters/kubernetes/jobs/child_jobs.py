@@ -1,9 +1,10 @@
 """The Jobs of a JobSet, through which it is kept off nodes by name. A TrainJob has a JobSet of its own name.
 
-A JobSet's webhook takes no other affinity, suspended or not. Each of its Jobs does while it is suspended, and keeps it
-on resumption: the controller merges labels, annotations, node selectors and tolerations into a Job, and nothing else
-[kubernetes-sigs/jobset, pkg/controllers/jobset_controller.go, resumeJob]. A restart by the JobSet's failure policy
-makes the Jobs anew from its template, without what was put into them: Jobs that are missing, or failed, will be.
+A JobSet's webhook refuses a changed affinity, suspended or not. Each of its Jobs accepts one while it is suspended, and
+keeps it on resumption: the controller merges labels, annotations, node selectors and tolerations into a Job, and
+nothing else [kubernetes-sigs/jobset, pkg/controllers/jobset_controller.go, resumeJob]. A restart by the JobSet's
+failure policy recreates the Jobs from its template, without that affinity: this will happen to Jobs that are missing or
+failed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ OF_ROW = "jobset.sigs.k8s.io/replicatedjob-name"
 
 
 class ChildJobs(NamedTuple):
-    """A JobSet and its Jobs; `jobset` None where there is none."""
+    """A JobSet and its Jobs; `jobset` None if there is none."""
 
     jobset: Optional[Object]
     jobs: Sequence[Object]
@@ -55,7 +56,7 @@ def can_be_placed(children: ChildJobs) -> bool:
 
 
 def keep_off(client: Client, children: ChildJobs, order: PlaceOrder) -> None:
-    """Put the nodes to avoid into every Job that will run, in place of those of before. Raises AdapterError."""
+    """Put the nodes to avoid into every Job that will run, in place of the earlier ones. Raises AdapterError."""
     ours = avoided(children.jobset or {})
     for child in (child for child in children.jobs if not _is_done(child)):
         job = child

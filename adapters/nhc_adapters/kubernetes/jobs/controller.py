@@ -7,13 +7,13 @@
     kinds = "PyTorchJob,JobSet"          # default: all that the cluster serves
 
 HOLD suspends the job: its controller deletes its pods and counts no failure. RELEASE resumes it, with the nodes to
-avoid in its pods' affinity, or in that of its Jobs, where its kind takes that. Each step is one patch under the
-resourceVersion that was read, so that a second one changes nothing. A job that ended for good is deleted, and made anew
-from what it was.
+avoid in its pods' affinity, or in that of its Jobs, if its kind takes that. Each step is one patch under the
+resourceVersion that was read, so that a second one changes nothing. A job that ended for good is deleted and created
+again from its own specification.
 
-Jobs are submitted so that infrastructure faults do not eat their users' retries. A pod that is taken away with its node
-carries the condition DisruptionTarget. A Job ignores such a pod by a rule of its podFailurePolicy; a JobSet fails the
-Job by such a rule, and restarts itself without counting by a rule of its own.
+Users submit jobs so that infrastructure faults do not use up their retries. A pod that is taken away with its node
+carries the condition DisruptionTarget. A Job ignores the failure of this pod by a rule of its podFailurePolicy. A
+JobSet fails the Job by the same kind of rule, and restarts itself without counting by a rule of its own.
 """
 
 from __future__ import annotations
@@ -102,14 +102,14 @@ class JobReader:
         return Seen(kind, job, pods, managed[1] if managed is not None else None, placeable)
 
     def look(self, job: JobName) -> Optional[JobView]:
-        """One job, None where it is gone, or another of its name stands there. Raises AdapterError."""
+        """One job, None if it is gone, or if another job has its name. Raises AdapterError."""
         kind, item = self.get(job)
         if item is None:
             return None
         return view(self._seen(kind, item), wish_of(item) or Wish(0))
 
     def get(self, job: JobName) -> Tuple[JobKind, Optional[Object]]:
-        """The job's kind, and the job as the API has it; None where it is gone. Raises AdapterError."""
+        """The job's kind, and the job as the API has it; None if it is gone. Raises AdapterError."""
         kind = KINDS.get(job.kind)
         if kind is None:
             raise AdapterError(f"{printable(job.kind, 60)} is no kind of job that nhc knows")
@@ -119,7 +119,7 @@ class JobReader:
         return kind, item
 
     def manifest(self, job: JobView) -> str:
-        """The job as its user wrote it, to be made anew. Raises AdapterError."""
+        """The job as its user wrote it, to be created again. Raises AdapterError."""
         kind, item = self.get(job.job)
         if item is None:
             raise AdapterError(f"{job.job.text()} is gone")
@@ -244,7 +244,7 @@ class KubernetesJobController(JobReader):
         return workload
 
     def release(self, order: JobOrder) -> Sent:
-        """Resume the job, or make it anew, kept off the nodes to avoid where its kind takes that."""
+        """Resume the job, or create it again, kept off the nodes to avoid if its kind supports that."""
         return _answered(lambda: self._release(order))
 
     def _release(self, order: JobOrder) -> str:
@@ -343,7 +343,7 @@ class KubernetesJobController(JobReader):
 def _resume(
     kind: JobKind, now: Dict[str, Any], order: PlaceOrder, notes: Mapping[str, Optional[str]], suspended: bool
 ) -> None:
-    """Put the nodes to avoid in place of those of before, where it takes that, and the notes; resume it."""
+    """Replace the nodes to avoid, if the job's kind supports that, and the notes; resume it."""
     if kind.affinity:
         avoid(kind, now, avoided(now), order)
     if not suspended:

@@ -1,7 +1,7 @@
-"""How a job of Kubernetes ended: its pods, what their containers' ends say, their logs, and their Events.
+"""How a job of Kubernetes ended: its pods, their containers' termination states, their logs, and their Events.
 
-Pods are found by the labels that their controllers put on them, so a user needs no right but to read pods, their logs
-and Events in his own namespace. The API server keeps Events for an hour (--event-ttl).
+Pods are found by the labels that their controllers put on them, so a user only needs the right to read pods, their logs
+and Events in the own namespace. The API server keeps Events for an hour (--event-ttl).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from nhc_adapters.kubernetes.api.objects import get, moment
 from nhc_adapters.kubernetes.jobs.kinds import JOB, KINDS, MAIL
 from nhc_adapters.kubernetes.jobs.view import is_living, losses, nodes_of, over_own_limit
 
-# What the Events of a job and of its pods say of its end, where the pods themselves do not. Pure.
+# How a job ended by the Events of the job and its pods, if the pods themselves do not show it. Pure.
 #
 # An Event names its object exactly; those of pods whose name only begins as the job's are another job's, perhaps.
 # Reasons: kube-scheduler (Preempted), pkg/kubelet/eviction (Evicted), pkg/kubelet/preemption (Preempting),
@@ -68,7 +68,7 @@ def _unexplained(pod: Mapping[str, Any]) -> bool:
 
 
 def _when(event: Mapping[str, Any]) -> float:
-    """Its last occurrence, Unix time; 0.0 where it has none. Events of the newer API have `eventTime` alone."""
+    """Its last occurrence, Unix time; 0.0 if it has none. Events of the newer API have `eventTime` alone."""
     series = event.get("series") or {}
     times: List[Optional[float]] = [moment(series.get("lastObservedTime")), moment(event.get("lastTimestamp")),
                                     moment(event.get("eventTime"))]  # fmt: skip
@@ -77,7 +77,7 @@ def _when(event: Mapping[str, Any]) -> float:
 
 RANKS = ("training.kubeflow.org/replica-index", "batch.kubernetes.io/job-completion-index")
 MEMBER = (JOB.label, "training.kubeflow.org/replica-type", *RANKS)
-"""The labels that tell the pods of one job apart, where they have a number."""
+"""The labels that tell the pods of one job apart, if they have a number."""
 ACCELERATORS = re.compile(r".+/(?:[gntx]pu|dcu|gaudi|neuron\w*|qaic|mlu\w*|ascend\w*|i915|xe)", re.IGNORECASE)
 """Resources that are whole accelerators, by the device plugins of any vendor: `nvidia.com/gpu`, `google.com/tpu`.
 Shares of one (`nvidia.com/mig-1g.10gb`, `nvidia.com/gpumem`) are none.
@@ -168,7 +168,7 @@ def _unread(count: int) -> List[str]:
 
 
 def _gpus(pods: Sequence[Mapping[str, Any]]) -> int:
-    """The GPUs of all pods that make the job; one that was made anew counts once."""
+    """The GPUs of all pods that make the job; one that was recreated counts once."""
     members: Dict[Tuple[str, ...], int] = {}
     for pod in pods:
         labels, name = get(pod, "metadata", "labels") or {}, str(get(pod, "metadata", "name") or "")

@@ -1,4 +1,6 @@
-"""The kinds of jobs in Kubernetes, and how they differ: where each is suspended, how it ends, what finds its pods."""
+"""The kinds of jobs in Kubernetes, and how they differ: which field suspends each, how it ends, which label finds its
+pods.
+"""
 
 from __future__ import annotations
 
@@ -41,11 +43,11 @@ class JobEnding(NamedTuple):
 
 
 class JobKind(NamedTuple):
-    """One kind. `api` is its group's path (`apis/batch/v1`); `suspend` where its switch is, () where it has none.
+    """One kind. `api` is its group's path (`apis/batch/v1`); `suspend` the path of its switch, () if it has none.
 
-    `label` is that by which its pods name their job; `templates` are the pod templates in its spec. `counter` names a
-    job's run, where its controller counts them. `affinity` says that the templates may be changed while it is
-    suspended. `gang`: its pods are worth nothing without one another.
+    `label` names the job on its pods; `templates` are the pod templates in its spec. `counter` is the number of a job's
+    run, if its controller counts them. `affinity` says that the templates may be changed while it is suspended. `gang`:
+    its pods are useless without one another.
     """
 
     kind: str
@@ -60,7 +62,7 @@ class JobKind(NamedTuple):
     gang: bool = True
     counter: Callable[[Object], str] = lambda job: "0"
     uid_label: str = ""
-    """The label by which its pods name their job's uid, where they do: another may have had its name."""
+    """The label with the job's uid on its pods, if they have one: an earlier job may have had the same name."""
     clear_start: bool = False
     """Its scheduling can be changed only once its status has no start time (`batch/v1`)."""
     child_jobs: bool = False
@@ -152,7 +154,7 @@ JOBSET = JobKind(
 """Its own failure policy restarts it; `status.restarts` names its run.
 
 While it is suspended its webhook lets node selectors, tolerations, labels and annotations of pods change, and no
-affinity: its Jobs are kept off a node by name (`child_jobs`), and the template of one that is made anew.
+affinity: `child_jobs` keeps its Jobs off a node by name; if it is created again, its template does.
 """
 
 TRAINJOB = JobKind(
@@ -178,7 +180,7 @@ def _of_training_operator(name: str, api: str, plural: str, replicas: str) -> Jo
     """The jobs of Kubeflow's operators that have a table of replicas.
 
     Suspending a `kubeflow.org/v1` PyTorchJob (Training Operator 1.7 and later, which have `runPolicy.suspend`) deletes
-    its pods and counts against no `backoffLimit`; resuming makes them anew from the templates. Suspending a
+    its pods and counts against no `backoffLimit`; resuming recreates them from the templates. Suspending a
     `kubeflow.org/v2beta1` MPIJob suspends the launcher's Job and deletes the workers; on resuming the operator clears
     the launcher's start time and takes over its scheduling. So the affinity of both may be changed.
     """
@@ -241,12 +243,12 @@ KINDS: Dict[str, JobKind] = {kind.kind: kind for kind in (JOB, JOBSET, TRAINJOB,
 
 
 def path_of(kind: JobKind, job: Object) -> str:
-    """Where the object is."""
+    """The object's path."""
     return namespaced(str(get(job, "metadata", "namespace")), kind.plural, name_of(job), kind.api)
 
 
 def change(client: Client, kind: JobKind, job: Object, make: Callable[[Dict[str, Any]], None]) -> None:
-    """One patch of spec and annotations; built anew where somebody wrote first. Raises ApiError, Unreachable."""
+    """One patch of spec and annotations; built again if somebody wrote first. Raises ApiError, Unreachable."""
 
     def plan(seen: Object) -> List[Dict[str, Any]]:
         now: Dict[str, Any] = copy.deepcopy(dict(seen))

@@ -1,9 +1,9 @@
-"""Jobs that Kueue admits. Their `suspend` is Kueue's: we stop them by their Workload's `active`, and never fight it.
+"""Jobs that Kueue admits. Kueue owns their `suspend`: nhc stops them by their Workload's `active`, never against Kueue.
 
-An inactive Workload is evicted and keeps its place in no queue; active again it is queued, and admitted as any other.
-A suspended job may get another affinity: Kueue compares a job's pods with its Workload's by number, containers and
-tolerations alone, and puts back no affinity when it stops one [kubernetes-sigs/kueue 0.10 to 0.18, pkg/util/equality
-and pkg/podset]. The Workload keeps the affinity that it was made with, by which Kueue chooses a flavor.
+An inactive Workload is evicted and loses its place in the queue; when active again, it is queued and admitted normally.
+A suspended job may get another affinity: Kueue compares a job's pods with its Workload's only by number, containers and
+tolerations, and restores no affinity when it stops a job [kubernetes-sigs/kueue 0.10 to 0.18, pkg/util/equality and
+pkg/podset]. The Workload keeps the affinity that it was made with, by which Kueue chooses a flavor.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ def is_managed(job: Object) -> bool:
 
 
 def workload(client: Client, job: Object) -> Optional[Tuple[str, Object]]:
-    """The job's Workload, with the version of the API that serves it; None where Kueue has made none yet."""
+    """The job's Workload, with the version of the API that serves it; None if Kueue has made none yet."""
     meta = job["metadata"]
     for version in VERSIONS:
         path = namespaced(meta["namespace"], "workloads", group=version)

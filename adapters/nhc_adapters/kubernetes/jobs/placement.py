@@ -20,7 +20,7 @@ HOSTNAME = "kubernetes.io/hostname"
 
 
 def without(affinity: object, ours: Iterable[str], hostnames: Mapping[str, str]) -> Any:
-    """An affinity without the nodes that we have put in, as its user wrote it; None where nothing is left."""
+    """An affinity without the nodes that we have put in, as its user wrote it; None if nothing is left."""
     row = _row(ours, hostnames)
     if not isinstance(affinity, Mapping) or not row["values"]:
         return affinity
@@ -33,7 +33,7 @@ def without(affinity: object, ours: Iterable[str], hostnames: Mapping[str, str])
         return changed or None
     for term in terms if isinstance(terms, list) else []:
         rows = term.get("matchExpressions") or []
-        if row in rows:  # a row that its user wrote in the same words stands before ours
+        if row in rows:  # an equal term that its user wrote comes before ours
             del rows[len(rows) - 1 - rows[::-1].index(row)]
             if not rows:
                 del term["matchExpressions"]
@@ -71,7 +71,7 @@ class PlaceOrder(NamedTuple):
 
 
 def avoid(kind: JobKind, job: Dict[str, Any], before: Sequence[str], order: PlaceOrder) -> None:
-    """Keep every pod of the job off these nodes, and no longer off those of before; an annotation names them."""
+    """Keep every pod of the job off these nodes instead of the earlier ones; an annotation names them."""
     for path in kind.templates(job):
         spec = at(job, path).setdefault("spec", {})
         affinity = keep_off(without(spec.get("affinity"), before, order.hostnames), order.exclude, order.hostnames)
@@ -91,14 +91,14 @@ def avoided(job: Object) -> List[str]:
 
 
 def at(value: Any, path: Sequence[str]) -> Any:
-    """What stands at a path, through tables and lists."""
+    """The value at a path, through tables and lists."""
     for name in path:
         value = value[int(name)] if isinstance(value, list) else value[name]
     return value
 
 
 def put(value: Dict[str, Any], path: Sequence[str], what: object) -> None:
-    """Set what stands at a path; tables on the way are made."""
+    """Set the value at a path; missing tables are created."""
     for name in path[:-1]:
         value = value.setdefault(name, {})
     value[path[-1]] = what
@@ -117,7 +117,7 @@ def fitting(nodes: Sequence[Mapping[str, Any]], pod: Mapping[str, object], ours:
     return frozenset(name_of(node) for node in nodes if takes_pods(node, tolerations) and chooses(spec, node))
 
 
-# A job that ended for good, as it is made anew: what its user wrote, without what the cluster has put in. Pure.
+# The new version of a job that ended for good: what its user wrote, without the fields that the cluster added. Pure.
 
 
 DROPPED_NOTES = (HELD, NOTE, "kubectl.kubernetes.io/last-applied-configuration", "batch.kubernetes.io/job-tracking")

@@ -126,9 +126,9 @@ def _when(pod: Mapping[str, object], ended: Sequence[Mapping[str, Any]], target:
 
 
 class Seen(NamedTuple):
-    """What was read of one job. `workload` is Kueue's, None where it has made none.
+    """What was read of one job. `workload` is Kueue's, None if it has made none.
 
-    `placeable`: it is kept off nodes through its child Jobs, and they take that now.
+    `placeable`: it is kept off nodes through its child Jobs, and they accept that now.
     """
 
     kind: JobKind
@@ -139,7 +139,7 @@ class Seen(NamedTuple):
 
 
 def wish_of(job: Object) -> Optional[Wish]:
-    """What its user asked for by annotations, None where that is nothing."""
+    """What its user asked for by annotations, None for nothing."""
     notes = notes_of(job)
     if WISH not in notes:
         return None

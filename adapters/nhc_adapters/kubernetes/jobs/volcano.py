@@ -22,7 +22,7 @@ def is_stopped(job: Object) -> bool:
 
 
 def spent(job: Object) -> str:
-    """Why Volcano would fail the job on a restart, "" where it would not."""
+    """Why Volcano would fail the job on a restart, "" if it would not."""
     used, most = count(get(job, "status", "retryCount")), count(get(job, "spec", "maxRetry"), DEFAULT_RETRY)
     return f"Volcano counts each restart: {used} of maxRetry {most} are used" if used + 1 >= most else ""
 

@@ -34,10 +34,10 @@ class DeviceOffer(NamedTuple):
 
 
 def look(node: Mapping[str, Any], expected: Expected, asked: bool = False) -> Optional[DeviceOffer]:
-    """What a node offers of what is expected of it, None where that cannot be judged.
+    """What a node offers of what is expected of it, None if that cannot be judged.
 
-    Judged is a node whose kubelet is Ready, and counted from when it became so: before, allocatable says nothing.
-    A resource whose plugin is not registered (no capacity) is judged only where it is `asked` for by name.
+    A node is judged only while its kubelet is Ready, counted from when it became Ready: before, allocatable says
+    nothing. A resource whose plugin is not registered (no capacity) is judged only if it is `asked` for by name.
     """
     ready = read_conditions(node).get("Ready")
     if not expected or ready is None or ready.status != TRUE:
@@ -76,21 +76,22 @@ def registered(node: Mapping[str, Any]) -> Dict[str, int]:
 
 
 def offer_text(node: Mapping[str, Any]) -> str:
-    """How many accelerators a node has registered now, as the annotation OFFERED keeps them; "" for none.
+    """How many accelerators a node has registered now, in the form of the annotation OFFERED; "" for none.
 
-    A kubelet that starts anew has registered none until their plugin has come: only this then says what is missing.
+    After a kubelet's restart none are registered until their plugin has started: until then only this shows what is
+    missing.
     """
     return ",".join(f"{name}={count}" for name, count in registered(node).items() if count)
 
 
 def offered_before(node: Mapping[str, Any]) -> Dict[str, int]:
-    """How many accelerators a marked node had registered when it was marked; {} where that is not known."""
+    """How many accelerators a marked node had registered when it was marked; {} if that is not known."""
     pairs = (part.partition("=") for part in annotations_of(node).get(OFFERED, "").split(",") if part)
     return {name: int(count) for name, _equals, count in pairs if count.isdigit()}
 
 
 def asked_for(node: Mapping[str, Any], configured: Mapping[str, Mapping[str, int]]) -> Mapping[str, int]:
-    """What the settings expect of a node of this instance type by name, nothing where they do not say."""
+    """What the settings expect of a node of this instance type by name, nothing if they do not say."""
     return configured.get(labels_of(node).get("node.kubernetes.io/instance-type", "")) or configured.get("*") or {}
 
 
@@ -114,7 +115,7 @@ def expected_accelerators(
 
 
 def device_plugin(node: Mapping[str, Any]) -> str:
-    """The resource as which a device plugin gives the node's accelerators out, "" where none does."""
+    """The resource under which a device plugin offers the node's accelerators, "" if none does."""
     for resource, count in ((node.get("status") or {}).get("allocatable") or {}).items():
         if is_accelerator(resource) and str(count) not in ("", "0"):
             return str(resource)

@@ -1,4 +1,4 @@
-"""Kubernetes as a Marker: nodes listed, marked and cleared under the contract that Slurm's adapter obeys too."""
+"""Kubernetes as a Marker: lists, marks and clears nodes under the same contract as Slurm's adapter."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def foreign_marks(spoken: Sequence[Vocabulary] = ()) -> Tuple[Foreign, ...]:
 
 
 class _Declined(Exception):
-    """Raised by a plan that is to change nothing on its node: with which effect, and why."""
+    """Raised by a plan that must change nothing on its node: the effect, and why."""
 
     def __init__(self, effect: Effect, why: str) -> None:
         super().__init__(why)
@@ -98,14 +98,15 @@ class Kubernetes:
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
         """The states of these nodes, of all where None. Raises AdapterError.
 
-        Pods are read node by node, so that a round costs as much as is wrong. Where all nodes are asked for, that is
-        those out of service; the others, which nobody acts on before they are marked, count as busy.
+        Pods are read node by node, so that a round's cost depends on the faulty nodes. If all nodes are asked for, only
+        the pods of those out of service are read; the others, which are marked before anything acts on them, count as
+        busy.
         """
         objects = self.objects(names)
         return self.with_work([self.state(node) for node in objects], unheard(objects), all_of_them=names is None)
 
     def with_work(self, states: Sequence[NodeState], dead: FrozenSet[str], *, all_of_them: bool) -> List[NodeState]:
-        """These states with whether work runs there, as `nodes` gives them. The kubelets of `dead` are not heard."""
+        """These states with whether work runs there, as `nodes` gives them. The kubelets of `dead` do not report."""
         asked = {state.name for state in states if not all_of_them or not state.available or state.mark is not None}
         working = self._busy(sorted(asked), dead)
         return [state._replace(busy=state.name in working or state.name not in asked) for state in states]
@@ -183,10 +184,10 @@ class Kubernetes:
         *,
         judged: Optional[Mapping[str, Mapping[str, Any]]] = None,
     ) -> List[Applied]:
-        """Put nodes back that carry our mark; as `nhc.marks.ports.adapter.Marker`. Each is looked at anew first.
+        """Put nodes back that carry our mark; as `nhc.marks.ports.adapter.Marker`. Each is read again first.
 
-        Asked for by a report, unless node objects were `judged` by their conditions: a report does not speak of what
-        the controller found itself, in pod logs or Loki. A node that shows something else by now is not put back.
+        A report asks for this, unless node objects were `judged` by their conditions: a report does not contain what
+        the controller found itself, in pod logs or Loki. A node that has changed since is not put back.
         """
 
         def plan(node: Mapping[str, Any]) -> List[Op]:
@@ -225,10 +226,11 @@ class Kubernetes:
         return self._apply_all(dict.fromkeys(names, plan))
 
     def release(self, names: Sequence[str], bad: Bad, now: float, by: str = "") -> List[Applied]:
-        """Back in service by a person's decision: our marks go, and what is bad is overruled until it has ended once.
+        """Put back in service by a person's decision: our marks are removed, and present faults are overruled until
+        they have ended once.
 
         A person who uncordoned a node (`kubectl uncordon`) has decided so; then this takes off what is left, unless the
-        node has been marked anew since it was seen. `by` names a person who asks for it without having uncordoned it.
+        node has been marked again since it was seen. `by` names a person who asks for it without having uncordoned it.
         """
 
         def plan(node: Mapping[str, object]) -> List[Op]:
@@ -272,7 +274,7 @@ class Kubernetes:
         return self._apply_all(dict.fromkeys(names, plan_move_work))
 
     def work_back(self, names: Sequence[str]) -> List[Applied]:
-        """Let work run again on nodes whose kubelet is heard again."""
+        """Let work run again on nodes whose kubelet reports again."""
         return self._apply_all(dict.fromkeys(names, plan_work_back))
 
     def annotate(self, texts: Mapping[str, Mapping[str, Optional[str]]]) -> List[Applied]:

@@ -8,7 +8,7 @@ from nhc_adapters.kubernetes.api.objects import get
 
 
 def boot_id(node: Mapping[str, Any]) -> str:
-    """The boot id that a node's kubelet has read, "" where it gives none."""
+    """The boot id that a node's kubelet has read, "" if it gives none."""
     return str(get(node, "status", "nodeInfo", "bootID") or "")
 
 
@@ -32,7 +32,7 @@ class BootsSeen:
         self._seen: Dict[str, _Boot] = {}
 
     def of(self, node: str, boot: str, at: float, now: float) -> str:
-        """The boot in which a condition was written at `at`, on a node whose boot is `boot` now; "" where it may have
+        """The boot in which a condition was written at `at`, on a node whose boot is `boot` now; "" if it may have
         been the one before.
         """
         before = self._seen.get(node)

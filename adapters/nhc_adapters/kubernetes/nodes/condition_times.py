@@ -1,7 +1,8 @@
-"""What a node's conditions say by our own clock: a node's clock may be wrong, and one that is ahead hides its death.
+"""The times of a node's conditions by our own clock: a node's clock may be wrong, and one that is ahead hides a dead
+node.
 
 The rule of Kubernetes' node controller (pkg/controller/nodelifecycle): what counts is when *we* saw a condition change.
-What stood on a node before we looked has only its own stamps.
+Conditions from before our first look have only their own stamps.
 """
 
 from __future__ import annotations
@@ -20,8 +21,7 @@ class HeardNode(NamedTuple):
     """A node's conditions, their times by our clock as far as we saw them change.
 
     `looked` is when we saw the node first. `clock` is how many seconds its clock is ahead of ours (behind: negative),
-    0.0 where it is right or nobody knows. `before_boot` are the types that were said last before the boot in which the
-    node is now.
+    0.0 if it is right or not known. `before_boot` are the types last reported before the node's present boot.
     """
 
     conditions: Mapping[str, Condition] = {}
@@ -42,7 +42,7 @@ def wrong_clock(ahead: float) -> str:
 
 
 class _TimesSeen(NamedTuple):
-    """A condition's status and times as they are written, its times as they count, and when it came to us."""
+    """A condition's status and times as written, its times as they count, and when we received it."""
 
     status: str
     since: float
@@ -53,8 +53,8 @@ class _TimesSeen(NamedTuple):
 
 
 class _NodeSeen(NamedTuple):
-    """`ahead` is how far its clock is by the last heartbeat that we saw come, `clock` what is said of it: a single
-    heartbeat from behind may have reached us late. `booted` is when we saw it boot, -inf for before we looked.
+    """`ahead` is how far its clock is by the last heartbeat that we saw come, `clock` the value reported: a single
+    heartbeat that seems behind may only have arrived late. `booted` is when we saw it boot, -inf for before we looked.
     """
 
     uid: str
@@ -115,7 +115,7 @@ class ConditionsSeen:
 
 
 def _is_word(condition: Condition, before: Optional[_TimesSeen]) -> bool:
-    """Whether a condition that differs is its writer's word: what is set to Unknown without a heartbeat is our own."""
+    """Whether its own writer changed a condition: a change to Unknown without a heartbeat is ours."""
     return before is None or before.seen != condition.seen or condition.status != UNKNOWN
 
 

@@ -1,10 +1,9 @@
-"""Node conditions: a node's own status, written so that nobody else's condition is touched.
+"""Node conditions: a node's own status, written so that conditions of others are never touched.
 
-A strategic merge patch of `nodes/status` merges the list of conditions by their `type`, so a patch that holds
-only ours leaves the kubelet's, node-problem-detector's and everybody's alone, whatever they write meanwhile.
-Changes go out at once, a heartbeat with everything every five minutes (node-problem-detector's rhythm). The
-conditions that stand on the node when we start are taken over: a restart neither clears a fault nor makes it
-look new.
+A strategic merge patch of `nodes/status` merges the list of conditions by their `type`, so a patch with only ours
+leaves those of the kubelet, node-problem-detector and all others alone, even if they write at the same time. Changes go
+out at once, a heartbeat with everything every five minutes (node-problem-detector's rhythm). The conditions that are on
+the node when we start are taken over: a restart neither clears a fault nor makes it look new.
 """
 
 from __future__ import annotations
@@ -49,8 +48,8 @@ CLUSTER_SIDE = (JOB_ERROR, KERNEL_LOG, PREFLIGHT_FAILED, ALLOCATABLE)
 class Condition:
     """One node condition. `since` and `seen` are Unix times: of the last change of status, and of the last heartbeat.
 
-    `renewed` is false for one without a heartbeat, which its writer writes once. `findings` are what a condition of the
-    controller's own stands on, each a place and a time (Unix); they are kept beside it (`acknowledged`).
+    `renewed` is false for one without a heartbeat, which its writer writes once. `findings` are the base of a condition
+    that the controller itself sets, each a place and a time (Unix); they are stored beside it (`acknowledged`).
     """
 
     type: str
@@ -126,8 +125,8 @@ RBAC = "cannot patch resource"
 def write_what_is_allowed(
     client: Client, node: str, conditions: Sequence[Condition]
 ) -> Tuple[Dict[str, Any], Dict[str, str]]:
-    """The same, where an admission policy may refuse some (403): the others are written. Returns the node and why each
-    refused type was. Raises AdapterError where none is taken.
+    """The same, but an admission policy may refuse some (403): the others are written. Returns the node, and the reason
+    for each refused type. Raises AdapterError if all are refused.
 
     The server does not say which one of a patch it refuses: a refused half is halved again.
     """
@@ -160,7 +159,7 @@ class NodeConditions:
 
     `say` takes the conditions as they are now, as often as wanted; `flush` writes when something changed or the
     heartbeat is due. After a failure, the next flush writes the conditions of that time. `refused` are the types that
-    the server did not take (403), and why: they keep no other from the node, and are tried again with each heartbeat.
+    the server did not take (403), and why: they do not block the others, and are tried again with each heartbeat.
     """
 
     client: Client
@@ -208,7 +207,7 @@ class NodeConditions:
         return turned
 
     def let_go(self, types: Iterable[str]) -> None:
-        """Conditions that nobody says any more: once they are written as they were said last, they are not renewed."""
+        """Conditions that are no longer reported: after their last state is written, they are not renewed."""
         self._left.update(types)
 
     @property
@@ -244,7 +243,7 @@ class NodeConditions:
             if anew or kind not in self.refused
         ]
         node, refused = self._write(current)
-        self.uid = str(node.get("metadata", {}).get("uid", self.uid))  # a node may have registered anew since
+        self.uid = str(node.get("metadata", {}).get("uid", self.uid))  # a node may have registered again since
         self.refused = refused if anew else {**self.refused, **refused}
         self._written.update((condition.type, condition) for condition in current if condition.type not in refused)
         if anew:

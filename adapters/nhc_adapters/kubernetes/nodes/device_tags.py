@@ -1,8 +1,8 @@
 """The devices that a condition's faults speak of, near the end of its message: `[device: PCI UUID REASON ACTION]`.
 
-An agent may write its node's conditions and nothing else, so that is where it says which device is meant. A condition
-has tags only where each of its faults is one device's: one that speaks of the node, or a tag that was cut off, leaves
-the whole of it the node's. `[action: ACTION]` is last: who knows no device tags looks for it there.
+An agent may write only its node's conditions, so it names the device there. A condition has tags only if each of its
+faults belongs to one device: with a fault of the node, or a tag that was cut off, the whole condition belongs to the
+node. `[action: ACTION]` is last: readers that do not know device tags look for it there.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TaggedDevice(NamedTuple):
 
 
 def device_tags(failures: Sequence[CheckResult]) -> str:
-    """The tags of a condition with these faults, one a device; "" where they are the node's."""
+    """The tags of a condition with these faults, one a device; "" if they are the node's."""
     tags: List[str] = []
     seen: List[DeviceId] = []
     for outcome in (result.outcome for result in failures):

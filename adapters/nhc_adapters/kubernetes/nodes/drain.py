@@ -1,7 +1,7 @@
 """Drain a node through the Eviction API: budgets are honoured, and what blocks the drain is reported.
 
-A drain leaves the kubelet's own pods (mirror pods) alone, and those of a DaemonSet, which would come straight back. It
-evicts a pod that has no controller, or keeps data in an emptyDir, only when asked for (`force`, `empty_dir`); an
+A drain leaves the kubelet's own pods (mirror pods) alone, and those of a DaemonSet, which would be recreated at once.
+It evicts a pod that has no controller, or keeps data in an emptyDir, only when asked for (`force`, `empty_dir`); an
 emptyDir that the pod itself names in `cluster-autoscaler.kubernetes.io/safe-to-evict-local-volumes` may be lost. It
 never evicts a pod with `cluster-autoscaler.kubernetes.io/safe-to-evict: "false"` or with a protected annotation.
 """
@@ -37,7 +37,7 @@ from nhc_adapters.kubernetes.nodes.slurm_nodes import runs_jobs
 
 
 def devices_at_fault(node: Mapping[str, Any]) -> Tuple[DeviceId, ...]:
-    """The devices for which our mark stands on a node; none where one of its sources speaks of the node itself."""
+    """The devices for which our mark is on a node; none if one of its sources concerns the node itself."""
     conditions = read_conditions(node)
     found: Dict[str, DeviceId] = {}
     for source in read_sources(node):
@@ -79,7 +79,7 @@ def _held(pod: Mapping[str, Any]) -> List[str]:
 # EvictionRequests: a pod's own responders are asked to let it go, before it is evicted (KEP-4563, lifecycle.k8s.io).
 #
 # Kubernetes 1.37 serves the kind behind the gate EvictionRequestAPI, in alpha (k8s.io/api/lifecycle/v1alpha1). Its
-# controller turns requests into Evictions and, where no responder acts, evicts by itself. Where nobody has looked at
+# controller turns requests into Evictions and, if no responder acts, evicts by itself. If nobody has looked at
 # a request for UNSEEN seconds, or it has failed, the caller evicts as ever: a drain does not hang on what is not
 # installed.
 
@@ -99,7 +99,7 @@ class _Request(NamedTuple):
 
 
 class EvictionRequests:
-    """The requests of one drain. They are withdrawn with it: who asks no more cancels what has not been done."""
+    """The requests of one drain. They are withdrawn with it: that cancels what has not been done."""
 
     def __init__(self, client: Client, unseen: float = UNSEEN) -> None:
         self.client, self.unseen = client, unseen
@@ -110,7 +110,7 @@ class EvictionRequests:
         """Whether the cluster has no such kind, or does not let us."""
 
     def ask(self, pod: Mapping[str, Any], now: float) -> str:
-        """Why a pod is waited for, "" where it is to be evicted. `now` is of a steady clock. Raises AdapterError."""
+        """Why a pod is waited for, "" if it is to be evicted. `now` is of a steady clock. Raises AdapterError."""
         uid = str(get(pod, "metadata", "uid"))
         # Pods of a PodGroup are no target of a request.
         if self._none or uid in self._over or get(pod, "spec", "schedulingGroup"):
@@ -127,7 +127,7 @@ class EvictionRequests:
         return ASKED
 
     def _create(self, pod: Mapping[str, Any], uid: str, now: float) -> bool:
-        """Whether the request stands."""
+        """Whether the request is active."""
         namespace, name = str(pod["metadata"]["namespace"]), f"nhc-{uid}"
         path = namespaced(namespace, "evictionrequests", group=API)
         target = {"pod": {"name": pod["metadata"]["name"], "uid": uid}}
@@ -178,9 +178,9 @@ SAFE_VOLUMES = f"{SAFE}-local-volumes"
 class DrainRules(NamedTuple):
     """What a drain may do.
 
-    `grace` is the longest grace period allowed to a pod (seconds), None for whatever the pod asks. `selector`
-    limits the pods by label; `protected` are `key` or `key=value` annotations that protect a pod. `waits` are patterns
-    of namespaces whose work ends by itself: its pods are waited for, and never evicted.
+    `grace` is the longest grace period allowed to a pod (seconds), None for the pod's own. `selector` limits the pods
+    by label; `protected` are `key` or `key=value` annotations that protect a pod. `waits` are patterns of namespaces
+    whose work ends by itself: its pods are waited for, and never evicted.
     """
 
     grace: Optional[int] = declared.own(
@@ -246,7 +246,7 @@ class DrainProgress:
 
 @dataclass(frozen=True)
 class Sorted:
-    """The pods of a node: to evict, to leave in peace, and in the way (each with the reason)."""
+    """The pods of a node: to evict, to leave alone, and those that block the drain (each with the reason)."""
 
     evict: Tuple[Mapping[str, Any], ...]
     leave: Mapping[str, str]
@@ -352,7 +352,7 @@ class Drain:
             self.withdraw()
 
     def withdraw(self) -> None:
-        """The drain is over, or has been given up: nobody is asked any more to let a pod go."""
+        """The drain has ended or was given up: withdraw all requests."""
         if self._requests is not None:
             self._requests.withdraw()
 
@@ -398,7 +398,7 @@ class Drain:
 
 
 def eviction_of(pod: Mapping[str, Any]) -> Tuple[str, Dict[str, Any]]:
-    """Where the eviction of a pod is posted to, and its body."""
+    """The path to which a pod's eviction is posted, and its body."""
     metadata = pod["metadata"]
     body: Dict[str, Any] = {
         "apiVersion": "policy/v1",

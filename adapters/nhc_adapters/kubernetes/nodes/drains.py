@@ -1,7 +1,7 @@
 """The drains that follow marks: a few at a time, resumed after a restart, ended when the mark goes.
 
-How far each has come stands on its node (`nhc/drain`), so that a new leader neither drains a node twice nor
-forgets one, and kubectl shows it.
+Each node shows how far its drain is (`nhc/drain`), so that a new leader neither drains a node twice nor forgets one,
+and kubectl shows it.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ DRAINING, DONE, FAILED, CANCELLED = "draining", "done", "failed", "cancelled"
 
 
 def read_drain(node: Mapping[str, object]) -> str:
-    """The state of our drain by the node's annotation, "" where there is none."""
+    """The state of our drain by the node's annotation, "" if there is none."""
     return text_of(object_from(annotations_of(node).get(DRAIN, "")).get("state"))
 
 
@@ -97,7 +97,7 @@ class Drains:
             return False
         manual = read_manual(node)
         if manual is not None and not manual.asked:
-            return False  # whoever drained it by hand did so by rules of their own
+            return False  # a person who drained it by hand used rules of their own
         return read_drain(node) in ("", DRAINING)
 
     def start(self, name: str) -> None:
@@ -144,7 +144,7 @@ class Drains:
                 return
             node = self._node(name)
             if node is None or _held(node):
-                return  # once nobody holds it, a later look resumes
+                return  # once no hold is left, a later round resumes
             state = DRAINING
             if not _drains_here(node):
                 state = CANCELLED

@@ -1,7 +1,7 @@
-"""The sources of a mark, and whether each of them has said that its fault is gone: no evidence is not health.
+"""The sources of a mark, and whether each has reported that its fault is gone: missing evidence is not health.
 
-Each mark keeps its sources on its node (`nhc/source`): the conditions it was set for. It is cleared when each of
-them says, freshly and positively, that its fault is gone. A condition that is missing, Unknown or not renewed proves
+Each mark stores its sources on its node (`nhc/source`): the conditions it was set for. It is cleared when each of them
+says, recently and explicitly, that its fault is gone. A condition that is missing, Unknown or not renewed proves
 nothing.
 """
 
@@ -15,7 +15,7 @@ from nhc_adapters.kubernetes.nodes.own_marks import annotations_of
 from nhc_adapters.kubernetes.nodes.vocabulary import Fault
 
 SOURCE = "nhc/source"
-"""Annotation: what our mark stands on, with spaces between: conditions as `Type=Status`, or `report`, or `operator`."""
+"""Annotation: the sources of our mark, separated by spaces: conditions as `Type=Status`, or `report`, or `operator`."""
 
 REPORT = "report"
 """The source of a mark that was made from a report (`nhc sync`), not from a condition."""
@@ -46,7 +46,7 @@ def source_of(fault: Fault) -> str:
 
 
 def read_sources(node: Mapping[str, Any]) -> Tuple[str, ...]:
-    """The sources of our mark as its node keeps them; none for a mark of before there were sources."""
+    """The sources of our mark as its node stores them; none for a mark that is older than sources."""
     return tuple(dict.fromkeys(annotations_of(node).get(SOURCE, "").split()))
 
 
@@ -61,7 +61,7 @@ def fresh(condition: Condition, now: float, silent_after: float = SILENT_AFTER) 
 
 
 def is_ahead(condition: Condition, now: float) -> bool:
-    """Whether a condition's heartbeat lies ahead of our clock, and nobody has seen it come."""
+    """Whether a condition's heartbeat is ahead of our clock, and its arrival was not observed."""
     return condition.type not in NEVER_STALE and condition.renewed and condition.seen - now > AHEAD
 
 
@@ -77,7 +77,7 @@ def staleness(condition: Condition, now: float) -> str:
 def unsettled(
     source: str, conditions: Mapping[str, Condition], now: float, silent_after: float = SILENT_AFTER
 ) -> Optional[str]:
-    """Why a source does not say that its fault is gone, None where it does."""
+    """Why a source does not say that its fault is gone, None if it does."""
     kind, _, bad = source.partition("=")
     if source == REPORT:
         return "it was marked from a report: a good report clears it, or an uncordon"
@@ -98,6 +98,6 @@ def unsettled(
 def sources_now(
     crit: Iterable[str], before: Iterable[str], conditions: Mapping[str, Condition], now: float, silent_after: float
 ) -> List[str]:
-    """The sources that a mark stands on: what is bad now, and what it was set for and has not ended."""
+    """The sources of a mark: what is bad now, and what it was set for and has not ended."""
     kept = [source for source in before if unsettled(source, conditions, now, silent_after) is not None]
     return [*dict.fromkeys([*kept, *crit])]

@@ -1,4 +1,4 @@
-"""All nodes of a cluster for a process that asks for them every round: listed once, then watched.
+"""All nodes of a cluster for a process that needs them every round: listed once, then watched.
 
 A node's object is 20 kB, most of it images and managed fields: without these, and compressed, it takes one or two.
 """
@@ -22,8 +22,8 @@ AGAIN = 600.0
 
 
 class Following:
-    """Whether a process follows by a watch what it asks for each round: from its second question on, and anew some time
-    after following has failed.
+    """Whether a process uses a watch for what it needs each round: from its second request on, and again some time
+    after a watch has failed.
     """
 
     def __init__(self, thread: str) -> None:
@@ -50,7 +50,7 @@ class Following:
         return not self._stop.is_set()
 
     def failed(self, cause: str) -> None:
-        """What the watch reports: "" where it works."""
+        """What the watch reports: "" if it works."""
         if cause:
             self._stop.set()
 
@@ -75,9 +75,9 @@ class FollowedNodes:
         )  # fmt: skip
 
     def packed(self) -> Optional[Dict[str, Mapping[str, Any]]]:
-        """The nodes as the watch has kept them, by name: another object where a node has changed.
+        """The nodes in the watch's copy, by name: a changed node is a new object.
 
-        None where the watch is not sure to be up to date: then they are to be listed.
+        None if the watch may not be up to date: then they must be listed.
         """
         if self._watch.due():
             self._reflector = self._new()
@@ -85,7 +85,7 @@ class FollowedNodes:
         return dict(self._reflector.objects) if self._reflector.current and self._watch.goes_on else None
 
     def listed(self) -> List[Dict[str, Any]]:
-        """The node objects, asked for anew. Raises AdapterError."""
+        """The node objects, read again. Raises AdapterError."""
         return list(self._client.items(NODES, **self._query))
 
     def put(self, node: Mapping[str, object]) -> None:

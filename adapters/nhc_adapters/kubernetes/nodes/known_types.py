@@ -47,7 +47,7 @@ def bad_statuses(faults: Iterable[Fault], spoken: Sequence[Vocabulary] = ()) -> 
 
 
 class StrangeTypes(NamedTuple):
-    """What is said of condition types that neither a vocabulary nor a node has, a line each. `refused` are typing
+    """The messages about condition types that neither a vocabulary nor a node has, a line each. `refused` are typing
     errors; `unseen` may be those of a pool that has no node now, and count once a node carries them.
     """
 
@@ -58,10 +58,10 @@ class StrangeTypes(NamedTuple):
 def strangers(
     faults: Sequence[Fault], nodes: Iterable[Mapping[str, Any]], spoken: Sequence[Vocabulary] = ()
 ) -> StrangeTypes:
-    """The condition types of faults that nobody has; none where there is no node at all.
+    """The condition types of faults that are unknown; none if there is no node at all.
 
-    A site's own type is known once a node carries it, or a vocabulary of the site names it. One that is written nearly
-    as a known one is a typing error, which would count as health for ever.
+    A site's own type is known once a node carries it, or a vocabulary of the site names it. One that is nearly equal to
+    a known one is a typing error, which would count as health for ever.
     """
     everything = set(known_types(spoken))
     left = {fault.type for fault in faults} - everything

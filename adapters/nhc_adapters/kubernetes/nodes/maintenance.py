@@ -1,10 +1,10 @@
-"""Maintenance of nodes: what others ask for and plan, and what of our own drains and repairs the node's conditions say.
+"""Maintenance of nodes: what others request and plan, and how the node's conditions show our own drains and repairs.
 
 Others ask by the annotation `nhc/maintenance` ("replace the PSU [until: 2026-12-01T10:00:00Z] [by: alice]"), or by an
-object of a kind of their own (`controller.maintenance_requests`). What they do themselves they say in Kubernetes' own
-lifecycle conditions (1.37: DrainInProgress, Drained, MaintenancePlanned, MaintenanceInProgress), which have no owner:
-we write ours with reasons of ours, take those back, and leave all others' alone
-(https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/). What is planned is no fault. Pure.
+object of a kind of their own (`controller.maintenance_requests`). They show their own work in Kubernetes' lifecycle
+conditions (1.37: DrainInProgress, Drained, MaintenancePlanned, MaintenanceInProgress), which have no owner: nhc writes
+its own with its own reasons, takes those back, and leaves all others alone
+(https://kubernetes.io/docs/reference/node/node-lifecycle-conditions/). Planned maintenance is no fault. Pure.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Maintenance(NamedTuple):
 
 
 def read_maintenance(node: Mapping[str, Any]) -> Optional[Maintenance]:
-    """What the annotation asks for, None where there is none. An end that is no time is no end."""
+    """What the annotation asks for, None if there is none. An end that is not a valid time is ignored."""
     text = annotations_of(node).get(MAINTENANCE)
     if text is None:
         return None
@@ -115,12 +115,12 @@ def of_others(node: Mapping[str, Any], *kinds: str) -> List[Condition]:
 
 
 def maintained(node: Mapping[str, Any]) -> str:
-    """What others say that they are doing to a node, "" where they say nothing: its kubelet may be away for that."""
+    """What others report that they do to a node, "" for nothing: its kubelet may be away because of it."""
     return _said(of_others(node, IN_PROGRESS, SHUTS_DOWN))
 
 
 def planned(node: Mapping[str, Any]) -> str:
-    """What others plan for a node or are doing to it, for whoever looks at it; "" for nothing."""
+    """What others plan for a node or do to it, as text for people; "" for nothing."""
     return _said(of_others(node, PLANNED, DRAIN_IN_PROGRESS, IN_PROGRESS, SHUTS_DOWN))
 
 

@@ -1,4 +1,4 @@
-"""A drain by hand: a mark with an owner and an end, which no condition takes back and no controller undoes."""
+"""A drain by hand: a mark with an owner and an end; no condition clears it and no controller undoes it."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Manual:
 
 
 def read_manual(node: Mapping[str, Any]) -> Optional[Manual]:
-    """Who drained this node by hand, None where nobody did. An annotation that makes no sense is somebody's, too."""
+    """Who drained this node by hand, None if no one did. An invalid annotation counts as a drain, too."""
     text = annotations_of(node).get(MANUAL)
     if text is None:
         return None

@@ -1,9 +1,8 @@
-"""Taints, labels, annotations and cordons on a node, each change one JSON patch that a concurrent writer defeats.
+"""Taints, labels, annotations and cordons on a node. Each change is one JSON patch, which fails if another wrote first.
 
-A patch begins with a test of the node's resourceVersion, so it applies to exactly the node that was looked at:
-a taint that somebody added in between is never lost; we look again and plan anew. What we set is written down
-on the node itself (`nhc/set`), value by value, so that clearing removes those and nothing else, and a value
-that somebody changed meanwhile is theirs.
+A patch begins with a test of the node's resourceVersion, so it applies only to the version that was read: a taint that
+somebody added in between is never lost; nhc reads again and plans again. The values that nhc set are listed on the node
+itself (`nhc/set`), so that clearing removes those and nothing else; a value that somebody changed meanwhile stays.
 """
 
 from __future__ import annotations
@@ -82,9 +81,9 @@ class Treatment:
 
 
 class Facts(NamedTuple):
-    """What is known of a mark beside its text: reasons and condition types for labels, and what it stands on.
+    """What is known of a mark beside its text: reasons and condition types for labels, and its sources.
 
-    `manual` says who drained the node by hand, where a person did.
+    `manual` says who drained the node by hand, if a person did.
     """
 
     reasons: Sequence[str] = ()
@@ -148,7 +147,7 @@ def _add(path: str, value: object) -> Op:
 def plan_mark(
     node: Node, mark: Mark, treatment: Treatment, facts: Optional[Facts] = None, repair: str = ""
 ) -> List[Op]:
-    """The patch that puts our mark on a node; empty where it stands there already.
+    """The patch that puts our mark on a node; empty if it is there already.
 
     `repair` asks the platform for that operation besides; one asked for before stays asked for. Without `facts` the
     mark keeps the sources that it has.
@@ -163,7 +162,7 @@ def plan_mark(
     taints = list(standing)
     for taint in wanted.taints:
         if taint not in standing:
-            # One key and effect hold one value: another's value there is theirs, and ours would replace it.
+            # One key and effect hold one value: ours would replace a value that somebody else set.
             if any((other.key, other.effect) == (taint.key, taint.effect) for other in standing):
                 continue
             taints.append(taint)
@@ -211,8 +210,8 @@ Whoever sets it takes it off again (https://kubernetes.io/docs/concepts/cluster-
 
 
 def plan_move_work(node: Node) -> List[Op]:
-    """The patch that has the work of a dead node start elsewhere; nothing where our mark does not stand on it, or where
-    its kubelet is heard again: what runs there would lose its volumes.
+    """The patch that lets the work of a dead node start elsewhere; nothing if it does not have our mark, or if its
+    kubelet reports again: pods that run there would lose their volumes.
     """
     if not carries_ours(node) or OUT_OF_SERVICE in taints_of(node) or not unheard([node]):
         return []
@@ -224,7 +223,7 @@ def plan_move_work(node: Node) -> List[Op]:
 
 
 def plan_work_back(node: Node) -> List[Op]:
-    """The patch that takes our out-of-service taint off a node that is heard: while it stands, nothing runs there."""
+    """The patch that removes our out-of-service taint from a node that reports: with the taint, nothing runs there."""
     if not work_moved(node) or unheard([node]):
         return []
     own, patch = read_own(node), Patch(node)
@@ -235,7 +234,7 @@ def plan_work_back(node: Node) -> List[Op]:
 
 
 def work_moved(node: Node) -> bool:
-    """Whether our out-of-service taint stands on a node."""
+    """Whether our out-of-service taint is on a node."""
     return OUT_OF_SERVICE in taints_of(node) and str(OUT_OF_SERVICE) in read_own(node).taints
 
 

@@ -1,7 +1,7 @@
-"""What a person does to nodes by hand: take them out and drain them, return them. Each returns its exit status.
+"""An operator's actions on nodes: take them out and drain them, return them. Each returns its exit status.
 
-A person's decision stands: a drain by hand has an owner and an end, and no controller undoes it; a node returned to
-service stays in service until its faults of that time have ended once.
+A person's decision has priority: a drain by hand has an owner and an end, and no controller undoes it; a node returned
+to service stays in service until the faults that it had then have ended once.
 """
 
 from __future__ import annotations
@@ -135,7 +135,7 @@ def drain_one(
 
 
 def _over(adapter: Kubernetes, name: str) -> str:
-    """Why a drain that is under way evicts nobody any more, "" where it goes on. Raises AdapterError."""
+    """Why a drain that is under way stops evicting, "" if it goes on. Raises AdapterError."""
     node = adapter.client.find(node_path(name))
     if node is None:
         return "the node is gone"
@@ -146,7 +146,9 @@ def _over(adapter: Kubernetes, name: str) -> str:
 
 
 def uncordon(cluster: Cluster, names: Sequence[str], by: str) -> int:
-    """Back in service, whatever the conditions: our marks go, and what is bad is overruled until it has ended."""
+    """Put back in service despite the conditions: our marks are removed, and present faults are overruled until they
+    end.
+    """
     adapter = Kubernetes(cluster.client())
     failed = False
     for applied in adapter.release(names, bad_statuses(()), time.time(), by):

@@ -1,8 +1,8 @@
-"""Faults that an operator overruled: uncordoning a marked node puts it back in service, whatever its conditions.
+"""Faults that an operator overruled: uncordoning a marked node puts it back in service despite its conditions.
 
-The conditions that were bad then are kept on the node (`nhc/overruled`). They do not mark it again until they have
-ended once, or the node has booted. Another fault marks it: faults differ by reason, check and device, and by how many
-more stand beside them.
+The conditions that were bad then are stored on the node (`nhc/overruled`). They do not mark it again until they have
+ended once, or the node has booted. Another fault marks it: faults differ by reason, check and device, and by the number
+of other faults beside them.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class Overruled:
 
 
 def entry_of(condition: Condition) -> OverruledCondition:
-    """What is at fault in a condition that we wrote, by its message; of another's, its reason."""
+    """The fault in a condition: from the message if we wrote it, else its reason."""
     if condition.type == ALLOCATABLE:  # one more device that cannot be given out is another fault
         offered = _OFFERED.match(condition.message)
         if offered:
@@ -87,9 +87,9 @@ def entry_of(condition: Condition) -> OverruledCondition:
 
 
 def read_overruled(node: Mapping[str, Any], before_boot: AbstractSet[str] = frozenset()) -> Optional[Overruled]:
-    """What is overruled on this node in its present boot, None where nothing is or the annotation makes no sense.
+    """What is overruled on this node in its present boot, None if nothing is or the annotation is not valid.
 
-    `before_boot` are the condition types that nobody has said since it booted: what they say is of the boot before.
+    `before_boot` are the condition types not reported since it booted: they describe the previous boot.
     """
     overruled = _read(node)
     if overruled is None or not booted_since(node, overruled.boot):
@@ -118,7 +118,7 @@ def _fault(pair: List[Any]) -> Tuple[str, int]:
 
 
 def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> Optional[Overruled]:
-    """What an operator overrules by putting this node back now; None where nothing is bad."""
+    """What an operator overrules by putting this node back now; None if nothing is bad."""
     before = read_overruled(node)
     entries = dict(before.entries) if before is not None else {}
     for condition in read_conditions(node).values():
@@ -130,7 +130,7 @@ def overrule(node: Mapping[str, object], bad: Bad, now: float, by: str = "") -> 
 def ended_since(
     node: Mapping[str, Any], bad: Bad, now: float, heard: HeardNode, silent_after: float = SILENT_AFTER
 ) -> Dict[str, Optional[str]]:
-    """The annotation without what has ended since it was overruled (None: to be removed); nothing where all stands."""
+    """The annotation without what has ended since it was overruled (None: to be removed); nothing without a change."""
     before = _read(node)
     if before is None:
         return {}

@@ -1,4 +1,4 @@
-"""What a node carries, and which of it is ours: our annotations, and what we have set by their record."""
+"""The marks on a node, and which are ours: our annotations, and the values that they list as set by us."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ DRAIN = "nhc/drain"
 """Annotation: how far a drain of ours has come."""
 
 REPAIR = "nhc/repair"
-"""Annotation: the repair that was asked of the platform (`reboot`, `replace`), where a vocabulary has a word for it."""
+"""Annotation: the repair requested from the platform (`reboot`, `replace`), if a vocabulary has a term for it."""
 
 HOLD = "nhc/hold"
 """Annotation that an operator sets: leave this node alone; its value says why."""
@@ -50,8 +50,8 @@ Node = Mapping[str, Any]
 
 @dataclass
 class Own:
-    """What we set on a node, as its annotation says. `note` is an operator's text that stood where our mark is, `boot`
-    the node's boot id when we last set a cordon or a taint.
+    """What we set on a node, as its annotation says. `note` is an operator's text that was in the place of our mark,
+    `boot` the node's boot id when we last set a cordon or a taint.
     """
 
     cordon: bool = False
@@ -80,7 +80,7 @@ class Own:
 
 
 def read_own(node: Node) -> Own:
-    """What we set on this node; nothing where the annotation is missing or makes no sense."""
+    """What we set on this node; nothing if the annotation is missing or not valid."""
     text = annotations_of(node).get(SET)
     if text is None:
         # A mark left by hand or by another tool in our name: the cordon goes with it.
@@ -97,7 +97,7 @@ def read_own(node: Node) -> Own:
 
 
 def read_own_mark(node: Node) -> Optional[Mark]:
-    """Our mark on this node, None where it carries none."""
+    """Our mark on this node, None if it carries none."""
     text = annotations_of(node).get(MARK)
     mark = read_mark_text(text) if text else None
     return mark if mark is not None and mark.ours else None
@@ -112,7 +112,7 @@ def labels_of(node: Node) -> Mapping[str, str]:
 
 
 def read_hold(annotations: Mapping[str, Any]) -> str:
-    """Why a person wants a node, or a rule of ours, left alone by the annotation HOLD; "" where nobody does."""
+    """Why a person put the annotation HOLD on a node, or on a rule of ours; "" if it is not there."""
     if HOLD not in annotations:
         return ""
     return f"{HOLD}: {printable(str(annotations[HOLD]), 120) or 'no reason given'}"
@@ -133,8 +133,9 @@ CORDON, TAINT = "cordon", "taint"
 def undone(node: Node) -> Tuple[str, ...]:
     """What of our mark somebody has undone: CORDON, TAINT.
 
-    One of them is nobody's decision: automata uncordon at the end of their own work, whoever set the cordon (NVIDIA's
-    driver manager at each start of a driver pod, k8s-driver-manager 212; kured; the node upgrades of AKS and GKE).
+    One alone is no person's decision: automation uncordons at the end of its own work, no matter who set the cordon
+    (NVIDIA's driver manager at each start of a driver pod, k8s-driver-manager 212; kured; the node upgrades of AKS and
+    GKE).
     """
     own, gone = read_own(node), []
     if own.cordon and not cordoned(node):
@@ -147,9 +148,9 @@ def undone(node: Node) -> Tuple[str, ...]:
 def released(node: Node) -> bool:
     """Whether somebody undid by hand all that our mark did to keep work away.
 
-    Of a mark that was nothing but a cordon, or nothing but taints, one change undoes all. While the remedy loop repairs
-    the node, or once it has booted since we set that, it is nobody's decision either: automata uncordon at a boot. It
-    is set again, once in each boot.
+    If a mark was only a cordon, or only taints, one change undoes all. While the remedy loop repairs the node, or once
+    it has booted since we set the mark, it is no person's decision either: automation uncordons at a boot. The mark is
+    set again, once in each boot.
     """
     own, gone = read_own(node), undone(node)
     parts = int(own.cordon) + bool(own.taints)
@@ -164,10 +165,10 @@ def in_repair(node: Node) -> bool:
 
 
 def we_cordoned(node: Node) -> bool:
-    """Whether the cordon that stands is still ours: nobody uncordoned the node and cordoned it again since.
+    """Whether the present cordon is still ours: no one uncordoned the node and cordoned it again since.
 
-    The API server keeps who set the field last; where it does not say (a client that leaves managedFields
-    out), our own annotation has to do.
+    The API server records who set the field last; if it does not (a client that leaves managedFields out), our own
+    annotation decides.
     """
     owners = [
         str(entry.get("manager"))

@@ -24,7 +24,7 @@ def chooses(spec: Mapping[str, Any], node: Mapping[str, Any]) -> bool:
 
 
 def required_terms(spec: Mapping[str, Any]) -> Any:
-    """The terms of the required node affinity, None where there is none."""
+    """The terms of the required node affinity, None if there is none."""
     required = ((spec.get("affinity") or {}).get("nodeAffinity") or {}).get(REQUIRED)
     return None if required is None else required.get("nodeSelectorTerms") or []
 

@@ -1,11 +1,12 @@
-"""Nodes that are Slurm's and Kubernetes' at once: what Slurm says of a node there, and whether its jobs run.
+"""Nodes that belong to both Slurm and Kubernetes: a node's state in Slurm, and whether Slurm jobs run on it.
 
 Slinky shows a Slurm node's state as conditions of its slurmd pod, each with Slurm's reason as its message
 (slurm-operator pkg/conditions, slurmcontrol.go: nodeState). SUNK writes the reason of a drain as an annotation of the
 Kubernetes node, and locks the node for a job (docs.coreweave.com, discover_sunk/node-controller, node-locking).
 
-A drain that nhc's hooks set in Slurm is ours here, too. Any other is somebody's: a person's, `k8s:` of SUNK's syncer,
-`slurm-operator:` of Slinky's, `[node_problem]` of soperator's. That includes what they made of our own cordon. Pure.
+A drain that nhc's hooks set in Slurm is ours here, too. Any other belongs to someone else: a person, `k8s:` of SUNK's
+syncer, `slurm-operator:` of Slinky's, `[node_problem]` of soperator's. That includes drains that they derived from our
+own cordon. Pure.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ class SlurmDrain(NamedTuple):
 
 
 def drained_in_slurm(node: Mapping[str, Any], pods: Mapping[str, Optional[Mark]]) -> Optional[SlurmDrain]:
-    """The drain that nhc has set on this node in Slurm, None where it has set none. `pods` is as `drains_of`."""
+    """The drain that nhc has set on this node in Slurm, None if it has set none. `pods` is as `drains_of`."""
     noted = _ours(annotations_of(node).get(SUNK_DRAIN, ""))
     if noted is not None:
         return SlurmDrain(noted, SLURM_NOTE)

@@ -1,4 +1,4 @@
-"""A Kubernetes node as nhc's adapters' contract sees it: a NodeState, with groups, holds and whose mark it carries."""
+"""A Kubernetes node under the contract of nhc's adapters: a NodeState, with groups, holds and the owner of its mark."""
 
 from __future__ import annotations
 
@@ -60,8 +60,8 @@ KEPT = ("name", "uid", "resourceVersion", "deletionTimestamp", "labels", "annota
 def trim(node: Mapping[str, Any], types: FrozenSet[str]) -> Dict[str, Any]:
     """What a controller keeps of a node: no image list, no managed fields, only the conditions of these types.
 
-    A real node's object is 20 kB; this is one or two. What a mark stands on is kept, though no fault is made of it
-    here, and all conditions of a node on which an operator overruled some.
+    A real node's object is 20 kB; this is one or two. A mark's sources are kept, though they make no fault here, and so
+    are all conditions of a node on which an operator overruled some.
     """
     everything = OVERRULED in annotations_of(node)
     types = types | source_types(read_sources(node))
@@ -104,7 +104,7 @@ def node_state(
         flags.append("SchedulingDisabled")
     ours, own, taints = read_own_mark(node), read_own(node), taints_of(node)
     theirs = read_foreign(node, foreign, own, taints)
-    # What is left of a mark that somebody undid by hand keeps nobody out any more: it is taken off.
+    # The rest of a mark that somebody undid by hand no longer keeps work away: it is removed.
     tainted = set() if ours is not None and released(node) else {str(taint) for taint in taints} & set(own.taints)
     theirs = theirs or _gate(labels_of(node))
     out = cordoned(node) or bool(tainted) or theirs is not None
@@ -142,7 +142,7 @@ def _gate(labels: Mapping[str, str]) -> Optional[Mark]:
 
 
 def silence_of(ready: Optional[Condition]) -> Optional[Silence]:
-    """What the condition Ready says of the kubelet. The node controller writes Unknown where it is not heard."""
+    """The kubelet's state by the condition Ready. The node controller writes Unknown if the kubelet is silent."""
     if ready is None or ready.status == TRUE:
         return None
     why = ready.message or ready.reason or f"Ready is {ready.status}"
@@ -170,7 +170,7 @@ def read_foreign(
 
 
 def hold(node: Mapping[str, Any], now: Optional[float] = None) -> str:
-    """Why nhc must leave this node's state alone, "" where it may act. `now` is Unix time, the clock's by default."""
+    """Why nhc must leave this node's state alone, "" if it may act. `now` is Unix time, the clock's by default."""
     if node.get("metadata", {}).get("deletionTimestamp"):
         return "it is being deleted"
     asked = read_hold(annotations_of(node))
@@ -198,6 +198,6 @@ def placed(node: Mapping[str, Any], places: Mapping[str, str]) -> Tuple[Tuple[st
 
 
 def unheard(nodes: Sequence[Mapping[str, Any]]) -> FrozenSet[str]:
-    """The nodes whose kubelet is not heard."""
+    """The nodes whose kubelet does not report."""
     silences = ((node, silence_of(read_conditions(node).get("Ready"))) for node in nodes)
     return frozenset(str(node["metadata"]["name"]) for node, silence in silences if silence and not silence.heard)

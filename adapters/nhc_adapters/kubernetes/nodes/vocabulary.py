@@ -1,8 +1,8 @@
 """The terms in which a node's health is written and read: conditions, taints, labels and annotations, as data.
 
 A vocabulary is a JSON file (`nhc_adapters/data/kubernetes/*.json`, or one of your own): how a report becomes
-conditions, which conditions mean a fault, what a node carries in each state (`faulty`, `healthy`, `checking`
-...), and how marks of others are recognised. Several can be in force at once.
+conditions, which conditions mean a fault, what a node carries in each state (`faulty`, `healthy`, `checking` ...), and
+how marks of others are recognised. Several can be active at once.
 """
 
 from __future__ import annotations
@@ -57,9 +57,9 @@ def parse_taint(text: str) -> NodeTaint:
 class ConditionRule:
     """How one condition is made from a report.
 
-    A result belongs to it when its check or its reason matches, and its action where `actions` names some.
-    `bad` is the status that means a problem. A CRIT result sets it; a WARN does where one of `lines` fits a line of
-    its evidence, since the detector whose condition this is reports that line as the problem.
+    A result belongs to it when its check or its reason matches, and also its action if `actions` names some. `bad` is
+    the status that means a problem. A CRIT result sets it; a WARN does if one of `lines` matches a line of its
+    evidence, because the condition's own detector reports that line as the problem.
     """
 
     type: str
@@ -94,7 +94,7 @@ class ConditionRule:
 
 @dataclass(frozen=True)
 class Fault:
-    """A condition that takes a node out: its type, the status that means so, since how long, what repairs it."""
+    """A condition that takes a node out: its type, the bad status, for how long, and its repair."""
 
     type: str
     status: str = TRUE
@@ -115,7 +115,7 @@ class Foreign:
 
 @dataclass(frozen=True)
 class StateFields:
-    """What a node carries in one state. Values hold places such as {reason}."""
+    """The marks on a node in one state. Values may contain placeholders such as {reason}."""
 
     taints: Tuple[NodeTaint, ...] = ()
     labels: Mapping[str, str] = field(default_factory=dict)
@@ -140,9 +140,9 @@ class Vocabulary:
 
 
 def conditions_of(report: Report, rules: Sequence[ConditionRule]) -> List[Condition]:
-    """The conditions that a report asks for. UNKNOWN where a covered check could not tell, and nothing is CRIT.
+    """The conditions that a report asks for. UNKNOWN if a covered check had no result, and nothing is CRIT.
 
-    A condition that no result of the report belongs to is left out, since nobody judged it.
+    A condition without a result in the report is left out, since it was not judged.
     """
     results = [result for result in report.results if result.verdict is not Verdict.SKIP]
     conditions = []

@@ -1,4 +1,4 @@
-"""Vocabularies as they are kept: JSON files beside the adapters, or a site's own.
+"""Reads vocabularies: JSON files beside the adapters, or a site's own.
 
 A mistake is one line that names its place.
 """
@@ -33,7 +33,7 @@ PLACES = frozenset({"why", "reason", "reasons", "types", "action", "trigger", "s
 
 
 class BadVocabulary(ValueError):
-    """A vocabulary's file does not say what it should: one line with the file and the place."""
+    """A vocabulary's file is not valid: one line with the file and the place."""
 
 
 def known() -> List[str]:

@@ -1,8 +1,8 @@
-"""The webhook's certificate: read from files that another renews (cert-manager), or made and renewed by ourselves.
+"""The webhook's certificate: read from files that another program renews (cert-manager), or made and renewed by nhc.
 
-A self-made certificate lies in a Secret that all replicas read; whoever finds it missing or old makes the next one.
-Each has an authority of its own, whose key is thrown away at once: nobody can sign another with it. The API server is
-told of the new authority, beside the ones before, before any replica shows a certificate of it.
+A self-made certificate is in a Secret that all replicas read; the first replica that finds it missing or old makes the
+next one. Each has its own authority, whose key is deleted at once, so that it can sign nothing else. The API server
+gets the new authority, beside the earlier ones, before any replica uses a certificate of it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ LASTS = 90 * 86400.0
 """Seconds for which a self-made certificate counts."""
 
 RENEWED = 30 * 86400.0
-"""Seconds before its end from which it is made anew."""
+"""Seconds before its end from which it is renewed."""
 
 EARLIER = 300.0
 """Seconds that it counts from before now: clocks differ."""
@@ -46,7 +46,7 @@ PEM_END = "-----END CERTIFICATE-----"
 
 
 class Pair(NamedTuple):
-    """A certificate, its key and the authorities to be believed (PEM), and until when it counts (Unix time)."""
+    """A certificate, its key and the trusted authorities (PEM), and until when it is valid (Unix time)."""
 
     certificate: str
     key: str
@@ -92,7 +92,7 @@ def _moment(at: float) -> datetime.datetime:
 
 
 def until(certificates: str) -> float:
-    """When the first of some certificates ends (Unix time), 0 where it cannot be read."""
+    """When the first of some certificates ends (Unix time), 0 if it cannot be read."""
     try:
         return parse_x509(certificates.encode())[0].ends
     except ValueError:
@@ -105,7 +105,7 @@ def blocks(authorities: str) -> List[str]:
 
 
 class OwnCertificate:
-    """The self-made certificate in its Secret. `look` is called again and again; it tells which one to show now."""
+    """The self-made certificate in its Secret. `look` is called periodically and returns the one to use now."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class OwnCertificate:
         )
 
     def look(self) -> Pair:
-        """The certificate that counts, made anew where it is missing or old. Raises AdapterError."""
+        """The valid certificate; a new one if it is missing or old. Raises AdapterError."""
         standing = self._read()
         if standing is None or standing.until - self.clock() < self.renewed:
             standing = self._renew(standing)
@@ -145,7 +145,7 @@ class OwnCertificate:
         return Pair(certificate, key, authorities, until(certificate))
 
     def _renew(self, before: Optional[Pair]) -> Pair:
-        """Make the next one: first the API server is told, then the Secret is written, whose first writer decides."""
+        """Make the next one: first tell the API server, then write the Secret, whose first writer decides."""
         made = make(self.names, self.clock())
         # Those that still count: the one that is shown until all replicas have seen the next.
         old = [one for one in blocks(before.authorities) if until(one) > self.clock()] if before is not None else []
@@ -199,7 +199,7 @@ def _text(value: object) -> str:
 
 
 class FileCertificate:
-    """A certificate that another program keeps in a directory (`tls.crt`, `tls.key`), as a Secret of cert-manager's."""
+    """A certificate that another program keeps in a directory (`tls.crt`, `tls.key`), like a Secret of cert-manager."""
 
     def __init__(self, directory: str) -> None:
         self.directory = directory
@@ -216,7 +216,7 @@ class FileCertificate:
         try:
             authorities = read_text(os.path.join(self.directory, AUTHORITIES), LARGEST)
         except (OSError, ValueError):
-            authorities = ""  # the pods of gangs are then not told to ask
+            authorities = ""  # the pods of gangs then get no address to ask
         return Pair(texts[0], texts[1], authorities, until(texts[0]))
 
 

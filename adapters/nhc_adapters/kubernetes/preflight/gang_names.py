@@ -1,4 +1,4 @@
-"""The gang that a pod is one of, by what it says itself, and where the number of the gang's pods is. Pure.
+"""The gang of a pod, by the pod's own fields, and where the number of the gang's pods is. Pure.
 
 Kubernetes' PodGroups (`schedulingGroup`, 1.36; `workloadRef`, 1.35), Volcano's, Kueue's groups of plain pods, JobSets.
 The annotation `nhc/preflight-gang` says the number of pods itself, or is `off`.
@@ -23,7 +23,7 @@ _MANY = 100_000
 
 
 class GangName(NamedTuple):
-    """A gang. `pods` is how many it has, 0 where an object says it: the first of the API paths `at` that there is.
+    """A gang. `pods` is how many it has, 0 if an object says it: the first of the API paths `at` that exists.
 
     `part` is the pod group within that object, "" for all of it.
     """
@@ -77,9 +77,9 @@ def _by_scheduler(
 
 
 def count_in(found: Mapping[str, Any], gang: GangName, takes_part: Callable[[Mapping[str, Any]], bool]) -> int:
-    """The pods of a gang by the object that says it, 0 where that says nothing.
+    """The pods of a gang by the object that says it, 0 if that says nothing.
 
-    `takes_part` says of a pod's template whether such pods get a preflight: those of a JobSet that do not are no part.
+    `takes_part` tells for a pod template whether its pods get a preflight: pods of a JobSet without one do not count.
     """
     spec = object_of(found.get("spec"))
     if found.get("kind") == "JobSet":

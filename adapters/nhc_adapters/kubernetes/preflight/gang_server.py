@@ -1,7 +1,7 @@
-"""Where the pods of a gang meet: the webhook's server. Each is known by its token, and all else by the API server.
+"""The pods of a gang meet at the webhook's server. Each pod proves itself by its token; the API server gives the rest.
 
-A pod can say nothing but what came of a test that it was told to run. Who it is, on which node, in which gang and of
-how many pods is read from the cluster. One whose preflight somebody has changed is refused, as the controller does it.
+A pod can only report the result of a test that it was told to run. Its identity, node, gang and the gang's size are
+read from the cluster. A pod whose preflight was changed is refused, as in the controller.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_KNOWN = 20_000
 
 
 class PodRefused(Exception):
-    """Why a pod is not answered, with the status that says so."""
+    """Why a pod is refused, with the HTTP status."""
 
     def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
@@ -44,7 +44,7 @@ class PodRefused(Exception):
 
 @dataclass
 class GangServer:
-    """Answers the pods of gangs. Asked from several threads."""
+    """Answers the pods of gangs. Safe to use from several threads."""
 
     client: Client
     gangs: Gangs
@@ -123,7 +123,7 @@ class GangServer:
 
 
 def _not_believed(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
-    """Why a pod is no gang's pod whose preflight runs now, "" where it is one."""
+    """Why a pod is no gang's pod whose preflight runs now, "" if it is one."""
     if PREFLIGHT not in texts(get(pod, "metadata", "labels")):
         return "it has no preflight"
     changed = altered(pod, settings)

@@ -42,14 +42,14 @@ EVERY = 60.0
 
 
 class Certificates(Protocol):
-    """Where the certificate comes from."""
+    """The source of the certificate."""
 
     def look(self) -> Pair:
         """The one to show now. Raises AdapterError."""
 
 
 class Webhook:
-    """The webhook: its settings as they are now, what it counts, and what it answers. Asked from several threads."""
+    """The webhook: its settings as they are now, its counters, and its answers. Safe to use from several threads."""
 
     def __init__(
         self,
@@ -59,10 +59,10 @@ class Webhook:
     ) -> None:
         self._read, self.log, self._gangs = read, log, gangs
         self.authorities = ""
-        """Of the certificate that is shown, for the pods of gangs; "" where nobody told."""
+        """Of the certificate in use, for the pods of gangs; "" if not known."""
         self.counts: Counter[str] = Counter()
         self.unready = "no certificate yet"
-        """Why no API server can be answered, "" where it can."""
+        """Why no API server can be answered, "" if it can."""
         self.ends = 0.0
         self._lock = threading.Lock()
 
@@ -107,7 +107,7 @@ def _pod(review: Review) -> str:
 
 
 class WebhookServer(ThreadingHTTPServer):
-    """Serves one webhook over TLS. A connection's handshake is its own thread's: a silent client keeps nobody out."""
+    """Serves one webhook over TLS. Each handshake has its own thread: a silent client blocks no other."""
 
     daemon_threads = True
 
@@ -171,7 +171,7 @@ class _Handler(BaseHTTPRequestHandler):
                 self._refuse(400, str(error))
             except PodRefused as error:
                 self._refuse(error.status, str(error))
-            except Exception as error:  # whatever it is, the API server lets the pod in (failurePolicy Ignore)
+            except Exception as error:  # after any error the API server lets the pod in (failurePolicy Ignore)
                 webhook.log(problem(f"a review could not be answered: {failure(error)}"))
                 self._refuse(500, "it could not be answered")
 

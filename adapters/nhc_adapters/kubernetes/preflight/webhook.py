@@ -1,8 +1,8 @@
-"""What the API server is answered when a pod is created: the patch that adds the init container. Pure.
+"""The answer to the API server when a pod is created: the patch that adds the init container. Pure.
 
 The webhook is asked about pods of namespaces with the label `nhc/preflight=enabled`, and of pods with the annotation
-`nhc/preflight`, which names another suite or is `off`. A pod without accelerators gets nothing, and neither does one
-of a DaemonSet, which would never go elsewhere. Whatever is wrong, the pod is let in as it is: the answer says why.
+`nhc/preflight`, which names another suite or is `off`. A pod without accelerators gets nothing, and neither does one of
+a DaemonSet, which would never go elsewhere. After any error the pod is admitted unchanged; the answer says why.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def _suite(text: str) -> str:
 
 @declared.settings
 class GangSettings(NamedTuple):
-    """Without a command there is no collective of a gang."""
+    """Without a command, gangs run no collective."""
 
     command: Tuple[str, ...] = declared.shell_words(
         "command", (), "that each pod runs, as for `nhc deep sweep`; unset: no collective",
@@ -65,9 +65,9 @@ class GangSettings(NamedTuple):
 
 @declared.settings
 class PreflightSettings(NamedTuple):
-    """No image means that no pod gets an init container, and that none is looked at.
+    """Without an image no pod gets an init container, and none is checked.
 
-    `share` (0 to 1): where more of the nodes than this failed within `window` seconds, the suite is doubted.
+    `share` (0 to 1): if more of the nodes than this failed within `window` seconds, the suite is doubted.
     """
 
     image: str = declared.text(
@@ -101,7 +101,7 @@ CONTAINER = "nhc-preflight"
 """The init container, and its volume."""
 
 PLACE = "/run/nhc-preflight"
-"""Where its volume is: all that it writes."""
+"""The mount path of its volume: it writes only there."""
 
 USER = 65532
 """The user of our image, who needs no right: the devices that a runtime hands over may be opened by everybody."""
@@ -112,7 +112,7 @@ class BadReview(ValueError):
 
 
 class Review(NamedTuple):
-    """What the API server asks: may this pod be created so?"""
+    """The API server's question: may this pod be created?"""
 
     version: str
     uid: str
@@ -121,7 +121,7 @@ class Review(NamedTuple):
 
 
 class Preflight(NamedTuple):
-    """What is done to a pod: the operations of a JSON patch, or why there are none. `note` is for the pod's owner."""
+    """The change to a pod: the operations of a JSON patch, or why there are none. `note` is for the pod's owner."""
 
     suite: str = ""
     ops: Sequence[Mapping[str, Any]] = ()
@@ -156,7 +156,7 @@ def answer(review: Review, done: Preflight, apply: bool) -> Dict[str, Any]:
 def preflight_of(
     pod: Mapping[str, Any], settings: PreflightSettings, namespace: str = "", authority: str = ""
 ) -> Preflight:
-    """What a pod gets. A gang's pod takes part in its collective if it can be told whose server to believe."""
+    """The change to a pod. A gang's pod joins its collective if it can be told which server to trust."""
     if not settings.on:
         return Preflight(why="no image is set")
     suite = texts(get(pod, "metadata", "annotations")).get(PREFLIGHT, ENABLED) or OFF
@@ -182,14 +182,14 @@ def preflight_of(
 
 
 class GangDoor(NamedTuple):
-    """What a gang's pod is told: its gang, and the authority of the certificate of the server where all meet."""
+    """The settings of a gang's pod: its gang, and the authority of the certificate of the server where all meet."""
 
     gang: GangName
     authority: str
 
 
 def in_no_gang(pod: Mapping[str, Any]) -> str:
-    """Why a pod takes no part in its gang's collective, "" where it does."""
+    """Why a pod takes no part in its gang's collective, "" if it does."""
     if any(one.get("restartPolicy") for one in objects_of(get(pod, "spec", "initContainers"))):
         return "a sidecar runs beside its preflight, and would speak with the same identity"
     if resolves_itself(pod):
@@ -210,7 +210,7 @@ def accelerators_of(pod: Mapping[str, Any]) -> int:
 
 
 def resources_for(containers: Sequence[Mapping[str, Any]]) -> Dict[str, Any]:
-    """What the init container asks for, {} where no container has an accelerator.
+    """What the init container asks for, {} if no container has an accelerator.
 
     It gets all accelerators and claims of the pod, which costs nothing: an init container's resources are given to the
     others when it has ended. Processor and memory are those of the container with the most accelerators, so that a
@@ -251,7 +251,7 @@ def _count(value: object) -> int:
 
 GANG_VOLUME = "nhc-preflight-gang"
 TOKENS = "/run/nhc-preflight-gang"
-"""Where the token is that says which pod asks."""
+"""The path of the token that identifies the pod."""
 _TOKEN_LASTS = 3600
 
 
@@ -312,11 +312,10 @@ INJECTED_MOUNTS = ("/var/run/secrets/", "/run/secrets/")
 
 
 def altered(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
-    """Why the preflight of a pod is not the one that the webhook adds, "" where it is. Pure.
+    """Why the preflight of a pod is not the one that the webhook adds, "" if it is. Pure.
 
-    Whoever may create pods could write the label and the container by hand, and take nodes out with what it says. So
-    only our own image counts, that runs our own command, with nothing beside it but what providers add to each
-    container.
+    A user who may create pods could write the label and the container by hand, and take nodes out by its message. So
+    only our own image counts, with our own command, and nothing else but what providers add to each container.
     """
     found = next((one for one in objects_of(get(pod, "spec", "initContainers")) if one.get("name") == CONTAINER), {})
     suite = texts(get(pod, "metadata", "labels")).get(PREFLIGHT, "")
@@ -335,7 +334,7 @@ def altered(pod: Mapping[str, Any], settings: PreflightSettings) -> str:
             return f"{field} was added"
     has, wanted = ({text_of(one.get("name")): _env_value(one) for one in objects_of(made.get("env"))}
                    for made in (found, ours))  # fmt: skip
-    # The settings, or the authority, were others when it was made: another authority than ours believes nobody.
+    # The settings or the authority may have differed then: with another authority than ours it trusts no server.
     free = ("NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN", "NHC_GANG_TIME", "NHC_GANG_CA")
     changed = sorted(name for name in wanted if name not in free and has.get(name) != wanted[name])
     added = sorted(name for name in has if name not in wanted and not name.startswith(INJECTED_ENV))

@@ -1,7 +1,7 @@
-"""Who else acts on a node, as kinds of the actors' own show it: Cluster API, Metal3, medik8s, NVSentinel, Karpenter.
+"""Who else acts on a node, by the actors' own kinds: Cluster API, Metal3, medik8s, NVSentinel, Karpenter.
 
-Only kinds that the API server serves are asked for, so a cluster without these actors costs one request in ten minutes.
-A kind that is there and may not be read is an error: who cannot see another actor must not take it for absent.
+nhc reads only kinds that the API server serves, so a cluster without these actors costs one request in ten minutes. A
+kind that is there and may not be read is an error: an actor that cannot be seen must not count as absent.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ Judge = Callable[[Object, KubeNode], Optional[Claim]]
 
 
 class ActorKind(NamedTuple):
-    """A kind that says who works on a node. `judge` makes a claim of one object, None where it says nothing of it."""
+    """A kind that says who works on a node. `judge` makes a claim from one object, None if there is none."""
 
     group: str
     resource: str
@@ -138,7 +138,7 @@ class ActorKinds:
         self._read = float("-inf")
 
     def served(self) -> Dict[ActorKind, str]:
-        """Where each kind that is there is read. Raises CallFailed."""
+        """The path of each kind that is there. Raises CallFailed."""
         if time.monotonic() - self._read > GROUPS_EVERY:
             groups = self.cluster.find("/apis") or {}
             versions = {

@@ -1,4 +1,4 @@
-"""One cluster as a repairer asks it: each request is sent once, and what became of it is one of three answers."""
+"""One cluster for a repairer: each request is sent once, and its result is one of three answers."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def read_node(node: Mapping[str, Any]) -> KubeNode:
 
 
 def _uuid(info: Mapping[str, Any]) -> str:
-    """DMI's UUID as the kubelet read it; "" where it found none and wrote /etc/machine-id instead (cAdvisor)."""
+    """DMI's UUID as the kubelet read it; "" if it found none and wrote /etc/machine-id instead (cAdvisor)."""
     uuid = str(info.get("systemUUID") or "").lower()
     return "" if uuid.replace("-", "") == str(info.get("machineID") or "").lower() else uuid
 
@@ -75,7 +75,7 @@ def machine_of(node: Mapping[str, Any]) -> Machine:
 
 
 class RepairCluster:
-    """One API server, for repairs: nothing that changes anything is ever tried again."""
+    """One API server, for repairs: a changing request is never repeated."""
 
     def __init__(self, kubeconfig: str, context: str, timeout: float) -> None:
         self._where, self._timeout = (kubeconfig, context), timeout
@@ -108,7 +108,7 @@ class RepairCluster:
     # Reading.
 
     def find(self, path: str, **query: str) -> Optional[Object]:
-        """An object, None where there is none. Raises CallFailed."""
+        """An object, None if there is none. Raises CallFailed."""
         try:
             return self._request("GET", path, query=query)
         except CallFailed as error:
@@ -128,7 +128,7 @@ class RepairCluster:
             raise CallFailed(Answer.AMBIGUOUS, f"GET {path}: {error}") from None
 
     def log(self, namespace: str, pod: str, container: str, limit: int) -> str:
-        """The first `limit` bytes of a pod's log, "" where the pod is gone. Raises AdapterError."""
+        """The first `limit` bytes of a pod's log, "" if the pod is gone. Raises AdapterError."""
         path = f"{namespaced(namespace, 'pods', pod)}/log"
         try:
             return self.client().text(path, container=container, limitBytes=str(limit))
@@ -147,7 +147,7 @@ class RepairCluster:
         return self._versions[group]
 
     def kind(self, group: str, plural: str, namespace: str = "", name: str = "") -> str:
-        """Where the objects of another controller's kind are. Raises as `version`."""
+        """The path of the objects of another controller's kind. Raises as `version`."""
         base = f"/apis/{self.version(group)}"
         where = f"/namespaces/{quote(namespace, safe='')}" if namespace else ""
         return f"{base}{where}/{plural}" + (f"/{quote(name, safe='')}" if name else "")
@@ -170,7 +170,7 @@ class RepairCluster:
         return Sighting(time.time(), node.instance, node.boot, "ready" if node.ready else "not-ready")
 
     def compare(self, machine: Machine) -> KubeNode:
-        """The node, where it is the machine that is meant. Raises RepairRefused, CallFailed."""
+        """The node, if it is the intended machine. Raises RepairRefused, CallFailed."""
         node = self.known(machine.node)
         if machine.provider_id and node.provider_id and node.provider_id != machine.provider_id:
             raise RepairRefused(f"the node {machine.node} is {node.provider_id} now, not {machine.provider_id}")
@@ -181,19 +181,19 @@ class RepairCluster:
         return node
 
     def compare_ready(self, machine: Machine) -> KubeNode:
-        """As `compare`, where the node would start a pod. Raises RepairRefused, CallFailed."""
+        """As `compare`, and the node would start a pod. Raises RepairRefused, CallFailed."""
         node = self.compare(machine)
         if not node.ready:
             raise RepairRefused(f"the kubelet of {machine.node} is not ready: it would start no pod", NOT_READY)
         return node
 
     def job(self, namespace: str, name: str) -> Optional[Object]:
-        """A Job, None where there is none. Raises CallFailed."""
+        """A Job, None if there is none. Raises CallFailed."""
         return self.find(namespaced(namespace, "jobs", name, JOBS))
 
     def own_job(self, namespace: str, name: str, note: Tuple[str, str]) -> Optional[Object]:
-        """The Job of this name, which an annotation says is ours; None where there is none. Raises CallFailed, REFUSED
-        where another's has the name.
+        """The Job of this name, which an annotation says is ours; None if there is none. Raises CallFailed, REFUSED if
+        a Job of another owner has the name.
         """
         job = self.job(namespace, name)
         if job is not None and notes_of(job).get(note[0]) != note[1]:

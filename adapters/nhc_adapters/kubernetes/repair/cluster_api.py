@@ -1,7 +1,7 @@
-"""Cluster API replaces a Machine that is annotated for remediation, where a MachineHealthCheck looks after it.
+"""Cluster API replaces a Machine that is annotated for remediation, if a MachineHealthCheck covers it.
 
 The annotation is `cluster.x-k8s.io/remediate-machine` [kubernetes-sigs/cluster-api, api/core/v1beta2/common_types.go];
-the MachineHealthCheck's controller takes it for a failed check, and the Machine's owner (a MachineSet, a control plane)
+the MachineHealthCheck's controller treats it as a failed check, and the Machine's owner (a MachineSet, a control plane)
 deletes the Machine and makes another. `skip-remediation` and `paused` are respected.
 """
 
@@ -26,7 +26,7 @@ CLOCKS = 60.0
 
 
 class ClusterApi(Actor):
-    """Asked by an annotation of a Machine."""
+    """Requested by an annotation of a Machine."""
 
     rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
 
@@ -91,7 +91,7 @@ class ClusterApi(Actor):
 
 
 def node_of(machine: Object) -> str:
-    """The node that a Machine stands for, "" where none has come yet."""
+    """The node of a Machine, "" if it has none yet."""
     return str(get(machine, "status", "nodeRef", "name") or "")
 
 

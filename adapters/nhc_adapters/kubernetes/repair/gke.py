@@ -1,4 +1,4 @@
-"""GKE repairs a node by itself when its label says so: the labels, their progress, and what they claim. Pure.
+"""GKE itself repairs a node that has a label for it: the labels, their progress, and their claims. Pure.
 
 It needs a patch of the node and no credentials of Google's. GKE evicts (respecting disruption budgets), taints, calls
 the API, waits, and takes the label off again [Google, "Manage AI-optimized GKE clusters"; from 1.32.3-gke.1057001 on].
@@ -23,7 +23,7 @@ _WORDS = {"SILENT_DATA_CORRUPTION": "SDC", "PERFORMANCE": "PERFORMANCE", "UNRECO
 
 
 def wanted(rung: Rung, behavior: str) -> Mapping[str, str]:
-    """The labels that ask for a repair, {} where none does."""
+    """The labels that ask for a repair, {} if none does."""
     if rung is Rung.REBOOT:
         return {REBOOT: "true"}
     if rung is Rung.REPLACE:

@@ -1,4 +1,4 @@
-"""Repairs that another controller of the cluster carries out: asked for in its own words, once, and watched to the end.
+"""Repairs by another controller of the cluster: requested once, in that controller's own form, and watched to the end.
 
     [repairers.capi]
     type = "kubernetes-handoff"
@@ -6,7 +6,7 @@
     rungs = ["replace"]
     management-kubeconfig = "/etc/nhc/management.kubeconfig"   # where the actor's objects are, if not with the nodes
 
-What each asks, respects and waits for stands in the module of its name.
+The module of each actor's name says what it requests, respects and waits for.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ MODES = {Rung.REBOOT: "soft", Rung.POWER_CYCLE: "hard"}
 
 
 class Metal3(Actor):
-    """Asked by an annotation of a BareMetalHost."""
+    """Requested by an annotation of a BareMetalHost."""
 
     rungs: FrozenSet[Rung] = frozenset(MODES)
 
@@ -150,7 +150,7 @@ FENCE_AGENTS = Remediation("fence-agents-remediation.medik8s.io", "FenceAgentsRe
 
 
 class Medik8s(Actor):
-    """Asked by a remediation that is made for the node."""
+    """Requested by a remediation object for the node."""
 
     def __init__(self, given: ActorSettings, remediation: Remediation) -> None:
         super().__init__(given)
@@ -241,7 +241,7 @@ def _ended(remediation: Object) -> bool:
 
 
 def _failure(remediation: Object) -> str:
-    """Why the remediator has given it up, "" where it has not."""
+    """Why the remediator has given it up, "" if it has not."""
     conditions = conditions_of(remediation)
     succeeded: Mapping[str, object] = conditions.get("Succeeded") or {}
     if succeeded.get("status") != "False" or (conditions.get("Processing") or {}).get("status") != "False":
@@ -260,7 +260,7 @@ KURED_HAND = HandSettings(deadline=300)
 
 
 class Kured(Actor):
-    """Asked by a file on the node."""
+    """Requested by a file on the node."""
 
     rungs: FrozenSet[Rung] = frozenset({Rung.REBOOT})
 
@@ -332,7 +332,7 @@ KARPENTER_KEEP = f"{KARPENTER}/do-not-disrupt"
 
 
 class Karpenter(Actor):
-    """Asked by deleting a NodeClaim."""
+    """Requested by deleting a NodeClaim."""
 
     rungs: FrozenSet[Rung] = frozenset({Rung.REPLACE})
 
@@ -419,7 +419,7 @@ class KubernetesHandoff:
         self.actor = ACTORS[self.to](ActorSettings(self.nodes, self.objects, own))
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is. Asks nobody."""
+        """Why this rung is not possible, "" if it is. Sends no request."""
         if rung not in self.actor.rungs:
             return f"{self.to} cannot {rung.value}"
         if not (machine.provider_id or machine.boot_id):

@@ -1,4 +1,4 @@
-"""What the module of each actor gives to `handoff`, and what they share."""
+"""The interface between each actor's module and `handoff`, and what these modules share."""
 
 from __future__ import annotations
 
@@ -51,12 +51,12 @@ class Actor(ABC):
         self.nodes, self.objects = given.nodes, given.objects
 
     def can(self, machine: Machine) -> str:
-        """Why it cannot be asked about this machine, "" where it can. Asks nobody."""
+        """Why it cannot be asked about this machine, "" if it can. Sends no request."""
         return ""
 
     def instance(self, node: KubeNode) -> str:
-        """The name of its object for a node, "" where it has none: the machine itself, where none stands for one.
-        Raises CallFailed.
+        """The name of its object for a node, "" if it has none: the machine itself, if no object represents it. Raises
+        CallFailed.
         """
         return node.instance
 
@@ -94,7 +94,7 @@ def annotate(objects: RepairCluster, path: str, item: Object, notes: Mapping[str
 
 
 def booted(before: Sighting, order: Order, node: Optional[KubeNode]) -> Optional[Progress]:
-    """Another boot is the proof of a reboot, whoever did it; None without one."""
+    """Another boot proves a reboot, by anyone; None without one."""
     boot = before.boot or order.machine.boot_id
     if node is not None and boot and node.boot and node.boot != boot:
         return Progress(Stage.DONE, f"booted again: {node.boot}")

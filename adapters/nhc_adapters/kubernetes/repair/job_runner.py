@@ -5,12 +5,13 @@
     namespace = "nhc-system"                        # must allow privileged pods
     runtime-class = "nvidia"
 
-The Job's name is made of the run's key: it is created once, and whoever asks again looks at the one that is there. The
-output is the pod's log: a termination message is too small.
+The Job's name is made of the run's key: it is created once, and a repeated request reads the existing one. The output
+is the pod's log: a termination message is too small.
 
 The pod is the gate's (adapters/kubernetes/overlays/gate): privileged, with the node's processes and network, and with
-the node's own /var/lib/nhc, where `nhc deep run` keeps its reports. The pod sees all GPUs of the node, and proves one
-by its UUID: its rule keeps work away from it. With a claim it would wait for the scheduler and for the DRA driver.
+the node's own /var/lib/nhc, where `nhc deep run` keeps its reports. The pod sees all GPUs of the node, and tests one by
+its UUID: the GPU's rule keeps work away from it. With a claim the pod would wait for the scheduler and for the DRA
+driver.
 """
 
 from __future__ import annotations
@@ -50,7 +51,7 @@ LOG = 10 << 20
 
 
 class JobProgram(NamedTuple):
-    """What runs in the pod: nhc as the image has it, and the pod's RuntimeClass where it needs one."""
+    """What runs in the pod: the image's nhc, and the pod's RuntimeClass if it needs one."""
 
     nhc: str = "nhc"
     runtime_class: str = ""

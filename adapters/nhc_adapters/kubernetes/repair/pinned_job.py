@@ -1,8 +1,8 @@
-"""Privileged Jobs that work on one node alone: what they are made of, what is read from them, how each is created once.
+"""Privileged Jobs on one node: their specification, their results, and how each is created only once.
 
-The one pod is put on the node past the scheduler, tolerates all taints, runs once and never again; nobody evicts it. A
-repair's runs the program that also runs over SSH (`nhc_adapters.node.hand`); it writes the order down on the node's own
-disk before it begins, so that a second start of the same Job (Kubernetes does not promise one pod a Job) does nothing.
+The Job's one pod bypasses the scheduler, tolerates all taints, runs only once, and is not evicted. The pod of a repair
+runs the program that also runs over SSH (`nhc_adapters.node.hand`); it writes the order down on the node's own disk
+before it begins, so that a second start of the same Job (Kubernetes does not promise one pod a Job) does nothing.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STAYS = {"cluster-autoscaler.kubernetes.io/safe-to-evict": "false", "karpenter.s
 
 @declared.settings
 class JobPlace(NamedTuple):
-    """What a site says of all such Jobs. `keep` is how many seconds an ended one stays to be seen."""
+    """A site's settings for all these Jobs. `keep` is how many seconds an ended one stays visible."""
 
     namespace: str = declared.text("namespace", "nhc-system")
     image: str = declared.text("image", "", "which has nhc and what the work needs")
@@ -162,11 +162,11 @@ def hand_job(job: PinnedJob, place: JobPlace, hand: HandSettings, args: Sequence
 
 
 class JobSeen(NamedTuple):
-    """A Job as it is now. `answer` is the program's, None where it gave none.
+    """A Job as it is now. `answer` is the program's, None if it gave none.
 
-    `started` says whether a container may have run, `why` what holds it up, or how it ended. `pod` and `status` are the
+    `started` says whether a container may have run, `why` what delays it, or how it ended. `pod` and `status` are the
     pod that ended and its program's exit status, of several (Kubernetes does not promise one a Job) the first that
-    ended with 0 or 1; "" and None where none is there.
+    ended with 0 or 1; "" and None if none is there.
     """
 
     ended: bool
@@ -228,7 +228,7 @@ def order_text(asked: Mapping[str, object]) -> str:
 
 
 def seen_job(cluster: RepairCluster, namespace: str, name: str) -> Optional[JobSeen]:
-    """A Job and its pods, None where it is not there. Raises CallFailed."""
+    """A Job and its pods, None if it is not there. Raises CallFailed."""
     job = cluster.job(namespace, name)
     return None if job is None else read_job(job, cluster.pods_of(namespace, name))
 
@@ -248,5 +248,5 @@ class OrderJobs(NamedTuple):
         return self.cluster.create_once(body, (ORDER, order.key))[1]
 
     def seen(self, order: Order, restore: bool = False) -> Optional[JobSeen]:
-        """The Job of an order and its pods, None where it is not there. Raises CallFailed."""
+        """The Job of an order and its pods, None if it is not there. Raises CallFailed."""
         return seen_job(self.cluster, self.place.namespace, job_name(order.key, restore))

@@ -6,9 +6,9 @@
     services = "trainer.service"                     # what restart-app starts again
     stoppable = "site-gpu-monitor.service"
 
-The Job is named by the order's key. Creating it is the one call that does something: a name that is taken is the same
-order, and is looked at. What became of it is the program's own answer, which the kubelet keeps with the pod; another
-boot id of the node proves a reboot.
+The Job is named by the order's key. Creating it is the only call that acts: if the name is taken, it is the same order,
+and its Job is read. The result is the program's own answer, which the kubelet keeps with the pod; another boot id of
+the node proves a reboot.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ OVERHEAD = 64 << 10
 
 
 class LoggedPieces(NamedTuple):
-    """What a log holds. `whole`: the program came to its end."""
+    """The content of a log. `whole`: the program ran to its end."""
 
     content: Mapping[str, Tuple[bytes, bool]]
     problems: Mapping[str, str]
@@ -231,7 +231,7 @@ class KubernetesJobs:
         self.shows = own.evidence
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible, "" where it is. Asks nobody: the node's own program decides in the Job."""
+        """Why this rung is not possible, "" if it is. Sends no request: the node's own program decides in the Job."""
         if rung not in RUNGS:
             return f"a Job on the node cannot {rung.value} it"
         if not self.place.image:

@@ -1,10 +1,10 @@
-"""What persons ask of the loop on a node: nhc's own annotation, and HyperPod's label. Pure.
+"""Operators' requests to the loop on a node: nhc's own annotation, and HyperPod's label. Pure.
 
     kubectl annotate node n1 nhc/request=reboot
     kubectl label --overwrite node n1 sagemaker.amazonaws.com/node-health-status=UnschedulablePendingReboot
 
-A request is one as long as it stands and no answer was written: its key is made of the node, its words and the last
-answer. So it is carried out once, and the same words after an answer are a new request.
+A request stays the same while it is there and no answer was written: its key is made of the node, its text and the last
+answer. So it is carried out once, and the same text after an answer is a new request.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ RUNGS = {rung.value: rung for rung in RUNG_OF.values() if rung is not Rung.ESCAL
 
 
 class RequestRead(NamedTuple):
-    """A request, where its words make sense; else what is wrong with them."""
+    """A request, if its text is valid; else what is wrong with it."""
 
     request: Optional[Request]
     problem: str = ""
@@ -59,7 +59,7 @@ def asked(node: Mapping[str, Any], sources: Sequence[str]) -> RequestRead:
 
 
 def asks_hyperpod(node: Mapping[str, object]) -> Optional[Rung]:
-    """The repair that HyperPod's label asks for, None where it asks for none."""
+    """The repair that HyperPod's label asks for, None if it asks for none."""
     return HYPERPOD.get(labels_of(node).get(HEALTH, "").lower())
 
 
@@ -76,9 +76,8 @@ def _key(node: Mapping[str, Any], text: str) -> str:
 
 
 def answer(node: Mapping[str, Any], request: Request, text: str, returned: bool) -> List[Op]:
-    """The patch that takes a request off the node, with the answer; none where another request stands by now.
-
-    HyperPod's label then says how the node is: Schedulable where it is back, Unschedulable where it is not.
+    """The patch that removes a request from the node, with the answer; none if another request is there now. HyperPod's
+    label then shows the node's state: Schedulable if it is back, Unschedulable if it is not.
     """
     standing = asked(node, SOURCES).request
     if standing is None or standing.key != request.key:

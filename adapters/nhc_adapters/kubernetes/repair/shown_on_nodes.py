@@ -1,7 +1,7 @@
-"""Who else acts on a node, as the node itself shows it: labels, annotations, taints. Pure.
+"""Who else acts on a node, by its labels, annotations and taints. Pure.
 
-Each line names the one who acts, what it does, and where that was read. What is only installed claims nothing: a claim
-is work that is under way or has been announced for this very node. Kinds of the actors' own are in `actor_kinds`.
+Each line names the actor, its action, and the source. An actor that is only installed claims nothing: a claim is work
+that is under way or announced for this node. The actors' own kinds are in `actor_kinds`.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from nhc_adapters.kubernetes.repair.cluster import RepairCluster, read_node
 
 
 class SignOnNode(NamedTuple):
-    """What somebody shows on a node while it works there: a label, annotation or taint, with the values that count.
+    """What an actor puts on a node while it works there: a label, annotation or taint, with the values that count.
 
     `values` none: any value that is not among `but`. `key` may end in "*".
     """

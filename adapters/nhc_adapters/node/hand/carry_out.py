@@ -1,6 +1,6 @@
-"""Carry out a plan: take away, wait until the devices are free, repair once, prove, put back; all journaled.
+"""Carry out a plan: stop the users, wait until the devices are free, repair once, verify, put back; all journaled.
 
-`amd-smi reset --gpureset` ends with 0 also where one failed: what it printed for each GPU tells.
+`amd-smi reset --gpureset` exits with 0 even if a reset failed: its output for each GPU shows the result.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class RepairWork:
         self.journal.save(self.state)
 
     def carry_out(self, plan: RepairPlan, facts: NodeFacts) -> None:
-        """To the end, and put back whatever happened. Raises OSError where the journal cannot be written."""
+        """Run to the end, and put back after any result. Raises OSError if the journal cannot be written."""
         judged = RepairResult(False, "it was ended before the repair began")
         try:
             self._take_away(plan)
@@ -161,7 +161,7 @@ class RepairWork:
         same = look.identity(self.node).boot == self.state.boot
         for undo in reversed(self.state.left):
             try:
-                if undo.kind == "label" or same:  # the rest is of that boot: systemd and udev have started anew
+                if undo.kind == "label" or same:  # the rest belongs to the old boot: systemd and udev have restarted
                     self._switch(undo, True)
             except NotPossible as error:
                 failed.append(f"{undo.name} was not put back: {error}")

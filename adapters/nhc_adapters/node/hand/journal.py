@@ -1,7 +1,7 @@
-"""What the program on the node remembers of a repair, on disk before it is done: one file an order, named by its key.
+"""The program's record of a repair, on the node's disk before the repair begins: one file per order, named by its key.
 
-A lock that the running repair holds tells a repair that runs from one that was killed: the kernel takes it away with
-the last process that has it.
+A running repair holds a lock, which tells it from a killed one: the kernel releases the lock when its last process
+ends.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ BEGUN, ACTING, BOOTING, ENDED = "begun", "acting", "booting", "ended"
 
 
 class RepairState(NamedTuple):
-    """One repair. `left` is what is still to be put back, the last first. `outcome` is done or failed, "" before."""
+    """One repair. `left` is what must still be put back, the last first. `outcome` is done or failed, "" before."""
 
     key: str
     rung: str
@@ -82,7 +82,7 @@ class RepairJournal:
         return False
 
     def load(self, key: str) -> Optional[RepairState]:
-        """A repair, None where there was none. Raises NotPossible for a file that cannot be read."""
+        """A repair, None if there was none. Raises NotPossible for a file that cannot be read."""
         path = self._path(key)
         try:
             value = json.loads(read_text(path))

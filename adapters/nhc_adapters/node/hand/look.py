@@ -55,7 +55,7 @@ class LocalNode:
         return done.stdout
 
     def read(self, path: str) -> str:
-        """A small file's text, "" where it cannot be read."""
+        """A small file's text, "" if it cannot be read."""
         try:
             return read_text(self.root + path, errors="replace").strip()
         except OSError:

@@ -1,4 +1,4 @@
-"""NVIDIA's words: what `nvidia-smi -q -x` lists, and what a reset printed for each GPU."""
+"""Parses NVIDIA's output: the list of `nvidia-smi -q -x`, and a reset's message for each GPU."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Decide, from what is seen on the node, what a repair takes: pure. Or why it is refused.
+"""Plan a repair from what was read on the node, or say why it is refused. Pure.
 
-What a repair takes away (services, persistence mode, labels, modules) is listed to be put back. A process that is in no
-service that may be stopped holds a repair up: it is named, never killed.
+A plan lists everything that a repair takes away (services, persistence mode, labels, modules), to put it back. A
+process outside the services that may be stopped blocks a repair: it is named, never killed.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def plan(facts: NodeFacts, asked: AskedRepair) -> Union[RepairPlan, Refusal]:
 
 
 def another(facts: NodeFacts, asked: Union[AskedRepair, AskedRun]) -> str:
-    """Why this machine is not the one that was judged, "" where it is."""
+    """Why this machine is not the one that was judged, "" if it is."""
     if asked.uuid:
         if facts.uuid.lower() == asked.uuid.lower():
             return ""

@@ -1,8 +1,8 @@
 """The commands of the program on the node: look; start, show, restore (a repair); run, poll, stop (a program);
 evidence. Each prints one line of JSON, `collect` one for each piece of evidence before it.
 
-`start` and `run` decide in the foreground and answer; the work then goes on in a process of its own, so that a lost
-connection neither ends it nor hides it: `show` and `poll` tell by its key what became of it.
+`start` and `run` decide in the foreground and answer; the work then continues in a process of its own, so that a lost
+connection neither ends nor hides it: `show` and `poll` give its result by its key.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ COMMANDS = ("look", "start", "show", "restore", "run", "poll", "stop", "evidence
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Run one command; 0 where it could be carried out, whatever its answer."""
+    """Run one command; 0 if it could be carried out, with any answer."""
     parser = argparse.ArgumentParser(prog="nhc-hand", description="Repair this node. Started by nhc remedy.")
     parser.add_argument("--root", default="", help="directory below which the node's file system is")
     parser.add_argument("--enter", default="", help="words before each command, a pod's way into the node")
@@ -269,7 +269,7 @@ def _leave(carry_out: Callable[[], None]) -> None:
 
 
 def _carry_out(work: RepairWork, made: RepairPlan, facts: NodeFacts) -> None:
-    """A signal ends the repair at the next step, and what was taken away is put back; a second one is not heard."""
+    """A signal ends the repair at the next step, and what was taken away is put back; a second one is ignored."""
 
     def end(number: int, _frame: object) -> None:
         for ending_signal in ending:

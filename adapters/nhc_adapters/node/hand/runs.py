@@ -1,8 +1,8 @@
 """Programs that this node runs for others: one directory a run, named by its key and on the disk before it begins.
 
-A watcher stands beside each. It keeps the output up to a limit, and ends every process of the run with it: at the
-program's own end, when it is told to, at the limit. It holds the run's lock: a run without an end whose lock is free
-was killed with its watcher, and whoever asks next ends what is left of it.
+Each run has a watcher. It stores the output up to a limit, and ends all processes of the run: at the program's own end,
+on request, or at the limit. It holds the run's lock. If a run has no end and its lock is free, it was killed with its
+watcher, and the next request ends the rest of it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ LOOK = 0.1
 KEPT = 7 * 86400.0
 """Seconds for which a run that has ended is remembered: for so long it cannot be started again."""
 OUTPUT = 64 << 20
-"""Bytes of output that are read again at most, whatever a run asked to keep."""
+"""The most bytes of output that are read back, even if a run asked to keep more."""
 HANDED = 6 << 20
 """Bytes of packed output that are handed over in one answer, which may have 16 MiB with base64 and all."""
 
 
 class RunEnd(NamedTuple):
-    """How a run ended. `status` is None where it did not end by itself; `left` are processes that do not end."""
+    """How a run ended. `status` is None if it did not end by itself; `left` are processes that do not end."""
 
     status: Optional[int]
     why: str = ""
@@ -61,7 +61,7 @@ class NodeRuns:
         return f"{self.directory}/{key}"
 
     def begin(self, key: str) -> Optional[int]:
-        """Its lock, held, in a directory that is there as a whole or not at all; None where it was begun before.
+        """Its lock, held, in a directory that is created completely or not at all; None if the run was begun before.
 
         Raises OSError.
         """
@@ -116,7 +116,7 @@ class NodeRuns:
         written_files.write_whole(f"{self.place(key)}/end", json.dumps(end._asdict()).encode(), 0o600, durable=True)
 
     def state(self, key: str) -> Optional[Tuple[Optional[RunEnd], bytes]]:
-        """How it ended and what it printed; no end while it runs; None where there is no such run. Raises OSError."""
+        """How it ended and what it printed; no end while it runs; None if there is no such run. Raises OSError."""
         if not os.path.isdir(self.place(key)):
             return None
         end = self.end_of(key)
@@ -187,7 +187,7 @@ class RunWatch:
         self._why = self._why or f"its watcher got signal {number}"
 
     def _run(self) -> Optional[int]:
-        """The program's status, None where it was ended. Raises OSError."""
+        """The program's status, None if it was ended. Raises OSError."""
         reading, writing = os.pipe()
         child = os.fork()
         if not child:

@@ -1,4 +1,4 @@
-"""What the program on the node sees, is asked for, plans, and remembers."""
+"""The program's values on the node: its readings, requests, plans and records."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class LoadedUnit(NamedTuple):
 class NodeFacts(NamedTuple):
     """The node as it is now. `vendor` is nvidia, amd, neuron or ""; `problem` says why devices could not be listed.
 
-    `switches` says that NVSwitches of this node's own are there. `labels` are the node's in Kubernetes, where asked.
+    `switches` says whether the node has NVSwitches of its own. `labels` are its labels in Kubernetes, if requested.
     """
 
     boot: str
@@ -78,7 +78,7 @@ class AskedRepair(NamedTuple):
     """A repair to carry out. `uuid` and `boot` name the machine that was judged, "" for unknown.
 
     `services` are what restart-app starts again, `stoppable` what may be stopped while a device is repaired.
-    `kubeconfig` is with what the node's own labels are changed, "" for not at all. Times are in seconds.
+    `kubeconfig` is used to change the node's own labels; "" leaves them. Times are in seconds.
     """
 
     key: str
@@ -95,8 +95,8 @@ class AskedRepair(NamedTuple):
 
 
 class AskedRun(NamedTuple):
-    """A program to run, for at most `seconds`, with so many bytes of output. `uuid` and `boot` are the
-    machine's that is meant, "" for any.
+    """A program to run, for at most `seconds`, with so many bytes of output. `uuid` and `boot` name the intended
+    machine, "" for any.
 
     `alone`: not while this node is repaired, and no repair begins while it runs.
     """
@@ -135,14 +135,14 @@ class RepairPlan(NamedTuple):
 
 
 class Refusal(NamedTuple):
-    """Why nothing is done. `retry_after` (seconds) is 0 where asking again is of no use."""
+    """Why nothing is done. `retry_after` (seconds) is 0 if asking again is of no use."""
 
     message: str
     retry_after: float = 0.0
 
 
 class RepairResult(NamedTuple):
-    """What became of it: `results` by device, `message` for a person."""
+    """The result: `results` by device, `message` for a person."""
 
     fine: bool
     message: str
@@ -150,4 +150,4 @@ class RepairResult(NamedTuple):
 
 
 class NotPossible(Exception):
-    """What was begun cannot go on. One line for a person."""
+    """A repair that was begun cannot continue. One line for a person."""
