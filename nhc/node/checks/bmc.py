@@ -50,7 +50,7 @@ _IGNORE = opt("-i --ignore", "ignore", regexp, "regular expression of lines to l
 
 
 def _absent(host: Host) -> Optional[Outcome]:
-    """Why the controller cannot be asked, None where it can."""
+    """Why the controller cannot be asked, None if it can."""
     if bmc.device(host) is None:
         if bmc.expected(host):
             return unknown(

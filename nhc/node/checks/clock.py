@@ -27,7 +27,7 @@ _TIME_ERROR, _PLL, _CLOCK_ERROR, _NANO = 5, 0x0001, 0x1000, 0x2000
 class ClockState(NamedTuple):
     """What one time service says, or the kernel (KERNEL), which knows no more than the last service told it.
 
-    `offset` is how far the clock is off in seconds, None where the service does not say; `bound` is the
+    `offset` is how far the clock is off in seconds, None if the service does not say; `bound` is the
     most it can be off by (half the root delay plus the root dispersion come on top of the offset).
     """
 

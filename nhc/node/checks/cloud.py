@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class Announcement(NamedTuple):
-    """What the cloud will do to this instance. `starts` is Unix time, None where it is not known or has begun.
+    """What the cloud will do to this instance. `starts` is Unix time, None if it is not known or has begun.
 
     `code` is the cloud's own word; `mild` says that the instance goes on (a pause, a live migration, an advice),
     `reclaim` that the cloud takes it away: another machine, if any, comes in its place.
@@ -70,12 +70,12 @@ def ask(cloud: str, base: Optional[str], deadline: float) -> Dict[str, List[Any]
 
 
 def announcements(cloud: str, answers: Dict[str, List[Any]]) -> Optional[Tuple[Announcement, ...]]:
-    """What the answers announce; None where this cloud's service never does. Raises BadAnswer, NoHttpResponse."""
+    """What the answers announce; None if this cloud's service never does. Raises BadAnswer, NoHttpResponse."""
     return {"aws": _aws, "gcp": _gcp, "azure": _azure, "oci": _oci}[cloud](answers)
 
 
 def _body(answers: Dict[str, List[Any]], name: str, absent: Sequence[int] = (404,)) -> Optional[str]:
-    """One answer's body, None where the service says that there is nothing. Raises NoHttpResponse."""
+    """One answer's body, None if the service says that there is nothing. Raises NoHttpResponse."""
     status, body = answers.get(name) or [0, "was not asked"]
     if status == 200:
         return str(body)

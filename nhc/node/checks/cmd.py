@@ -29,7 +29,7 @@ class Command(NamedTuple):
 
 
 def command_of(words: Sequence[str], line: Optional[str] = None) -> Command:
-    """The command that `-e LINE` or the remaining words ask for; its `argv` is empty where neither does."""
+    """The command that `-e LINE` or the remaining words ask for; its `argv` is empty if neither does."""
     if line and SHELL_SIGNS.intersection(line):
         return Command(("bash", "-c", line), line, True)
     argv = tuple(line.split()) if line else tuple(words)

@@ -65,7 +65,7 @@ class Measured(NamedTuple):
     """A figure with what it is about. `size` in bytes is the named row's; `device` the product name of a GPU.
 
     `name` is the metric's in reports, where it was measured otherwise than usual: a table may have a row of that name.
-    `wire` is what the link below carries, in the same unit, 0 where that is not known.
+    `wire` is what the link below carries, in the same unit, 0 if that is not known.
     """
 
     metric: str
@@ -126,7 +126,7 @@ def measure(
     host: Host, argv: Sequence[str], timeout: float, tool: str, read: Callable[[Completed], Result],
     during: Optional[Look] = None,
 ) -> Union[Tuple[Completed, Result], Outcome]:  # fmt: skip
-    """Run a tool and read what it wrote; the UNKNOWN where it did not run or end, or its output makes no sense."""
+    """Run a tool and read what it wrote; the UNKNOWN if it did not run or end, or its output makes no sense."""
     done = attempt(host, argv, timeout, during=during)
     if isinstance(done, Outcome):
         return done
@@ -149,7 +149,7 @@ def located(host: Host, tool: str) -> str:
 
 
 def missing(host: Host, message: str, *tools: str) -> Outcome:
-    """What a missing tool means: SKIP, since the node is no worse for it; UNKNOWN where one of `tools` is required."""
+    """What a missing tool means: SKIP, since the node is no worse for it; UNKNOWN if one of `tools` is required."""
     required = host.setting(REQUIRE).split()
     wanted = "all" in required or any(tool in required or base(tool) in required for tool in tools)
     return (unknown if wanted else skip)("CommandMissing", message)
@@ -260,7 +260,7 @@ def among_peers(
 ) -> List[Outcome]:  # fmt: skip
     """Hold figures of one run to those of their peers: the same metric of devices of one model. `models` is by target.
 
-    More than 10 percent beyond the median of three or more is CRIT, WARN where there are two. Not with `-f none`.
+    More than 10 percent beyond the median of three or more is CRIT, WARN if there are two. Not with `-f none`.
     """
     groups: Dict[Tuple[str, str], List[float]] = {}
     for outcome in outcomes:

@@ -49,7 +49,7 @@ class Rank(NamedTuple):
 
 
 class Timing(NamedTuple):
-    """Half a row: time in microseconds, bandwidths in GB/s (decimal), `wrong` values, None where not checked."""
+    """Half a row: time in microseconds, bandwidths in GB/s (decimal), `wrong` values, None if not checked."""
 
     time: float
     algbw: float
@@ -93,7 +93,7 @@ class Collective(NamedTuple):
 
     @property
     def broken(self) -> str:
-        """How the test itself broke off, "" where it did not say so.
+        """How the test itself broke off, "" if it did not say so.
 
         NCCL and RCCL warn of much that does no harm (NUMA balancing, a plugin that is not there); memory that is taken
         says that somebody else is on the GPU.
@@ -171,7 +171,7 @@ class _Reading:
 
 
 def parse_collective(text: str) -> Collective:
-    """What a test printed. Raises ValueError where there is neither a header nor a row, or a row makes no sense."""
+    """What a test printed. Raises ValueError if there is neither a header nor a row, or a row makes no sense."""
     test = _Reading()
     for line in lines(text):
         if _FAILURE.search(line):
@@ -208,7 +208,7 @@ def agrees(size: int, timing: Timing) -> bool:
 
 
 def ranks_by_figures(name: str, algbw: float, busbw: float) -> Optional[float]:
-    """How many ranks took part, by busbw/algbw; None where the collective's factor does not tell (or figures are 0)."""
+    """How many ranks took part, by busbw/algbw; None if the collective's factor does not tell (or figures are 0)."""
     if algbw <= 0 or busbw <= 0:
         return None
     ratio = busbw / algbw
@@ -292,7 +292,7 @@ class Nccom(NamedTuple):
 
 
 def parse_nccom(text: str) -> Nccom:
-    """What nccom-test printed. Raises ValueError where it is no such output or a row makes no sense."""
+    """What nccom-test printed. Raises ValueError if it is no such output or a row makes no sense."""
     rows: List[NccomRow] = []
     failures: List[str] = []
     average: Optional[float] = None
@@ -445,7 +445,7 @@ def _without_nvls(judged: Outcome) -> Outcome:
 
 
 def wrong_values(result: Collective) -> str:
-    """What says that values were wrong, "" where nothing does. NaN is not right."""
+    """What says that values were wrong, "" if nothing does. NaN is not right."""
     for row in result.rows:
         for timing in (row.out_of_place, row.in_place):
             if timing.wrong is not None and timing.wrong != 0:
@@ -456,7 +456,7 @@ def wrong_values(result: Collective) -> str:
 
 
 def unproven(name: str, size: int, ranks: int, result: Collective, row: Optional[Row]) -> str:
-    """What is missing of the proof that the test ran, "" where it is whole."""
+    """What is missing of the proof that the test ran, "" if it is whole."""
     if result.headers != 1:
         return f"{result.headers} headers: the binary ran as separate tests" if result.headers else "no header"
     if row is None:

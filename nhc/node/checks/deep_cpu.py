@@ -36,7 +36,7 @@ STATUS = {
 
 class StressNg(NamedTuple):
     """A run. `hogs` are the stressors that were started with their number, `ops` those that reported, with the bogo
-    operations and the seconds of each; `completed` is the run's own time in seconds, None where it did not say so.
+    operations and the seconds of each; `completed` is the run's own time in seconds, None if it did not say so.
     """
 
     hogs: Dict[str, int]
@@ -46,7 +46,7 @@ class StressNg(NamedTuple):
 
 
 def parse_stress_ng(text: str) -> StressNg:
-    """What stress-ng wrote. Raises ValueError where it is none of its output, or a row makes no sense."""
+    """What stress-ng wrote. Raises ValueError if it is none of its output, or a row makes no sense."""
     hogs: Dict[str, int] = {}
     ops: Dict[str, Tuple[int, float]] = {}
     failures: List[str] = []

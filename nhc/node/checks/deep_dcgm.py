@@ -107,7 +107,7 @@ TRIAGE = "DeepGpuDiagTriage"
 
 
 def _version(host: Host) -> Tuple[int, ...]:
-    """DCGM's version, () where it does not tell."""
+    """DCGM's version, () if it does not tell."""
     if not host.setting(deep.RUN) or host.which("dcgmi") is None:
         return ()
     try:

@@ -26,7 +26,7 @@ VERIFY, NO_SPACE, IO = 84, 28, 5
 
 class Direction(NamedTuple):
     """Reads or writes of a job: bytes moved, bytes a second, the 99th percentile of completion
-    latency in seconds (None where none was measured) and the time in seconds.
+    latency in seconds (None if none was measured) and the time in seconds.
     """
 
     moved: int

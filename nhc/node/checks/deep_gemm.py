@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
 class Burned(NamedTuple):
     """One device or processor. Rounds that gave other bits than its own first are `changed`; values that a row or
-    column sum proves wrong are `wrong`; `hash` is of the first product's bytes. `tflops` 0 where not measured.
+    column sum proves wrong are `wrong`; `hash` is of the first product's bytes. `tflops` 0 if not measured.
     """
 
     device: int
@@ -155,7 +155,7 @@ def parse_gpu_burn(text: str) -> GpuBurn:
 
 
 class Fryer(NamedTuple):
-    """A run of gpu-fryer: GFLOP/s by GPU, its own verdict (None where it did not come to one) and its reasons."""
+    """A run of gpu-fryer: GFLOP/s by GPU, its own verdict (None if it did not come to one) and its reasons."""
 
     gflops: Dict[int, float]
     healthy: Optional[bool]
@@ -367,7 +367,7 @@ BINARY = opt("-b --binary", "binary", text, "the program, compiled beforehand (d
 
 
 def built(host: Host, name: str, binary: str) -> Union[str, Outcome]:
-    """The path of one of our C programs, compiled for this node's processor; the UNKNOWN where it cannot be."""
+    """The path of one of our C programs, compiled for this node's processor; the UNKNOWN if it cannot be."""
     if binary:
         return binary
     compiler = next((name for name in COMPILERS if host.which(name)), None)
@@ -388,7 +388,7 @@ def built(host: Host, name: str, binary: str) -> Union[str, Outcome]:
 
 
 def last_level_cache(host: Host) -> int:
-    """Bytes of all last-level caches of the node, each once; 0 where the kernel does not tell."""
+    """Bytes of all last-level caches of the node, each once; 0 if the kernel does not tell."""
     sizes: Dict[int, Dict[str, str]] = {}
     for path in host.glob(f"{CACHES}/size"):
         index = path.rpartition("/")[0]

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class Iperf3(NamedTuple):
-    """A TCP run: Gb/s sent and received, seconds, retransmitted segments (None where the system does not count them).
+    """A TCP run: Gb/s sent and received, seconds, retransmitted segments (None if the system does not count them).
 
     `trouble` is its own word on a failure, "" for none; the figures are then 0.
     """

@@ -34,7 +34,7 @@ def wrong_data(text: str) -> str:
 
 
 class BandwidthCase(NamedTuple):
-    """One test case. `matrix` has a row for each source, None where nothing was measured (a device with itself)."""
+    """One test case. `matrix` has a row for each source, None if nothing was measured (a device with itself)."""
 
     name: str
     status: str
@@ -284,7 +284,7 @@ LANE = {1: 0.25, 2: 0.5, 3: 8 * 128 / 130 / 8, 4: 16 * 128 / 130 / 8, 5: 32 * 12
 
 
 def _wire(link: PcieLink) -> float:
-    """GB/s that a GPU's link carries at the best width and generation of its two ends, 0 where they are not known.
+    """GB/s that a GPU's link carries at the best width and generation of its two ends, 0 if they are not known.
 
     The best, not those of now: a lost lane or generation is what the figure is to show.
     """

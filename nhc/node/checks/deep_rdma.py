@@ -55,7 +55,7 @@ _FAILURES = (
 
 
 def parse_perftest(text: str) -> Perftest:
-    """What one end printed. Raises ValueError where there is nothing of perftest in it, or more than one test."""
+    """What one end printed. Raises ValueError if there is nothing of perftest in it, or more than one test."""
     title = device = transport = link = unit = ""
     rows: List[RdmaRow] = []
     failures: List[str] = []

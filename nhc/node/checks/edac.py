@@ -62,7 +62,7 @@ def check_edac_errors(
 def _judge(
     module: hardware_errors.Module, recent: float, limits: Tuple[int, int, int], per: float
 ) -> Optional[Outcome]:
-    """What is wrong with a module, None where nothing is."""
+    """What is wrong with a module, None if nothing is."""
     corrected, critical, uncorrected = limits
     who = module.name + (f" ({module.label})" if module.label else "")
     metrics = (

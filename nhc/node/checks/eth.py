@@ -110,7 +110,7 @@ def check_eth_speed(host: Host, least: Optional[int] = None, interfaces: Sequenc
 
 
 def _judge_speed(host: Host, each: Interface, least: Optional[int]) -> Optional[Outcome]:
-    """What is wrong with a link's speed, None where nothing is."""
+    """What is wrong with a link's speed, None if nothing is."""
     if each.speed is None:
         return unknown("SpeedUnknown", f"{each.name} tells no speed", target=each.name)
     metrics = (Metric("link_speed", each.speed / 1000, "Gb/s"),)

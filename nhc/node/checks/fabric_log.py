@@ -24,7 +24,7 @@ _LINE = re.compile(r"\[(\w{3} +\d{1,2} \d{4} \d\d:\d\d:\d\d)\] \[(\w+)\] \[tid \
 
 
 def errors(log: str) -> Iterator[Tuple[Optional[float], str]]:
-    """The lines of level ERROR and CRITICAL, each with its Unix time, None where its stamp cannot be read."""
+    """The lines of level ERROR and CRITICAL, each with its Unix time, None if its stamp cannot be read."""
     for line in log.split("\n"):
         match = _LINE.match(line)
         if match and match[2] in ("ERROR", "CRITICAL"):

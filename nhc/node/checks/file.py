@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from typing_extensions import TypeAlias
 
 CONTENT_LIMIT = 64 << 20
-"""Bytes of a file that are searched. More is UNKNOWN where it matters: no health check should read it all."""
+"""Bytes of a file that are searched. More is UNKNOWN if it matters: no health check should read it all."""
 
 
 @check(

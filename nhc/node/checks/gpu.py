@@ -163,7 +163,7 @@ def _folded(outcomes: List[Outcome]) -> List[Outcome]:
 
 
 def not_reported(device: Device, area: str, what: str) -> Outcome:
-    """`what` is None in the description: UNKNOWN where reading it failed, SKIP where the device has no such thing."""
+    """`what` is None in the description: UNKNOWN if reading it failed, SKIP if the device has no such thing."""
     reason = device.unread.get(area)
     if reason:
         return unknown("GpuUnreadable", f"{device.label}: {what} cannot be read: {reason}", target=device.label)
@@ -171,7 +171,7 @@ def not_reported(device: Device, area: str, what: str) -> Outcome:
 
 
 def partly_unread(device: Device, area: str, what: str) -> List[Outcome]:
-    """UNKNOWN where a part of what a check judges could not be read, though another part of it could."""
+    """UNKNOWN if a part of what a check judges could not be read, though another part of it could."""
     return [not_reported(device, area, what)] if area in device.unread else []
 
 

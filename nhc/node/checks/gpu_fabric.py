@@ -65,7 +65,7 @@ def check_gpu_fabric(host: Host, devices: str = "") -> Judged:
 
 
 def _manager_runs(host: Host) -> Optional[bool]:
-    """Whether the fabric manager runs, by systemd or by its process; None where neither can be asked."""
+    """Whether the fabric manager runs, by systemd or by its process; None if neither can be asked."""
     if _service_state(host) == "active":
         return True
     from nhc.core.resource_manager import process_names
@@ -75,7 +75,7 @@ def _manager_runs(host: Host) -> Optional[bool]:
 
 
 def _service_state(host: Host) -> str:
-    """What systemd says of the fabric manager, "" where there is no systemd."""
+    """What systemd says of the fabric manager, "" if there is no systemd."""
     return host.run(["systemctl", "is-active", SERVICE], timeout=5).stdout.strip() if host.which("systemctl") else ""
 
 

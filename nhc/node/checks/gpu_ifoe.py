@@ -33,7 +33,7 @@ class FabricDevice(NamedTuple):
 
 
 class FabricPort(NamedTuple):
-    """One port. `station` is None where AFM does not tell it."""
+    """One port. `station` is None if AFM does not tell it."""
 
     number: int
     state: str
@@ -41,7 +41,7 @@ class FabricPort(NamedTuple):
 
 
 def bitmaps(host: Host) -> Dict[str, str]:
-    """The stations of each AMD GPU that has such a fabric, by its address. Raises OSError where one cannot be read."""
+    """The stations of each AMD GPU that has such a fabric, by its address. Raises OSError if one cannot be read."""
     found: Dict[str, str] = {}
     for function in host.fact(accelerator_functions):
         path = f"{DEVICES}/{function.address}/{BITMAP}"

@@ -100,7 +100,7 @@ def _parse_nccl(text: str, name: str) -> Description:
 
 
 class DevicePlace(NamedTuple):
-    """Where a device is: its PCI address, its NUMA node (None where the firmware tells none), the bridges above it."""
+    """Where a device is: its PCI address, its NUMA node (None if the firmware tells none), the bridges above it."""
 
     address: str
     numa: Optional[int]
@@ -108,7 +108,7 @@ class DevicePlace(NamedTuple):
 
 
 def _address_of(host: Host, device: str) -> Optional[str]:
-    """The PCI address of `gpu0`, `mlx5_0`, `nvme0`, `eth0` or an address; None where there is no such device."""
+    """The PCI address of `gpu0`, `mlx5_0`, `nvme0`, `eth0` or an address; None if there is no such device."""
     if ADDRESS.fullmatch(device):
         return normal_address(device)
     match = re.fullmatch(r"(gpu|hpu|neuron)(\d+)", device)
@@ -124,7 +124,7 @@ def _address_of(host: Host, device: str) -> Optional[str]:
 
 
 def place(host: Host, device: str) -> Optional[DevicePlace]:
-    """Where `device` is, None where there is none of that name."""
+    """Where `device` is, None if there is none of that name."""
     address = _address_of(host, device)
     if address is None or not host.exists(f"{DEVICES}/{address}"):
         return None

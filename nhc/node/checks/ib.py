@@ -54,7 +54,7 @@ def port_text(port: Port) -> str:
 
 
 def remembered(host: Host) -> Dict[str, float]:
-    """The best rate at which each port has been up since boot, this run included; 0 where it had no rate."""
+    """The best rate at which each port has been up since boot, this run included; 0 if it had no rate."""
     boot = host.boot_id()
     best: Dict[str, float] = {}
 
@@ -286,7 +286,7 @@ def _judge_rate(host: Host, port: Port, rate: Optional[float], best: Dict[str, f
 
 
 def _own_best(host: Host, port: Port, best: Dict[str, float]) -> Optional[Tuple[float, str]]:
-    """The rate that the port should have and where that comes from; None where nothing tells."""
+    """The rate that the port should have and where that comes from; None if nothing tells."""
     assert port.rate_gbps is not None
     own = best_rate(host, port)
     guesses = [(own, "is what it supports")] if own is not None else []

@@ -58,7 +58,7 @@ def imports(host: Host) -> Tuple[LustreImport, ...]:
 
 
 def parse_servers(text: str) -> Dict[str, str]:
-    """What `lfs check servers` says of each connection: "" where it is active, else its error."""
+    """What `lfs check servers` says of each connection: "" if it is active, else its error."""
     return {name: "" if active else error or "inactive" for name, active, error, _idle in _SERVERS.findall(text)}
 
 

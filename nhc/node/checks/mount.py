@@ -208,7 +208,7 @@ def check_mount_fstab(host: Host, ignore: Sequence[str] = ()) -> Judged:
 
 
 def _judge_entry(host: Host, entry: FstabEntry, mounted: Sequence[table.Mount]) -> Optional[Outcome]:
-    """What is wrong with one line, None where nothing is."""
+    """What is wrong with one line, None if nothing is."""
     # /proc/mounts has the place without symbolic links.
     mount = table.at(mounted, entry.point) or table.at(mounted, host.realpath(entry.point))
     evidence = (f"{entry.source} {entry.point} {entry.type} {','.join(entry.options)}",)

@@ -26,7 +26,7 @@ _TIMES = re.compile(r"(?:rtt|round-trip)\s+min/avg/max(?:/\S+)?\s*=\s*([\d.]+)/(
 
 
 class PingSummary(NamedTuple):
-    """Round-trip times in seconds, None where nothing came back; `loss` in percent, None where it is not known."""
+    """Round-trip times in seconds, None if nothing came back; `loss` in percent, None if it is not known."""
 
     loss: Optional[float]
     average: Optional[float] = None
@@ -324,7 +324,7 @@ def _judge(
     say: Callable[..., Outcome],
     lines: Tuple[str, ...],
 ) -> Optional[Outcome]:
-    """What is wrong with a host's answers, None where nothing is. `say` makes the outcome."""
+    """What is wrong with a host's answers, None if nothing is. `say` makes the outcome."""
     average, longest, loss = limits
     if (summary.loss is None and loss is not None) or (summary.average is None and (average or longest)):
         return unknown("PingUnreadable", f"ping's summary for {target} is not understood", evidence=lines)

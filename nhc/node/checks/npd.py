@@ -304,7 +304,7 @@ def _answers(host: Host, component: str, deadline: float, socket: Optional[str],
 
 
 def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int, str]]) -> Optional[Outcome]:
-    """What the unit's log holds too often, UNKNOWN where it cannot be read, None where all is well."""
+    """What the unit's log holds too often, UNKNOWN if it cannot be read, None if all is well."""
     from nhc.node.facts.journal import logged
 
     try:

@@ -63,7 +63,7 @@ def _chosen(link: pcie.PcieDeviceLink, patterns: Sequence[str]) -> bool:
 
 
 def _judge_link(link: pcie.PcieDeviceLink, gpu_speed: bool, warn_only: bool) -> Optional[Outcome]:
-    """What is wrong with a link, None where nothing is."""
+    """What is wrong with a link, None if nothing is."""
     say = warn if warn_only else crit
     kind = _JUDGED.get(link.base_class, "device")
     who = f"{kind} {link.address}" + (f" ({link.driver})" if link.driver else "")

@@ -80,7 +80,7 @@ def described(host: Host, pid: int) -> str:
 
 
 def kill_process(host: Host, process: ProcessStat) -> None:
-    """Kill a process that was judged a moment ago. Raises OSError where that is not done, as for nhc itself."""
+    """Kill a process that was judged a moment ago. Raises OSError if that is not done, as for nhc itself."""
     if host.live and process.pid in (os.getpid(), os.getppid()):
         raise PermissionError(errno.EPERM, "it is nhc itself")
     host.kill(process.pid, process.started, SIGKILL)
@@ -116,7 +116,7 @@ _ARGUMENTS = arg("arguments", text, "text that must follow, after one blank")
 def _look(
     host: Host, daemon: str, user: Optional[str], arguments: Optional[str], sessions: bool
 ) -> Union[Tuple[str, int], Outcome]:
-    """What is looked for in words, and the first process that it is, 0 for none; UNKNOWN where one hangs."""
+    """What is looked for in words, and the first process that it is, 0 for none; UNKNOWN if one hangs."""
     looked_for = f"{daemon} {arguments}" if arguments else daemon
     what = f"Process {looked_for} {f'owned by {user} ' if user else ''}"
     matches, owned = contains(looked_for), OwnerTest(host, user)

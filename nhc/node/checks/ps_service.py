@@ -51,7 +51,7 @@ def service_command(host: Host, verb: str, name: str) -> Tuple[str, ...]:
 
 
 def parse_main_pid(output: str) -> int:
-    """The main process in `systemctl show -p ActiveState,MainPID`; 0 where the unit is not active or has none."""
+    """The main process in `systemctl show -p ActiveState,MainPID`; 0 if the unit is not active or has none."""
     from nhc.node.facts.systemd import parse_properties
 
     values = parse_properties(output)
@@ -95,7 +95,7 @@ def _failure(error: OSError) -> str:
 
 
 def _ended(host: Host, argv: Sequence[str]) -> str:
-    """Run an action to its end; "" where it succeeded, else how it failed."""
+    """Run an action to its end; "" if it succeeded, else how it failed."""
     try:
         ended = host.act(argv, ACTION_TIMEOUT)
     except OSError as error:
@@ -106,7 +106,7 @@ def _ended(host: Host, argv: Sequence[str]) -> str:
 
 
 def _started(host: Host, argv: Sequence[str]) -> str:
-    """Start an action and go on; "" where that was possible, else why not."""
+    """Start an action and go on; "" if that was possible, else why not."""
     try:
         host.start(argv)
     except OSError as error:
@@ -202,7 +202,7 @@ def _missing(host: Host, service: Service, verb: str, action: str) -> Outcome:
 
 
 def _outcome(service: Service, repaired: bool, message: str, evidence: Tuple[str, ...] = ()) -> Outcome:
-    """WARN where the fault was repaired or is not to count, else CRIT."""
+    """WARN if the fault was repaired or is not to count, else CRIT."""
     reason = "ServiceForbidden" if message.startswith(f"{service.named}running") else "ServiceMissing"
     if repaired:
         return warn(reason, message, evidence=evidence)

@@ -77,7 +77,7 @@ def call_bytes(path: str) -> bytes:
 
 
 def grpc_status(block: bytes) -> Optional[int]:
-    """The status in a compressed block of headers; None where it is not there, or written in a way not known here."""
+    """The status in a compressed block of headers; None if it is not there, or written in a way not known here."""
     for name in _STATUS:
         at = block.find(name)
         if at >= 0:

@@ -20,7 +20,7 @@ _ALARM = re.compile(r"((temp|fan|in|curr|power)\d+)_(\w*alarm|fault)")
 class Alarm(NamedTuple):
     """One alarm file: `kind` is temp, fan, in, curr or power, `alarm` its name (`crit_alarm`, `alarm`, `fault`).
 
-    `unread` says why nothing is known of it, "" where `raised` is what it says.
+    `unread` says why nothing is known of it, "" if `raised` is what it says.
     """
 
     chip: str

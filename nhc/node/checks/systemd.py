@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def _absent(host: Host) -> Optional[Outcome]:
-    """Why systemd cannot be asked, None where it can."""
+    """Why systemd cannot be asked, None if it can."""
     if not systemd.booted(host):
         return skip("NoSystemd", "systemd does not run this system")
     if not host.which("systemctl"):
@@ -52,7 +52,7 @@ def check_systemd_units(host: Host, units: Sequence[str]) -> Judged:
 
 
 def _judge_unit(name: str, unit: Dict[str, str]) -> Optional[Outcome]:
-    """What is wrong with a unit, None where nothing is."""
+    """What is wrong with a unit, None if nothing is."""
     load, active, sub = unit["LoadState"], unit["ActiveState"], unit.get("SubState", "")
     evidence = tuple(f"{key}={value}" for key, value in unit.items())
     if load == "not-found":

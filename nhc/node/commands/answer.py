@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def of_agent(state: State, max_age: float, now: float, boot_id: str, args: CheckLocal) -> Optional[Report]:
-    """The agent's report of this boot and node, at most `max_age` seconds old; None where there is none to use.
+    """The agent's report of this boot and node, at most `max_age` seconds old; None if there is none to use.
 
     The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
     results. A report of another configuration, or for another context, is no answer.

@@ -138,7 +138,7 @@ def plan_of(
     asked: Question, name: str, host: Host, state: State, lines: Optional[List[str]] = None,
     site: Optional[SiteSettings] = None,
 ) -> Optional[Plan]:  # fmt: skip
-    """The node's whole plan; None where the configuration cannot be used, which is said on stderr.
+    """The node's whole plan; None if the configuration cannot be used, which is said on stderr.
 
     Each line of that is added to `lines` as well. Raises UsageError for a profile that cannot be used.
     """

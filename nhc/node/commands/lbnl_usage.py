@@ -21,7 +21,7 @@ GUIDE = "docs/migration.md"
 
 
 def answer(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optional[str]:
-    """What to say of LBNL NHC's command line, one line; None where it is not that."""
+    """What to say of LBNL NHC's command line, one line; None if it is not that."""
     first = arguments[0] if arguments else ""
     try:
         lbnl_settings.parse_command_line(arguments)
@@ -50,7 +50,7 @@ def answer(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) ->
 
 
 def look_only(arguments: Sequence[str]) -> str:
-    """The `nhc check local` that checks what LBNL NHC's command line would; "" where there is none (`-e`)."""
+    """The `nhc check local` that checks what LBNL NHC's command line would; "" if there is none (`-e`)."""
     asked = lbnl_settings.parse_command_line(arguments)
     if "EVAL_LINE" in asked or "HELP" in asked:
         return ""

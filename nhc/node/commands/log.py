@@ -351,7 +351,7 @@ class LogFindings:
 
 
 def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], root: str, explain: bool = False) -> None:
-    """Read a log and print its findings: one line or JSON object each. Raises OSError where the log cannot be read.
+    """Read a log and print its findings: one line or JSON object each. Raises OSError if the log cannot be read.
 
     Text also says which fatal ones do not stand any more, and what ended them; JSON does so with `explain`.
     """

@@ -74,7 +74,7 @@ def numbered(kind: str, code: str) -> Iterator[Known]:
 
 
 def ends(kind: str, code: str, severity: str, action: str) -> List[str]:
-    """What ends a finding of this error. [] where there is none to end."""
+    """What ends a finding of this error. [] if there is none to end."""
     if severity and RANK[severity] <= RANK[APP]:
         return []
     lines = []
@@ -103,7 +103,7 @@ def rule_text(rule: Repeat) -> str:
 
 
 def standing_text(rule: Repeat) -> str:
-    """When a fault that a rule counts, and that stands, counts once more; "" where its standing makes no difference."""
+    """When a fault that a rule counts, and that stands, counts once more; "" if its standing makes no difference."""
     if rule.standing is None:
         return ""
     silence = "" if rule.standing == float("inf") else f", or after {rule.standing / 60:g} minutes of silence"

@@ -70,7 +70,7 @@ def recording_host(directory: str, raw: bool = False) -> RecordingHost:
 
 
 def _record(directory: str, config: List[str], check: List[str], profile: str, node: str, raw: bool) -> None:
-    """Raises OSError where the directory cannot be written."""
+    """Raises OSError if the directory cannot be written."""
     host = recording_host(directory, raw)
     name = node or site_settings().local_node_name(host)
     started = (host.time(), host.monotonic())
@@ -89,7 +89,7 @@ def _record(directory: str, config: List[str], check: List[str], profile: str, n
 
 
 def _plan(asked: Question, name: str, host: Host) -> Plan:
-    """What is to be recorded. Raises UsageError, and SystemExit where the configuration has said what is wrong."""
+    """What is to be recorded. Raises UsageError, and SystemExit if the configuration has said what is wrong."""
     try:
         loaded = plan_of(asked, name, host, State())
     except UsageError as error:
@@ -253,7 +253,7 @@ def _compared(found: Sequence[ReplayDifference], recorder: str) -> int:
 
 
 def _on_purpose(difference: ReplayDifference, recorder: str) -> str:
-    """Why a result is judged so since the version that recorded; "" where no row of judgements.tsv says so."""
+    """Why a result is judged so since the version that recorded; "" if no row of judgements.tsv says so."""
     before, after = (f"{side.verdict.name} {side.reason}".strip() if side else "none"
                      for side in (difference.before, difference.after))  # fmt: skip
     for since, check, was, becomes, why in table("judgements.tsv"):

@@ -62,7 +62,7 @@ def asked(host: Host) -> Inventory:
 def answering(host: Host) -> Inventory:
     """The node's accelerators, if their drivers answer within `ANSWER` seconds; then for all who ask in this process.
 
-    A driver that hangs, or a library that crashes, costs a child process and not the caller. Raises OSError where
+    A driver that hangs, or a library that crashes, costs a child process and not the caller. Raises OSError if
     there is no answer, which they had once.
     """
     known = host.knows(asked) and not _lacks(host, host.fact(asked))

@@ -79,7 +79,7 @@ class RetiredPages(NamedTuple):
 class Link(NamedTuple):
     """One link to another accelerator or to a switch. `kind` is "NVLink", "XGMI", "NeuronLink" ...
 
-    `up` is None where it could not be read. `errors` are counts since the driver loaded, by the
+    `up` is None if it could not be read. `errors` are counts since the driver loaded, by the
     vendor's name for them; `fatal` the names among them that a healthy link never shows.
     """
 
@@ -185,7 +185,7 @@ class Device(NamedTuple):
     """One accelerator. `number` is what its vendor's tools and Slurm call it, `pci` its address in sysfs' form.
 
     `fault` is "", LOST, RESET_REQUIRED, FAILED or UNREADABLE, `problem` the vendor's words for it. `recovery` is
-    what the vendor says would repair the device ("" for nothing to repair, None where it says nothing). `utilization`
+    what the vendor says would repair the device ("" for nothing to repair, None if it says nothing). `utilization`
     is the share of recent time, in percent, in which some kernel ran on it: one that only waits counts, too.
     """
 
@@ -263,7 +263,7 @@ class Inventory(NamedTuple):
 
 
 def whole(value: object) -> Optional[int]:
-    """A whole number out of what a tool printed (`12`, `12 MHz`, `0x1f`), None where there is none."""
+    """A whole number out of what a tool printed (`12`, `12 MHz`, `0x1f`), None if there is none."""
     if isinstance(value, bool) or value is None:
         return None
     if isinstance(value, int):

@@ -54,7 +54,7 @@ class _Files:
         self.areas: Dict[str, str] = {}
 
     def text(self, area: str, path: str) -> str:
-        """A file's content, "" where there is none or it cannot be read, which is noted."""
+        """A file's content, "" if there is none or it cannot be read, which is noted."""
         text = self.host.read_or(path)
         if not text:
             self.note(area, path)
@@ -72,7 +72,7 @@ class _Files:
 
 class KfdNode(NamedTuple):
     """A GPU of the kfd topology: its number there, its GPU id, PCI address, hive, the nodes XGMI joins it to, and what
-    compilers call its instruction set (`gfx942`), "" where kfd does not tell.
+    compilers call its instruction set (`gfx942`), "" if kfd does not tell.
     """
 
     number: int
@@ -106,7 +106,7 @@ def architecture(properties: Mapping[str, int]) -> str:
 
 
 def topology(host: Host) -> Tuple[KfdNode, ...]:
-    """The GPUs that kfd knows. Empty where the driver's compute part is not there.
+    """The GPUs that kfd knows. Empty if the driver's compute part is not there.
 
     What may not be read is left out: kfd answers EPERM for a GPU that the control group may not use (`unread_nodes`).
     """
@@ -129,7 +129,7 @@ def topology(host: Host) -> Tuple[KfdNode, ...]:
 
 
 def unread_nodes(host: Host) -> str:
-    """Why one of kfd's nodes cannot be read, "" where all can be."""
+    """Why one of kfd's nodes cannot be read, "" if all can be."""
     files = _Files(host)
     for base in host.glob(f"{KFD}/topology/nodes/*"):
         files.note("kfd", f"{base}/gpu_id", f"{base}/properties")
@@ -327,7 +327,7 @@ _NO_VALUE = (1 << 32) - 1
 
 
 class Throttling(NamedTuple):
-    """Reasons that hold now (None where only counters tell), and cycles counted under each throttler."""
+    """Reasons that hold now (None if only counters tell), and cycles counted under each throttler."""
 
     reasons: Optional[Tuple[str, ...]] = None
     cycles: Optional[int] = None
@@ -335,7 +335,7 @@ class Throttling(NamedTuple):
 
 
 def parse_gpu_metrics(data: bytes) -> Optional[Throttling]:
-    """What a `gpu_metrics` file says of throttling, None where its form says nothing that can be read."""
+    """What a `gpu_metrics` file says of throttling, None if its form says nothing that can be read."""
     if len(data) < 4:
         return None
     form = (data[2], data[3])

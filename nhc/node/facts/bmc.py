@@ -28,7 +28,7 @@ class Sensor(NamedTuple):
 
 
 class BmcEvent(NamedTuple):
-    """One line of `ipmitool sel elist`. `at` is the text of its time; `asserted` False where a state ended."""
+    """One line of `ipmitool sel elist`. `at` is the text of its time; `asserted` False if a state ended."""
 
     number: str
     at: str
@@ -39,7 +39,7 @@ class BmcEvent(NamedTuple):
 
 
 class EventLogInfo(NamedTuple):
-    """`ipmitool sel info`: `used` in percent, None where the controller does not tell."""
+    """`ipmitool sel info`: `used` in percent, None if the controller does not tell."""
 
     entries: Optional[int]
     used: Optional[int]
@@ -51,7 +51,7 @@ class BmcError(Exception):
 
 
 def device(host: Host) -> Optional[str]:
-    """The kernel's door to the controller, None where there is none."""
+    """The kernel's door to the controller, None if there is none."""
     return next((path for path in DEVICES if host.exists(path)), None)
 
 
@@ -85,7 +85,7 @@ def parse_events(text: str) -> Tuple[BmcEvent, ...]:
 
 
 def parse_log(text: str) -> EventLogInfo:
-    """Raises BmcError where this is no `sel info`."""
+    """Raises BmcError if this is no `sel info`."""
     pairs = (line.partition(":") for line in text.splitlines())
     values = {name.strip(): value.strip() for name, colon, value in pairs if colon}
     if "Entries" not in values:
@@ -104,7 +104,7 @@ _LAN_ADDRESS = re.compile(r"^IP Address\s*: (\d{1,3}(?:\.\d{1,3}){3})\s*$", re.M
 
 def parse_lan(text: str) -> str:
     """The controller's own IPv4 address in what `ipmitool lan print` says of its first LAN channel (ipmitool(1)), ""
-    where it has none. It is the one that a network reaches; the address in SMBIOS type 42 is the host's way to it.
+    if it has none. It is the one that a network reaches; the address in SMBIOS type 42 is the host's way to it.
     """
     match = _LAN_ADDRESS.search(text)
     return match[1] if match and match[1].strip("0.") else ""
@@ -130,7 +130,7 @@ def event_time(text: str) -> Optional[float]:
 
 
 def run(host: Host, *arguments: str, timeout: float) -> str:
-    """What ipmitool prints. Raises BmcError, FileNotFoundError where it is not installed."""
+    """What ipmitool prints. Raises BmcError, FileNotFoundError if it is not installed."""
     ended = host.run(["ipmitool", *arguments], timeout=timeout)
     if ended.timed_out:
         raise BmcError(f"the controller did not answer ipmitool within {timeout:g} s")

@@ -31,7 +31,7 @@ _BY_COMMAND = re.compile(r"System restart cause: (chassis power control command|
 
 
 def ended_orderly(host: Host) -> Optional[bool]:
-    """Whether the boot before this one ended with a shutdown; None where no record tells."""
+    """Whether the boot before this one ended with a shutdown; None if no record tells."""
     records: List[BootRecord] = []
     for path in FILES:
         try:

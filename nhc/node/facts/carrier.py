@@ -46,7 +46,7 @@ _BOND = re.compile(
 
 
 class CarrierChange(NamedTuple):
-    """A link that was lost, or came back (`up`). `when` is Unix time, None where the line's stamp cannot be read.
+    """A link that was lost, or came back (`up`). `when` is Unix time, None if the line's stamp cannot be read.
 
     `interface` is a network interface or, of the kernel's lines about RDMA ports, a port as `mlx5_0:1`.
     """
@@ -175,7 +175,7 @@ def _distinct(reported: List[CarrierChange], booted: float) -> List[CarrierChang
 
 
 def _valid(kept: object) -> Tuple[Optional[int], int, List[CarrierChange]]:
-    """What an earlier run left, nothing where it is of another form: state is never trusted."""
+    """What an earlier run left, nothing if it is of another form: state is never trusted."""
     if not (isinstance(kept, list) and len(kept) == 3 and isinstance(kept[0], int) and isinstance(kept[1], int)):
         return None, 0, []
     events = [

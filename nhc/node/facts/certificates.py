@@ -79,7 +79,7 @@ _PEM = re.compile(rb"-----BEGIN (?:TRUSTED )?CERTIFICATE-----(.*?)-----END", re.
 
 
 def parse_x509(data: bytes) -> Tuple[Validity, ...]:
-    """The certificates in a PEM file, in order, or the one of a DER file. Raises ValueError where there is none."""
+    """The certificates in a PEM file, in order, or the one of a DER file. Raises ValueError if there is none."""
     blocks: List[bytes] = []
     for match in _PEM.finditer(data):
         try:

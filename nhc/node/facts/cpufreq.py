@@ -14,7 +14,7 @@ CLOCKSOURCE = "/sys/devices/system/clocksource/clocksource0"
 
 
 class FrequencyPolicy(NamedTuple):
-    """One group of processors that share a frequency. Frequencies in kHz, None where they cannot be read.
+    """One group of processors that share a frequency. Frequencies in kHz, None if they cannot be read.
 
     `ceiling` is what the policy allows now, `maximum` what the hardware can do.
     """
@@ -29,7 +29,7 @@ POWERCAP = "/sys/class/powercap"
 
 
 class PackagePower(NamedTuple):
-    """A processor package's lasting power limit in watts (RAPL); `most` is what it is built for, None where not told.
+    """A processor package's lasting power limit in watts (RAPL); `most` is what it is built for, None if not told.
 
     Documentation/power/powercap/powercap.rst: constraint_N_name, _power_limit_uw and _max_power_uw. AMD's processors
     have the same names. A limit that is not enabled holds nothing down and is left out.
@@ -41,7 +41,7 @@ class PackagePower(NamedTuple):
 
 
 def packages(host: Host) -> Tuple[PackagePower, ...]:
-    """The limits of all packages. Raises OSError or ValueError where one is there and cannot be read."""
+    """The limits of all packages. Raises OSError or ValueError if one is there and cannot be read."""
     found: List[PackagePower] = []
     for zone in host.names(POWERCAP):
         base = f"{POWERCAP}/{zone}"
@@ -58,7 +58,7 @@ def packages(host: Host) -> Tuple[PackagePower, ...]:
 
 
 def policy_names(host: Host) -> Tuple[str, ...]:
-    """None where the kernel does not scale frequencies: virtual machines, or the firmware does it."""
+    """None if the kernel does not scale frequencies: virtual machines, or the firmware does it."""
     names = [name for name in host.names(POLICIES) if name[:6] == "policy" and name[6:].isdigit()]
     return tuple(sorted(names, key=lambda name: int(name[6:])))
 

@@ -20,7 +20,7 @@ MAX_CPUS = 1 << 16
 
 
 class CpuCounts(NamedTuple):
-    """Counts of what is online. `sockets` and `cores` are None where the kernel does not know them."""
+    """Counts of what is online. `sockets` and `cores` are None if the kernel does not know them."""
 
     sockets: Optional[int]
     cores: Optional[int]
@@ -54,7 +54,7 @@ def cpu_list(numbers: Sequence[int]) -> str:
 
 
 def parse_cpuinfo(text: str) -> CpuCounts:
-    """The counts that /proc/cpuinfo holds. Raises ValueError where it lists no processor.
+    """The counts that /proc/cpuinfo holds. Raises ValueError if it lists no processor.
 
     Cores are summed over the sockets' own `cpu cores`, so that sockets may differ. Where there is no
     `physical id` (ARM, POWER, a kernel without SMP) only the threads are known.
@@ -78,7 +78,7 @@ def parse_cpuinfo(text: str) -> CpuCounts:
 
 
 def topology(host: Host) -> CpuCounts:
-    """The node's counts, from /sys, else from /proc/cpuinfo. Raises OSError or ValueError where neither tells."""
+    """The node's counts, from /sys, else from /proc/cpuinfo. Raises OSError or ValueError if neither tells."""
     try:
         online = parse_cpu_list(host.read(f"{CPU}/online"))
         if online and host.exists(f"{CPU}/cpu{online[0]}/topology"):
@@ -89,9 +89,9 @@ def topology(host: Host) -> CpuCounts:
 
 
 def offline(host: Host) -> Tuple[int, ...]:
-    """The CPUs that the node has and does not run on; none where the kernel has no such lists.
+    """The CPUs that the node has and does not run on; none if the kernel has no such lists.
 
-    Raises OSError where it has, and they cannot be read.
+    Raises OSError if it has, and they cannot be read.
 
     With simultaneous multithreading switched off (smt/control) its threads are offline on purpose: as many times as
     many CPUs as run, if no core is missing.
@@ -118,14 +118,14 @@ class NumaNodes(NamedTuple):
 
 
 def numa_nodes(host: Host) -> NumaNodes:
-    """The node's NUMA nodes. Raises OSError or ValueError where the kernel does not tell."""
+    """The node's NUMA nodes. Raises OSError or ValueError if the kernel does not tell."""
     nodes = parse_cpu_list(host.read(f"{NODES}/online"))
     with_cpus = [number for number in nodes if host.read(f"{NODES}/node{number}/cpulist").strip()]
     return NumaNodes(tuple(nodes), tuple(with_cpus))
 
 
 def node_memory(host: Host, node: int) -> Optional[int]:
-    """The kB of memory that a NUMA node has (`Node 1 MemTotal: 0 kB`); None where it does not say."""
+    """The kB of memory that a NUMA node has (`Node 1 MemTotal: 0 kB`); None if it does not say."""
     words = host.read_or(f"{NODES}/node{node}/meminfo").split("\n", 1)[0].split()
     return int(words[3]) if words[2:3] == ["MemTotal:"] and words[3].isdigit() else None
 

@@ -59,7 +59,7 @@ def parse_record(text: str) -> Optional[CrashRecord]:
 
 
 def _files(host: Host, directory: str, depth: int) -> List[str]:
-    """The records below a directory. Raises OSError where it cannot be listed."""
+    """The records below a directory. Raises OSError if it cannot be listed."""
     paths: List[str] = []
     for name in host.listdir(directory):
         path = f"{directory}/{name}"

@@ -60,7 +60,7 @@ class DiagResult(NamedTuple):
 
 
 class Diagnostic(NamedTuple):
-    """A whole run. `generation` is 3 or 4; `trouble` is DCGM's own word on why it could not run, "" where it did.
+    """A whole run. `generation` is 3 or 4; `trouble` is DCGM's own word on why it could not run, "" if it did.
 
     `gpus` are the numbers of the GPUs it was about, as far as it says so.
     """
@@ -215,7 +215,7 @@ class DcgmHealth(NamedTuple):
 
 
 def parse_health(text: str) -> DcgmHealth:
-    """Read the output. Raises ValueError where it is not what dcgmi writes."""
+    """Read the output. Raises ValueError if it is not what dcgmi writes."""
     body = object_in(json_object(text), "body")
     overall = text_in(object_in(body, OVERALL), "value")
     found: List[DcgmIncident] = []
@@ -234,6 +234,6 @@ def parse_health(text: str) -> DcgmHealth:
 
 
 def _children(value: Dict[str, Any], name: str) -> Dict[str, Any]:
-    """The children of the box of dcgmi's under a name, {} where it has none. Raises ValueError."""
+    """The children of the box of dcgmi's under a name, {} if it has none. Raises ValueError."""
     box = object_in(value, name)
     return object_in(box, "children") if box.get("children") else {}

@@ -68,7 +68,7 @@ def parse_dmidecode(text: str) -> Tuple[Structure, ...]:
 def dmidecode(host: Host) -> str:
     """The whole output of dmidecode.
 
-    Raises FileNotFoundError where it is not installed, NoDmi where the machine has no tables,
+    Raises FileNotFoundError if it is not installed, NoDmi where the machine has no tables,
     DmiUnreadable where it failed, for example for want of root.
     """
     ended = host.run(["dmidecode"])

@@ -14,7 +14,7 @@ _IFF_UP = 0x1
 
 
 class Interface(NamedTuple):
-    """One interface. `speed` is Mb/s, None where it is not known; `carrier` None where the interface is down.
+    """One interface. `speed` is Mb/s, None if it is not known; `carrier` None if the interface is down.
 
     `losses` counts how often the carrier went away, `gains` how often it came, since the driver was loaded.
     """
@@ -36,13 +36,13 @@ class Interface(NamedTuple):
 
 
 def _directory(host: Host, name: str) -> Optional[str]:
-    """What the kernel shows of an interface, None where there is none of that name."""
+    """What the kernel shows of an interface, None if there is none of that name."""
     base = f"{NET}/{name}"
     return None if "/" in name or name in ("", ".", "..") or not host.isdir(base) else base
 
 
 def interface(host: Host, name: str) -> Optional[Interface]:
-    """One interface, None where there is none of that name."""
+    """One interface, None if there is none of that name."""
     base = _directory(host, name)
     if base is None:
         return None
@@ -95,7 +95,7 @@ _MODE = regex(r"(\d+)base\S*")
 
 
 def parse_ethtool_best(text: str) -> Optional[int]:
-    """The fastest of ethtool's supported link modes in Mb/s; None where it lists none."""
+    """The fastest of ethtool's supported link modes in Mb/s; None if it lists none."""
     _, heading, rest = text.partition("Supported link modes:")
     if not heading:
         return None
@@ -125,7 +125,7 @@ def parse_kind(uevent: str) -> str:
 
 
 def sized(host: Host, name: str) -> Optional[Sized]:
-    """One interface, None where there is none of that name."""
+    """One interface, None if there is none of that name."""
     base = _directory(host, name)
     if base is None:
         return None

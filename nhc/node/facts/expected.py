@@ -23,7 +23,7 @@ UNITS = ("GB/s", "Gb/s", "TFLOPS", "us", "Cel", "MHz", "%")
 class Expected(NamedTuple):
     """One row. `at_least` says that less is worse; `tolerance` is a share; `size` the least it holds for, in bytes.
 
-    `spread` is the share by which healthy machines of the kind differ, 0 where that is not known.
+    `spread` is the share by which healthy machines of the kind differ, 0 if that is not known.
     """
 
     kind: str
@@ -120,7 +120,7 @@ def _named(device: str, name: str) -> bool:
 
 
 def tables(host: Host) -> Tuple[Tuple[Expected, ...], Tuple[Expected, ...]]:
-    """The site's table, empty where it has none, and ours. Raises ValueError for a site's line that makes no sense."""
+    """The site's table, empty if it has none, and ours. Raises ValueError for a site's line that makes no sense."""
     from nhc.core.data.reader import read
 
     shipped = parse(read(SHIPPED), SHIPPED)

@@ -103,7 +103,7 @@ def parse_fstab(text: str) -> Tuple[FstabEntry, ...]:
 
 
 def fstab(host: Host) -> Tuple[FstabEntry, ...]:
-    """The entries; none where there is no such file. Raises OSError where it cannot be read."""
+    """The entries; none if there is no such file. Raises OSError if it cannot be read."""
     try:
         return parse_fstab(host.read("/etc/fstab"))
     except FileNotFoundError:
@@ -131,7 +131,7 @@ def swap_device(source: str) -> str:
 
 
 def swaps_in_use(host: Host) -> FrozenSet[str]:
-    """What is used as swap, links followed; none where the kernel has no swap. Raises OSError."""
+    """What is used as swap, links followed; none if the kernel has no swap. Raises OSError."""
     try:
         names = parse_swaps(host.read("/proc/swaps"))
     except FileNotFoundError:

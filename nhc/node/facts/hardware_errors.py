@@ -40,7 +40,7 @@ def machine_check_interrupts(host: Host) -> Dict[str, int]:
 
 
 def recent_machine_checks(host: Host) -> Tuple[str, ...]:
-    """What rasdaemon recorded last (`ras-mc-ctl --errors`); nothing where it is not there or cannot tell."""
+    """What rasdaemon recorded last (`ras-mc-ctl --errors`); nothing if it is not there or cannot tell."""
     if not host.which("ras-mc-ctl"):
         return ()
     try:
@@ -105,7 +105,7 @@ CONTROLLERS = "/sys/devices/system/edac/mc"
 
 
 class Module(NamedTuple):
-    """One memory module, or what a controller could not pin on one. Counts are None where they cannot be read."""
+    """One memory module, or what a controller could not pin on one. Counts are None if they cannot be read."""
 
     name: str
     label: str
@@ -114,7 +114,7 @@ class Module(NamedTuple):
 
 
 def controllers(host: Host) -> Tuple[str, ...]:
-    """The memory controllers with a driver (`mc0`); none where there is no EDAC."""
+    """The memory controllers with a driver (`mc0`); none if there is no EDAC."""
     return tuple(name for name in host.names(CONTROLLERS) if name[:2] == "mc" and name[2:].isdigit())
 
 
@@ -162,7 +162,7 @@ _NO_ECC = 3
 
 
 def has_ecc(host: Host) -> Optional[bool]:
-    """Whether the firmware says that this node's memory corrects errors; None where it does not say."""
+    """Whether the firmware says that this node's memory corrects errors; None if it does not say."""
     try:
         raw = host.read_bytes(_ARRAY)
     except OSError:

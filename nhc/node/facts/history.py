@@ -96,7 +96,7 @@ def unchanged_since(host: Host, name: str, values: Mapping[str, int]) -> Dict[st
 
 
 def amount(grown: Mapping[str, Growth], key: str) -> float:
-    """The growth of one counter, 0 where nothing is known of it."""
+    """The growth of one counter, 0 if nothing is known of it."""
     return round(grown[key].amount, 3) if key in grown else 0.0
 
 

@@ -34,9 +34,9 @@ class Port(NamedTuple):
     """One port of an RDMA device.
 
     `state` is the logical link (`ACTIVE`, `INIT`, `DOWN` ...), `phys_state` the physical one (`LinkUp`,
-    `Polling`, `Disabled` ...), both empty where the kernel gave none. `rate_gbps` is None where the driver
+    `Polling`, `Disabled` ...), both empty if the kernel gave none. `rate_gbps` is None if the driver
     could not name the rate (a kernel older than the link's speed answers EINVAL). `link_layer` is
-    `InfiniBand` or `Ethernet`. `netdev` is the network interface on this port, empty where there is
+    `InfiniBand` or `Ethernet`. `netdev` is the network interface on this port, empty if there is
     none. `counters` is the directory with the port's error counters. `unread` has why `state`, `phys_state`, `rate` or
     `link_layer` is there and cannot be read.
     """
@@ -69,7 +69,7 @@ class Port(NamedTuple):
 
     @property
     def state_unread(self) -> str:
-        """Why nothing is known of the link's state: `state: Input/output error (EIO)`; "" where it is known."""
+        """Why nothing is known of the link's state: `state: Input/output error (EIO)`; "" if it is known."""
         return next((f"{leaf}: {self.unread[leaf]}" for leaf in ("state", "phys_state") if leaf in self.unread), "")
 
     @property
@@ -79,26 +79,26 @@ class Port(NamedTuple):
 
 
 def parse_state(text: str) -> str:
-    """The name in `4: ACTIVE` or `5: LinkUp`; empty where the text is not of that form."""
+    """The name in `4: ACTIVE` or `5: LinkUp`; empty if the text is not of that form."""
     match = _NUMBERED.match(text)
     return match[1] if match else ""
 
 
 def parse_rate(text: str) -> Optional[float]:
-    """The number in `400 Gb/sec (4X NDR)`, None where the text is not of that form."""
+    """The number in `400 Gb/sec (4X NDR)`, None if the text is not of that form."""
     match = _RATE.match(text)
     return float(match[1]) if match else None
 
 
 def ports(host: Host) -> Tuple[Port, ...]:
-    """Every RDMA port, by device and number; none where the kernel has no RDMA devices."""
+    """Every RDMA port, by device and number; none if the kernel has no RDMA devices."""
     try:
         devices = host.listdir(CLASS)
     except FileNotFoundError:
         return ()
     listed: List[Port] = []
     for device in sorted(devices, key=_natural):
-        names = host.names(f"{CLASS}/{device}/ports")  # none where the device went away between the two calls
+        names = host.names(f"{CLASS}/{device}/ports")  # none if the device went away between the two calls
         numbers = sorted(int(name) for name in names if name.isdigit())
         listed.extend(_port(host, device, number) for number in numbers)
     return tuple(listed)
@@ -118,7 +118,7 @@ VERBS = "/sys/class/infiniband_verbs"
 def without_verbs(host: Host) -> Dict[str, str]:
     """RDMA devices that no program can open, each with what is missing: without its uverbs device it is of no use.
 
-    Empty where the kernel shows no such devices at all, and in a container, whose /dev has what was put into it
+    Empty if the kernel shows no such devices at all, and in a container, whose /dev has what was put into it
     (its /dev is a tmpfs; a node's is a devtmpfs, where the kernel itself makes /dev/infiniband/uverbsN).
     """
     devices = host.names(CLASS)
@@ -199,7 +199,7 @@ _SPEED = regex(r"(\d+(?:\.\d+)?) Gbps")
 
 
 def parse_portinfo(text: str) -> Optional[float]:
-    """The best data rate in Gb/s that a port supports; None where the text does not tell."""
+    """The best data rate in Gb/s that a port supports; None if the text does not tell."""
     fields: Dict[str, str] = {}
     for line in text.splitlines():
         match = _LINE.match(line.strip())
@@ -219,7 +219,7 @@ def parse_portinfo(text: str) -> Optional[float]:
 
 
 def best_rate(host: Host, port: Port) -> Optional[float]:
-    """The best rate that an InfiniBand port supports, None where nothing tells."""
+    """The best rate that an InfiniBand port supports, None if nothing tells."""
     if port.link_layer != "InfiniBand" or not host.which("smpquery"):
         return None
     try:
@@ -294,7 +294,7 @@ EFA_LAYER = "Unknown"
 
 
 class RdmaAdapter(NamedTuple):
-    """An RDMA device as it describes itself; a field is empty where it says nothing.
+    """An RDMA device as it describes itself; a field is empty if it says nothing.
 
     `board` names the model (Mellanox' PSID, as MT_0000000838), `driver` the kernel's.
     """
@@ -348,5 +348,5 @@ def pkeys(host: Host, port: Port) -> FrozenSet[int]:
 
 
 def gid_type(host: Host, port: Port, index: int) -> str:
-    """`IB/RoCE v1` or `RoCE v2`; "" where the kernel gives none."""
+    """`IB/RoCE v1` or `RoCE v2`; "" if the kernel gives none."""
     return host.read_or(f"{CLASS}/{port.device}/ports/{port.port}/gid_attrs/types/{index}")

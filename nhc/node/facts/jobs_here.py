@@ -30,7 +30,7 @@ def parse_squeue(text: str) -> FrozenSet[str]:
 
 
 def parse_job_file(text: str) -> str:
-    """The user of one of TORQUE's job files (`mom_priv/jobs/*.JB`), XML or not; "" where it names none."""
+    """The user of one of TORQUE's job files (`mom_priv/jobs/*.JB`), XML or not; "" if it names none."""
     if "<?xml" in text[:200]:
         match = re.search(r"<euser[^>]*>\s*([^<\s]+)\s*</euser>", text)
     else:
@@ -43,7 +43,7 @@ _OWNER = rb"(?<![A-Za-z_])%s\0([\x21-\x7e]{1,64})\0"
 
 
 def parse_openpbs_job(data: bytes) -> str:
-    """The user of one of OpenPBS' job files (`mom_priv/jobs/*.JB`), which are binary; "" where it names none."""
+    """The user of one of OpenPBS' job files (`mom_priv/jobs/*.JB`), which are binary; "" if it names none."""
     for name in (b"euser", b"Job_Owner"):
         match = re.search(_OWNER % name, data)
         if match:
@@ -147,7 +147,7 @@ class MemoryEvents(NamedTuple):
 
 
 def of_job(host: Host, job: str) -> Optional[MemoryEvents]:
-    """The counts of a job of Slurm on this node, None where its group is not there."""
+    """The counts of a job of Slurm on this node, None if its group is not there."""
     for path in _groups(host, job) if job.isascii() and job.isdigit() else ():
         text = host.read_or(f"{path}/memory.events")
         events = parse_events(path, text) if text else None
@@ -157,7 +157,7 @@ def of_job(host: Host, job: str) -> Optional[MemoryEvents]:
 
 
 def parse_events(path: str, text: str) -> Optional[MemoryEvents]:
-    """The counts of a `memory.events`, None where it has none."""
+    """The counts of a `memory.events`, None if it has none."""
     counts = {}
     for line in text.splitlines():
         name, _, number = line.partition(" ")

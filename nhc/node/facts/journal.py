@@ -59,7 +59,7 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
 
 
 def _ask(host: Host, *arguments: str) -> Optional[List[str]]:
-    """Journalctl's lines, None where it cannot use the cursor. Raises OSError."""
+    """Journalctl's lines, None if it cannot use the cursor. Raises OSError."""
     done = host.run([*JOURNALCTL, *arguments], timeout=8.0)
     if not done.timed_out and done.status and "cursor" in done.stderr:
         return None
@@ -67,7 +67,7 @@ def _ask(host: Host, *arguments: str) -> Optional[List[str]]:
 
 
 def _lines(done: Completed) -> List[str]:
-    """What journalctl printed. Raises OSError where it failed."""
+    """What journalctl printed. Raises OSError if it failed."""
     if done.timed_out:
         raise OSError(110, "did not answer in time", "journalctl")
     if done.status:

@@ -91,7 +91,7 @@ def normal_module(name: str) -> str:
 
 
 def modules(host: Host) -> FrozenSet[str]:
-    """The loaded modules. Raises OSError where /proc/modules cannot be read, as on a kernel without modules."""
+    """The loaded modules. Raises OSError if /proc/modules cannot be read, as on a kernel without modules."""
     return frozenset(line.split(" ", 1)[0] for line in host.lines("/proc/modules") if line)
 
 

@@ -71,7 +71,7 @@ _NUMBERS = frozenset("0123456789[<")
 
 
 class Record(NamedTuple):
-    """One message of the kernel. `when` is Unix time, None where the source does not tell.
+    """One message of the kernel. `when` is Unix time, None if the source does not tell.
 
     `since_boot` is seconds since boot where the source tells those. `number` is the kernel's own, -1
     outside /dev/kmsg. `kernel` is False for a line of a syslog file that another program wrote.
@@ -160,7 +160,7 @@ def _uncoloured(line: str) -> str:
 
 
 class CollectedLine(NamedTuple):
-    """A line of a program, and the Unix time at which it was collected; None where that is not told."""
+    """A line of a program, and the Unix time at which it was collected; None if that is not told."""
 
     text: str
     when: Optional[float] = None

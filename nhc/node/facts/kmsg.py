@@ -23,7 +23,7 @@ class Batch(NamedTuple):
     """What one read of a source gave. `cursor` is to be handed to the next read, in JSON's own types.
 
     `lost` is how many records were overwritten unread (-1: some, and nothing tells how many). `problem` says
-    why the source could not be read to its end, "" where it could.
+    why the source could not be read to its end, "" if it could.
     """
 
     records: List[Record]
@@ -171,7 +171,7 @@ def _boot_offset(host: Host, path: str, size: int, began: float) -> int:
 
 
 def rotated_to(host: Host, path: str, inode: int) -> str:
-    """Where logrotate put the file that had this inode, "" where it cannot be found (it was compressed, say)."""
+    """Where logrotate put the file that had this inode, "" if it cannot be found (it was compressed, say)."""
     directory, _, name = path.rpartition("/")
     for other in host.listdir(directory or "/"):
         if other != name and other.startswith(name):

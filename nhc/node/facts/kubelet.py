@@ -42,7 +42,7 @@ def runs(host: Host) -> bool:
 
 
 def _running(host: Host) -> Dict[str, str]:
-    """The options of the kubelet that runs; none where none does or /proc is hidden."""
+    """The options of the kubelet that runs; none if none does or /proc is hidden."""
     from nhc.node.facts.processes import raw_command_lines
 
     try:
@@ -57,7 +57,7 @@ def _running(host: Host) -> Dict[str, str]:
 
 
 def runtime_endpoint(host: Host) -> str:
-    """The path of the socket of the runtime that the kubelet uses; "" where nothing says which, or it is no socket."""
+    """The path of the socket of the runtime that the kubelet uses; "" if nothing says which, or it is no socket."""
     kept = " ".join(map(host.read_or, _FILES)).replace('"', " ").replace("'", " ").replace("=--", " --")
     options = _running(host) or _options(kept.split())
     endpoint = options.get("container-runtime-endpoint", "")

@@ -17,7 +17,7 @@ class LoadAverage(NamedTuple):
 
 
 def parse_loadavg(text: str) -> LoadAverage:
-    """The content of /proc/loadavg. Raises ValueError where it is something else."""
+    """The content of /proc/loadavg. Raises ValueError if it is something else."""
     fields = text.split()
     running, slash, entities = fields[3].partition("/") if len(fields) >= 4 else ("", "", "")
     if not slash or not running.isdecimal() or not entities.isdecimal():

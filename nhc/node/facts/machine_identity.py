@@ -125,7 +125,7 @@ def _in_cloud(cloud: str, answers: Dict[str, str], asset: str) -> Dict[str, str]
 
 
 def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
-    """What the metadata service said in this boot, or on bare metal the controller; {} where it does not answer."""
+    """What the metadata service said in this boot, or on bare metal the controller; {} if it does not answer."""
     boot, now = host.boot_id(), host.time()
     kept = host.memory.load(STORE)
     earlier = kept.get("said")
@@ -154,7 +154,7 @@ def _answers(host: Host, cloud: str, may_ask: bool) -> Dict[str, str]:
 
 
 def _controller(host: Host) -> Dict[str, str]:
-    """The address of the board's management controller. Raises OSError where there is no ipmitool."""
+    """The address of the board's management controller. Raises OSError if there is no ipmitool."""
     from nhc.node.facts import bmc
 
     if bmc.device(host) is None:

@@ -14,9 +14,9 @@ CONFIGURATIONS = ("/etc/mdadm/mdadm.conf", "/etc/mdadm.conf")
 
 
 class MdArray(NamedTuple):
-    """One array. `state` is array_state, "" where it cannot be read.
+    """One array. `state` is array_state, "" if it cannot be read.
 
-    `degraded` is how many members are missing, None where the level knows no such thing (raid0, linear). `unread` says
+    `degraded` is how many members are missing, None if the level knows no such thing (raid0, linear). `unread` says
     why one of the two is there and cannot be read. `action` is
     what it does besides its work (`idle`, `resync`, `recover`, `check`, `reshape`), `progress` how far that is in
     percent. `faulty` are members that the kernel took out.

@@ -49,7 +49,7 @@ def parse_meminfo(text: str) -> Dict[str, int]:
 
 
 def memory(host: Host) -> MemoryInfo:
-    """The node's memory. Raises OSError, or ValueError where the file lacks what every kernel prints."""
+    """The node's memory. Raises OSError, or ValueError if the file lacks what every kernel prints."""
     values = parse_meminfo(host.read("/proc/meminfo"))
     try:
         return MemoryInfo(

@@ -55,7 +55,7 @@ def parse_buddyinfo(text: str) -> Tuple[FreeBlocks, ...]:
 
 
 def parse_unmovable(text: str) -> Optional[float]:
-    """The share of page blocks that hold unmovable memory, in percent; None where the text does not tell."""
+    """The share of page blocks that hold unmovable memory, in percent; None if the text does not tell."""
     names: List[str] = []
     total = unmovable = 0
     for line in text.splitlines():
@@ -96,7 +96,7 @@ class Pool(NamedTuple):
 
 
 def huge_page_pools(host: Host) -> Tuple[Pool, ...]:
-    """The pools by size, smallest first; none where the kernel has no huge pages. Raises ValueError for junk."""
+    """The pools by size, smallest first; none if the kernel has no huge pages. Raises ValueError for junk."""
     read = []
     for name in host.names(POOLS):
         match = re.fullmatch(r"hugepages-(\d+)kB", name)
@@ -108,7 +108,7 @@ def huge_page_pools(host: Host) -> Tuple[Pool, ...]:
 
 
 def default_huge_page_size(host: Host) -> Optional[int]:
-    """The size in kB that `hugepages=` without a size means; None where /proc/meminfo does not tell."""
+    """The size in kB that `hugepages=` without a size means; None if /proc/meminfo does not tell."""
     return parse_meminfo(host.read("/proc/meminfo")).get("Hugepagesize")
 
 
@@ -134,6 +134,6 @@ def asked_at_boot(parameters: Sequence[str], default: Optional[int]) -> Dict[int
 
 
 def transparent_huge_pages(host: Host) -> str:
-    """The value in brackets of `always [madvise] never`; "" where the kernel has no transparent huge pages."""
+    """The value in brackets of `always [madvise] never`; "" if the kernel has no transparent huge pages."""
     match = re.search(r"\[(\w+)\]", host.read_or("/sys/kernel/mm/transparent_hugepage/enabled"))
     return match[1] if match else ""

@@ -63,7 +63,7 @@ def parse_memtester(text: str) -> Memtester:
 
 
 class Stressapptest(NamedTuple):
-    """A run. `moved` in bytes, `seconds`, `rate` in GB/s; `passed` None where there is no status line.
+    """A run. `moved` in bytes, `seconds`, `rate` in GB/s; `passed` None if there is no status line.
 
     `procedural` says that it failed by itself, not by what it found.
     """

@@ -65,7 +65,7 @@ def under(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
 
 
 def at(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
-    r"""What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None where nothing is.
+    r"""What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None if nothing is.
 
     The path may also be written as /proc/mounts has it, where a blank is `\040`.
     """

@@ -143,7 +143,7 @@ def _retired(a: NvmlAnswers) -> Optional[model.RetiredPages]:
 
 
 def _links(a: NvmlAnswers) -> Optional[Tuple[model.Link, ...]]:
-    """The NVLinks; None where the device has none."""
+    """The NVLinks; None if the device has none."""
     links: List[model.Link] = []
     for number, answers in enumerate(a.entries("links", "links") or ()):
         if not isinstance(answers, dict):
@@ -192,7 +192,7 @@ def _clocks(a: NvmlAnswers) -> model.Clocks:
 def _thermal(a: NvmlAnswers) -> model.Thermal:
     return model.Thermal(
         gpu=a.whole("temperature", "thermal"),
-        memory=a.field("memory_temperature", "thermal") or None,  # 0 where the board has no sensor
+        memory=a.field("memory_temperature", "thermal") or None,  # 0 if the board has no sensor
         gpu_max=a.whole("limit_gpu_max", "thermal"),
         memory_max=a.whole("limit_memory_max", "thermal"),
         slowdown=a.whole("limit_slowdown", "thermal"),
@@ -269,7 +269,7 @@ def _processes(a: NvmlAnswers) -> Optional[Tuple[model.DeviceProcess, ...]]:
 
 
 def parse_nvml(answers: Mapping[str, Plain]) -> Source:
-    """An NVML snapshot as one vendor's source. Raises ValueError where it makes no sense."""
+    """An NVML snapshot as one vendor's source. Raises ValueError if it makes no sense."""
     code, driver, devices = error_code(answers), answers.get("driver"), answers.get("devices")
     if code is not None:
         return _failed(code)
@@ -335,7 +335,7 @@ class NvmlAnswers:
         self.unread: Dict[str, str] = {} if unread is None else unread
 
     def get(self, key: str, area: str) -> Plain:
-        """The value at `key`, None where there is none; a failure other than "not supported" is noted under `area`."""
+        """The value at `key`, None if there is none; a failure other than "not supported" is noted under `area`."""
         value = self.answers.get(key, {"error": NOT_SUPPORTED})
         code = error_code(value)
         if code is None:
@@ -353,7 +353,7 @@ class NvmlAnswers:
         return self._of_type(str, key, area)
 
     def table(self, key: str, area: str) -> NvmlAnswers:
-        """A structure's members; none where it was not read."""
+        """A structure's members; none if it was not read."""
         return NvmlAnswers(self._of_type(dict, key, area) or {}, self.unread)
 
     def entries(self, key: str, area: str) -> Optional[List[Plain]]:
@@ -392,7 +392,7 @@ _INSTANCE = re.compile(r"\s+MIG (\S+)\s+Device\s+(\d+): \(UUID: (MIG-[0-9a-zA-Z/
 def parse_mig(text: str) -> Dict[str, List[Tuple[str, str]]]:
     """By each GPU's UUID its instances: profile (`3g.20gb`) and UUID. A GPU that is whole has none.
 
-    Raises ValueError where the text names no GPU.
+    Raises ValueError if the text names no GPU.
     """
     instances: Dict[str, List[Tuple[str, str]]] = {}
     below = ""

@@ -363,7 +363,7 @@ if TYPE_CHECKING:
         error: int
 
     PeerState: TypeAlias = "Union[int, NvmlRefusal]"
-    """NVML's state of a pair (`nhc.node.facts.nvml_codes.PEER_STATES`), 0 where one reaches the other."""
+    """NVML's state of a pair (`nhc.node.facts.nvml_codes.PEER_STATES`), 0 if one reaches the other."""
 
     class PeerStates(TypedDict, total=False):
         """A row for each device, in the order of indices; `error` where NVML gave none."""
@@ -373,7 +373,7 @@ if TYPE_CHECKING:
         error: int
 
     class Inforoms(TypedDict, total=False):
-        """`devices` in the order of indices, None where it is whole; else why NVML gave none."""
+        """`devices` in the order of indices, None if it is whole; else why NVML gave none."""
 
         devices: List[Union[int, NvmlRefusal, None]]
         error: int

@@ -108,9 +108,9 @@ def marker(host: Host) -> Optional[Pending]:
 
 
 def asked_of_dnf(host: Host) -> Optional[List[str]]:
-    """What `needs-restarting -r` (dnf-utils) says to reboot for, [] for nothing, None where it cannot be asked.
+    """What `needs-restarting -r` (dnf-utils) says to reboot for, [] for nothing, None if it cannot be asked.
 
-    It exits 1 where a reboot is due, 0 where not.
+    It exits 1 where a reboot is due, 0 if not.
     """
     if not host.which("needs-restarting"):
         return None

@@ -34,7 +34,7 @@ _OTHER_DRIVERS = frozenset([
 
 def parse_index(text: str) -> List[Listed]:
     """The functions listed in /proc/bus/pci/devices: address without the domain, vendor, device, size of the largest
-    region (None where the line does not tell), driver. Lines of another form are left out.
+    region (None if the line does not tell), driver. Lines of another form are left out.
     """
     functions = []
     for line in text.splitlines():

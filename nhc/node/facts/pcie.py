@@ -21,7 +21,7 @@ _ALL_ONES_WIDTH = 63
 
 
 class PcieDeviceLink(NamedTuple):
-    """One device's link. Speeds are GT/s, 0 where sysfs does not know; widths are lanes.
+    """One device's link. Speeds are GT/s, 0 if sysfs does not know; widths are lanes.
 
     `best_speed` and `best_width` are what both ends of the link can do: a x16 card in a x8 slot has 8.
     """
@@ -138,7 +138,7 @@ REDIRECT = 0x04 | 0x08 | 0x20
 
 
 class AcsPort(NamedTuple):
-    """A port above some device. `control` is its ACS control register, None where it has no ACS."""
+    """A port above some device. `control` is its ACS control register, None if it has no ACS."""
 
     address: str
     type: int

@@ -45,7 +45,7 @@ def is_ssh_session(args: str) -> bool:
 
 
 def pids(host: Host) -> List[int]:
-    """The processes there are, by number. Raises OSError where /proc cannot be listed."""
+    """The processes there are, by number. Raises OSError if /proc cannot be listed."""
     return sorted(int(name) for name in host.listdir("/proc") if name.isdigit())
 
 
@@ -71,7 +71,7 @@ class Scan:
         return bool(self.ours) and self.raw.get(pid) == self.our_line
 
     def more(self) -> bool:
-        """Read on; False at the end. Raises OSError where there are no processes to be seen: /proc is not mounted."""
+        """Read on; False at the end. Raises OSError if there are no processes to be seen: /proc is not mounted."""
         if not self.left:
             if not self.raw:
                 raise FileNotFoundError(2, "no process found", "/proc")
@@ -84,7 +84,7 @@ class Scan:
 
 
 def raw_command_lines(host: Host) -> Dict[int, Optional[str]]:
-    """What /proc/PID/cmdline holds, for every process; None where it could not be read in time."""
+    """What /proc/PID/cmdline holds, for every process; None if it could not be read in time."""
     lines = host.fact(Scan)
     while lines.more():
         pass
@@ -126,7 +126,7 @@ def unreadable(host: Host) -> FrozenSet[int]:
 
 
 def args_of(host: Host, pid: int) -> str:
-    """A process's command line as ps prints it, `[name]` where it has none, "" where it is gone."""
+    """A process's command line as ps prints it, `[name]` where it has none, "" if it is gone."""
     return host.fact(command_lines).get(pid) or host.fact(nameless).get(pid, "")
 
 
@@ -149,7 +149,7 @@ def all_args(host: Host) -> Iterator[Tuple[int, str]]:
 
 
 def stat_of(host: Host, pid: int) -> Optional[ProcessStat]:
-    """One process's `stat` as it is now, None where it is gone or a zombie."""
+    """One process's `stat` as it is now, None if it is gone or a zombie."""
     try:
         process = parse_stat(host.read(f"/proc/{pid}/stat"))
     except (OSError, ValueError):
@@ -160,7 +160,7 @@ def stat_of(host: Host, pid: int) -> Optional[ProcessStat]:
 def switches(host: Host, pid: int) -> int:
     """How often a process gave up or lost the CPU: unchanged means that it has not run (proc_pid_status(5)).
 
-    It is what the kernel's khungtaskd compares. -1 where nothing tells.
+    It is what the kernel's khungtaskd compares. -1 if nothing tells.
     """
     lines = host.read_or(f"/proc/{pid}/status").splitlines()
     counts = [line.rpartition(":")[2].strip() for line in lines if "ctxt_switches:" in line]
@@ -168,7 +168,7 @@ def switches(host: Host, pid: int) -> int:
 
 
 def stats(host: Host) -> Dict[int, ProcessStat]:
-    """Every process's `stat`, by number. Raises OSError where there are no processes to be seen."""
+    """Every process's `stat`, by number. Raises OSError if there are no processes to be seen."""
     by_pid = {}
     for text in host.read_each("/proc", [str(pid) for pid in host.fact(pids)], "stat").values():
         try:
@@ -182,7 +182,7 @@ def stats(host: Host) -> Dict[int, ProcessStat]:
 
 
 def owner(host: Host, pid: int) -> Optional[int]:
-    """The effective user of a process, None where it is gone.
+    """The effective user of a process, None if it is gone.
 
     The directory /proc/PID always belongs to it, also where the files in it are root's because the
     process must not be dumped (task_dump_owner in fs/proc/base.c).
@@ -203,7 +203,7 @@ class Clock(NamedTuple):
 
 
 def clock(host: Host) -> Clock:
-    """What turns a `stat` into percentages. Raises OSError or ValueError where it cannot be read."""
+    """What turns a `stat` into percentages. Raises OSError or ValueError if it cannot be read."""
     from nhc.node.facts.kernel import uptime
     from nhc.node.facts.meminfo import parse_meminfo
 

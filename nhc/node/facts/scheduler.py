@@ -33,7 +33,7 @@ class SchedulerAnswer(NamedTuple):
 
 
 class SchedulerView(NamedTuple):
-    """What the scheduler has this node as. `states` are its words in lower case, none where it does not know it."""
+    """What the scheduler has this node as. `states` are its words in lower case, none if it does not know it."""
 
     states: FrozenSet[str]
     reason: str
@@ -56,7 +56,7 @@ def parse_slurm_ping(text: str) -> Dict[str, bool]:
 
 
 def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
-    """Raises BadSchedulerAnswer, OSError where the command is not here."""
+    """Raises BadSchedulerAnswer, OSError if the command is not here."""
     name, asked = manager.name, manager.ping
     ended = host.run(asked, timeout=deadline)
     if ended.timed_out:
@@ -78,7 +78,7 @@ def ping(host: Host, manager: Manager, deadline: float) -> SchedulerAnswer:
 
 
 def view(host: Host, manager: Manager, node: str, deadline: float) -> SchedulerView:
-    """Raises BadSchedulerAnswer, OSError where the command is not here."""
+    """Raises BadSchedulerAnswer, OSError if the command is not here."""
     if not manager.show:
         raise BadSchedulerAnswer(f"{manager.name} has no command that shows a node")
     asked = (*manager.show, node)
@@ -118,7 +118,7 @@ class SlurmNodeMemory(NamedTuple):
 def slurm_memory(host: Host, node: str, deadline: float) -> SlurmNodeMemory:
     """What `scontrol show node` says of a node's memory.
 
-    Raises BadSchedulerAnswer, OSError where the command is not here.
+    Raises BadSchedulerAnswer, OSError if the command is not here.
     """
     ended = host.run(("scontrol", "-o", "show", "node", node), timeout=deadline)
     if ended.timed_out:

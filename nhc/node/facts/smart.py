@@ -27,7 +27,7 @@ class SmartDevice(NamedTuple):
 
 
 class DiskHealth(NamedTuple):
-    """One ATA or SCSI disk. `passed` is its own overall verdict; None where it gives none.
+    """One ATA or SCSI disk. `passed` is its own overall verdict; None if it gives none.
 
     `failing` are pre-failure attributes at or below their threshold now. `counts` are raw values by name.
     """
@@ -41,7 +41,7 @@ class DiskHealth(NamedTuple):
 class NvmeHealth(NamedTuple):
     """The SMART / health log of one NVMe controller (NVM Express base specification, log page 02h).
 
-    `temperature` is degrees Celsius, None where the drive does not report it.
+    `temperature` is degrees Celsius, None if the drive does not report it.
     """
 
     critical_warning: int
@@ -78,7 +78,7 @@ def parse_scan(text: str) -> Tuple[SmartDevice, ...]:
 
 
 def _opened(text: str) -> Dict[str, Any]:
-    """What smartctl answers of one device. Raises SmartError where it could not talk to the device."""
+    """What smartctl answers of one device. Raises SmartError if it could not talk to the device."""
     answer = _object(text)
     status = whole_of(object_of(answer.get("smartctl")).get("exit_status"))
     if status is None:
@@ -166,7 +166,7 @@ def nvme_controllers(host: Host) -> Tuple[NvmeController, ...]:
 
 
 def nvme_health(host: Host, controller: str) -> NvmeHealth:
-    """The health log, by smartctl, else by nvme-cli. Raises SmartError, or OSError where neither is installed."""
+    """The health log, by smartctl, else by nvme-cli. Raises SmartError, or OSError if neither is installed."""
     device = f"/dev/{controller}"
     if host.which("smartctl"):
         ended = host.run(["smartctl", "--json", "-H", "-A", device], timeout=10)

@@ -100,7 +100,7 @@ def parse_unix(text: str) -> List[Socket]:
 
 
 def sockets(host: Host) -> List[Socket]:
-    """Every socket of this network namespace. Raises OSError where /proc/net cannot be read, ValueError where odd."""
+    """Every socket of this network namespace. Raises OSError if /proc/net cannot be read, ValueError where odd."""
     listed = []
     for protocol in INTERNET:
         try:
@@ -119,7 +119,7 @@ _LINK = re.compile(r"socket:\[(\d+)\]")
 
 
 def parse_link(target: str) -> Optional[int]:
-    """The inode that a descriptor's link names, None where it is no socket."""
+    """The inode that a descriptor's link names, None if it is no socket."""
     match = _LINK.fullmatch(target)
     return int(match[1]) if match else None
 

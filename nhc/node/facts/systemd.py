@@ -57,7 +57,7 @@ def parse_failed(text: str) -> Tuple[FailedUnit, ...]:
 
 
 def _systemctl(host: Host, arguments: Sequence[str]) -> str:
-    """What systemctl prints. Raises SystemdError where it failed, OSError where it is not there."""
+    """What systemctl prints. Raises SystemdError if it failed, OSError where it is not there."""
     ended = host.run(["systemctl", *arguments], timeout=10)
     if ended.timed_out:
         raise SystemdError("systemctl did not answer within 10 s")
@@ -68,7 +68,7 @@ def _systemctl(host: Host, arguments: Sequence[str]) -> str:
 
 
 def control(host: Host, timeout: float, *arguments: str) -> str:
-    """Have systemctl do something to a unit; why it could not, "" where it was done."""
+    """Have systemctl do something to a unit; why it could not, "" if it was done."""
     try:
         ended = host.run(["systemctl", *arguments], timeout)
     except OSError as error:

@@ -35,7 +35,7 @@ def parse_passwd(text: str) -> Users:
 
 
 def local_users(host: Host) -> Users:
-    """The users of `$PASSWD_DATA_SRC`, /etc/passwd by default; none where it cannot be read."""
+    """The users of `$PASSWD_DATA_SRC`, /etc/passwd by default; none if it cannot be read."""
     try:
         return parse_passwd(host.read(host.setting("PASSWD_DATA_SRC", "/etc/passwd")))
     except OSError:
@@ -48,7 +48,7 @@ def user_name(host: Host, uid: int) -> str:
 
 
 def user_id(host: Host, name: str) -> Optional[int]:
-    """The number of a user given by name or number, None where there is no such user."""
+    """The number of a user given by name or number, None if there is no such user."""
     if name.isdecimal():
         return int(name)
     uid = host.fact(local_users).by_name.get(name)
@@ -93,7 +93,7 @@ class NoGroups(Exception):
 
 
 def account(host: Host, name: str) -> Account:
-    """Asks `getent` and `id`. Raises NoAccount, NoGroups, OSError where a command is missing."""
+    """Asks `getent` and `id`. Raises NoAccount, NoGroups, OSError if a command is missing."""
     entry = host.run(["getent", "passwd", name], timeout=8)
     fields = entry.stdout.strip().split(":")
     if entry.timed_out:
@@ -108,9 +108,9 @@ def account(host: Host, name: str) -> Account:
 
 
 def obstacle(host: Host, user: Account, path: str) -> Optional[str]:
-    """The first directory along `path` whose mode lets the user not pass, and why; None where modes show none.
+    """The first directory along `path` whose mode lets the user not pass, and why; None if modes show none.
 
-    Access control lists and a server's own rules do not show in a mode. Raises OSError where the path cannot be
+    Access control lists and a server's own rules do not show in a mode. Raises OSError if the path cannot be
     looked at.
     """
     walked = ""

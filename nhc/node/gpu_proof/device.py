@@ -40,7 +40,7 @@ def compare_pattern(
     gpu: Gpu, place: c_ulonglong, size: int, seed: int, mode: int = NUMBERS
 ) -> Tuple[float, Mapping[str, int]]:
     """Bytes read a second, and what differs from what was written: how many of the 16-byte words (`count`), the first
-    one's offset in bytes (`first`), and all bits that differed anywhere (`bits`). Nothing where all is right.
+    one's offset in bytes (`first`), and all bits that differed anywhere (`bits`). Nothing if all is right.
     """
     counts = gpu.allocate(24)
     try:

@@ -89,7 +89,7 @@ class Driver:
     def call(self, name: str, *arguments: object) -> None:
         """One call of the driver, by libcuda's name.
 
-        Raises DriverError for any result but 0, NoDriver where the library lacks the call.
+        Raises DriverError for any result but 0, NoDriver if the library lacks the call.
         """
         name = self.name_of(name)
         try:

@@ -150,7 +150,7 @@ def compiled(compiler: ctypes.CDLL, architecture: str) -> bytes:
 
 
 def _part(size_of: Any, get: Any, program: c_void_p, size: c_size_t) -> bytes:
-    """The code or the log of a program, b"" where there is none."""
+    """The code or the log of a program, b"" if there is none."""
     if size_of(program, byref(size)) or not size.value:
         return b""
     text = ctypes.create_string_buffer(size.value)

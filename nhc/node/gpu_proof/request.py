@@ -20,7 +20,7 @@ LAUNCHING = 10.0
 def carry_out(asked: Mapping[str, Any], environ: Mapping[str, str], watch: Optional[process.Watcher]) -> Dict[str, Any]:
     """The launcher's answer to a request (`nhc.node.gpu_proof.launcher.carry_out`), with the request's seed.
 
-    A seed below 0 is drawn here. `failed` says in one line why there is no answer. Raises OSError where the program
+    A seed below 0 is drawn here. `failed` says in one line why there is no answer. Raises OSError if the program
     cannot be started.
     """
     from random import SystemRandom

@@ -99,7 +99,7 @@ class NodeSystem(System):
         self._enter = self._entrance(root)
 
     def _entrance(self, root: str) -> Tuple[str, ...]:
-        """What is put before a command so that it runs on the node; empty where nothing works."""
+        """What is put before a command so that it runs on the node; empty if nothing works."""
         nsenter, chroot = process.find("nsenter"), process.find("chroot")
         ways = []
         if nsenter and self._reached:
@@ -175,7 +175,7 @@ class NodeSystem(System):
     # Names, as the node knows them: its name service may be a directory server's.
 
     def _ask(self, *argv: str) -> List[str]:
-        """The lines that a command of the node prints; none where it fails. Raises OSError."""
+        """The lines that a command of the node prints; none if it fails. Raises OSError."""
         done = self.run(argv, _NAME_SERVICE, "", {"PATH": process.PATH, "LC_ALL": "C"})
         return [] if done.status or done.timed_out else done.stdout.splitlines()
 

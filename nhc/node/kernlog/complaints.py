@@ -80,7 +80,7 @@ def is_complaint(finding: Finding) -> bool:
 
 
 def answered(host: Host, finding: Finding) -> Optional[Finding]:
-    """A complaint as its device answers: None where it is well or not needed, fatal where the answer convicts it."""
+    """A complaint as its device answers: None if it is well or not needed, fatal where the answer convicts it."""
     device = finding["device"]
     if not ADDRESS.fullmatch(device) or not host.exists(f"{DEVICES}/{device}"):
         return finding
@@ -169,7 +169,7 @@ def _disk_behind(host: Host, device: str) -> str:
 
 
 def device_at(host: Host, address: str) -> Optional[Device]:
-    """The accelerator at a PCI address, None where the vendor's library says nothing of it."""
+    """The accelerator at a PCI address, None if the vendor's library says nothing of it."""
     from nhc.node.facts.accelerator import answering
 
     try:
@@ -180,7 +180,7 @@ def device_at(host: Host, address: str) -> Optional[Device]:
 
 
 def device_clean(host: Host, address: str) -> Optional[bool]:
-    """Whether the vendor's library says that a device is well, None where it says nothing of it."""
+    """Whether the vendor's library says that a device is well, None if it says nothing of it."""
     device = device_at(host, address)
     if device is None:
         return None

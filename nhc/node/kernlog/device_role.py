@@ -79,13 +79,13 @@ def is_there(host: Host, device: str) -> bool:
 
 
 def expendable(host: Host, state: LogState, finding: Finding) -> str:
-    """Why the node works on without the device of a finding; "" where it needs it, or nothing tells."""
+    """Why the node works on without the device of a finding; "" if it needs it, or nothing tells."""
     device = finding["device"]
     return needless(host, device) if is_there(host, device) else by_name(state, finding)
 
 
 def needless(host: Host, device: str) -> str:
-    """Why the node works on without a device that /sys has; "" where it needs it, or nothing tells."""
+    """Why the node works on without a device that /sys has; "" if it needs it, or nothing tells."""
     return _without(host, device, 0)
 
 
@@ -110,7 +110,7 @@ def _named(driver: str) -> str:
 
 
 def device_class(host: Host, device: str) -> int:
-    """A device's class and subclass (0x0300 is a VGA controller), -1 where /sys has none."""
+    """A device's class and subclass (0x0300 is a VGA controller), -1 if /sys has none."""
     return hexadecimal(host.read_or(f"{DEVICES}/{device}/class")) >> 8
 
 

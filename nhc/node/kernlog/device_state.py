@@ -65,7 +65,7 @@ def device_decides(finding: Finding) -> bool:
 
 
 def _beside_gpu(host: Host, finding: Finding) -> Optional[Finding]:
-    """A finding as its GPU's state has it, None where the GPU shows it to be gone."""
+    """A finding as its GPU's state has it, None if the GPU shows it to be gone."""
     from nhc.node.kernlog import xid
 
     if finding.get("unproven") and not finding.get("recurring") and device_recovered(host, finding):

@@ -55,7 +55,7 @@ _ANY = _Part(None, [])
 
 
 def derive(pattern: str) -> List[str]:
-    """Strings of which every text that the pattern matches contains one, the most telling; [] where none follow."""
+    """Strings of which every text that the pattern matches contains one, the most telling; [] if none follow."""
     need = _PatternReader(_worth).best(pattern)
     return sorted(_shortened(need)) if need else []
 
@@ -164,7 +164,7 @@ def _class(items: List[Any]) -> _Part:
 
 
 def written(table: str) -> str:
-    """The catalogue's table with the column `text` as its patterns give it. Raises ValueError where they give none."""
+    """The catalogue's table with the column `text` as its patterns give it. Raises ValueError if they give none."""
     lines = table.split("\n")
     head = next(number for number, line in enumerate(lines) if line.startswith("kind\t"))
     columns = lines[head].split("\t")

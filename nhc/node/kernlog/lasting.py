@@ -106,7 +106,7 @@ def agent_ends(memory: Memory, boot: str) -> None:
 
 
 def agent_ended(memory: Memory, boot: str) -> Optional[bool]:
-    """Whether the agent of the boot before this one was told to end; None where none ran, or nobody looked then."""
+    """Whether the agent of the boot before this one was told to end; None if none ran, or nobody looked then."""
     life = _life(memory, boot)
     if life["before"] is not None and "ended" not in life:
         _written(memory, LIFE, life)  # what is known is of that boot alone, and not of the next one's last

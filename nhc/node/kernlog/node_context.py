@@ -125,7 +125,7 @@ def _lowered(finding: Finding, why: str) -> Finding:
 
 
 def _volume(host: Host, state: LogState, node: Optional[Volumes], finding: Finding) -> Optional[Finding]:
-    """A finding of a disk or a file system. None where it is nobody's any more."""
+    """A finding of a disk or a file system. None if it is nobody's any more."""
     if not finding["device"]:
         return _unnamed(node, finding)
     device, kind = volumes.disk_of(host, finding["device"]), finding["kind"]
@@ -162,7 +162,7 @@ def _unnamed(node: Optional[Volumes], finding: Finding) -> Optional[Finding]:
 
 
 def _task(host: Host, state: LogState, finding: Finding) -> Optional[Finding]:
-    """The finding of hung tasks. None where none of them is in state D any more."""
+    """The finding of hung tasks. None if none of them is in state D any more."""
     from nhc.node.facts import history, processes
 
     blamed = hung.worst(state)[0]

@@ -234,7 +234,7 @@ def _multiline(flags: Match_[str], before: bool) -> bool:
 
 
 def needle(pattern: str) -> str:
-    """The longest text that every match of a pattern holds, "" where it is not known: it spares most searches."""
+    """The longest text that every match of a pattern holds, "" if it is not known: it spares most searches."""
     if "|" in pattern or "(?" in pattern:
         return ""
     best, run, depth, at = "", "", 0, 0

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import LogState
 
     Origin: TypeAlias = Callable[[int], str]
-    """What a process belongs to, by its number: a pod, a job, a service; "" where that cannot be had any more."""
+    """What a process belongs to, by its number: a pod, a job, a service; "" if that cannot be had any more."""
 
 KEPT = 16
 """Programs remembered for one device and error."""

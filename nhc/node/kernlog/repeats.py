@@ -24,7 +24,7 @@ RECOVERIES = ("Restarted", "GpuResetDone", "ResetDone", "Recovered")
 class Repeat(NamedTuple):
     """A row of repeats.tsv, its columns as the table's head explains them. Times are seconds.
 
-    Of `burst` and `every` one is None. `standing` is None where it makes no difference whether the finding stands.
+    Of `burst` and `every` one is None. `standing` is None if it makes no difference whether the finding stands.
     """
 
     kind: str
@@ -73,7 +73,7 @@ def counts(match: Match) -> bool:
 def repeated(state: LogState, match: Match, when: float, look: Callable[[int], str]) -> Optional[Tuple[Repeat, int]]:
     """The rule of repeats.tsv that this occurrence fulfils, and how often the error has come.
 
-    `look` gives what a process belongs to, by its number ("" where nothing tells).
+    `look` gives what a process belongs to, by its number ("" if nothing tells).
     """
     hit: Optional[Tuple[Repeat, int]] = None
     for rule in repeats():

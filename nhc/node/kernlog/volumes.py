@@ -43,7 +43,7 @@ def of_the_node(point: str) -> bool:
 
 
 def volumes(host: Host) -> Volumes:
-    """The node's volumes. Raises OSError where the mount table cannot be read."""
+    """The node's volumes. Raises OSError if the mount table cannot be read."""
     own: Set[str] = set()
     mounted: Set[str] = set()
     types: Dict[str, Set[str]] = {}
@@ -144,7 +144,7 @@ def removable(host: Host, device: str) -> bool:
 
 
 def fabric(host: Host, device: str) -> Optional[bool]:
-    """Whether an NVMe controller or namespace is reached through a network. None where nothing tells."""
+    """Whether an NVMe controller or namespace is reached through a network. None if nothing tells."""
     number = "".join(takewhile(str.isdigit, device[4:]))
     transport = host.read_or(f"/sys/class/nvme/nvme{number}/transport")
     return transport != "pcie" if transport else None

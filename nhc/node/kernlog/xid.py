@@ -161,7 +161,7 @@ def _registers74(registers: Sequence[int]) -> Tuple[str, Action, str]:
 
 
 def _nvlink5(code: int, text: str, driver: str) -> Optional[Tuple[str, Action, str, str]]:
-    """Severity, action, hint and link of an Xid 144 to 150, None where the line has another form."""
+    """Severity, action, hint and link of an Xid 144 to 150, None if the line has another form."""
     match = _NVLINK5.search(text)
     if not match:
         return None
@@ -324,7 +324,7 @@ _WORDS = {
 
 
 def recovery_of_line(rest: str) -> Optional[int]:
-    """The number that an Xid 154 changes to, None where the line names none that can be read."""
+    """The number that an Xid 154 changes to, None if the line names none that can be read."""
     match = _NUMBER.search(rest)
     if match:
         return int(match[1], 16) if match[1] else int(match[2])

@@ -129,7 +129,7 @@ def _directory(settings: Mapping[str, str]) -> str:
 def _content(
     plan: Plan, report: Report, settings: Mapping[str, str], hook: str, left: float, more: Tuple[str, ...] = ()
 ) -> str:
-    """The file of a verdict that counts for `left` seconds, "" where none may be kept."""
+    """The file of a verdict that counts for `left` seconds, "" if none may be kept."""
     if report.verdict is not Verdict.OK or report.not_run or not report.boot_id or left <= 0 or os.geteuid():
         return ""
     if not plan.inputs or plan.notes:

@@ -160,7 +160,7 @@ def _board(host: Host) -> str:
 
 
 def _valid(stored: Dict[str, Any], boot: str) -> Optional[NodeType]:
-    """What was remembered in this boot; None where it is of another form: state is never trusted."""
+    """What was remembered in this boot; None if it is of another form: state is never trusted."""
     names = stored.get("names")
     if stored.get("boot") != boot or not isinstance(names, list):
         return None

@@ -141,7 +141,7 @@ def names(host: Host) -> List[str]:
 
 
 def text_of(profile: Profile, host: Host) -> str:
-    """A profile's lines. Raises OSError where its file cannot be read."""
+    """A profile's lines. Raises OSError if its file cannot be read."""
     if profile.path:
         return host.ours.read(profile.path)
     _, _, rest = f"\n{_bundle()}".partition(f"\n{MARK}{profile.name}\n")
@@ -160,7 +160,7 @@ def add(
 
     A check that the site has configured for this node is the site's: the profile's line of that name is left
     out. With `over`, for the built-in default configuration, it is the other way round. `load` reads text as
-    configuration. Raises OSError where the profile cannot be read.
+    configuration. Raises OSError if the profile cannot be read.
     """
     if profile is None or not profile.name:
         return plan

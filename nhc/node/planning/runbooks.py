@@ -93,7 +93,7 @@ def _parse(whole: str) -> Dict[str, Dict[str, str]]:
 
 
 def find(asked: str) -> Optional[Runbook]:
-    """The runbook of a reason, upper or lower case; None where there is none."""
+    """The runbook of a reason, upper or lower case; None if there is none."""
     return _find(asked, blocks()) or _find(asked, brought().blocks)
 
 

@@ -143,7 +143,7 @@ def estimate(items: Sequence[Item], state: State) -> List[ExpectedCheck]:
 
 
 def duration(item: Item) -> float:
-    """For how long a line says that it loads the node, in seconds; 0 where it does not say."""
+    """For how long a line says that it loads the node, in seconds; 0 if it does not say."""
     check = find_check(item.argv[0]) if item.kind == BUILT_IN else None
     if check is None:
         return 0.0

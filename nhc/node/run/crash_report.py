@@ -40,7 +40,7 @@ def describe(error: BaseException) -> str:
 
 
 def write_crash_file(command: str, error: BaseException) -> str:
-    """Write the file; its path, "" where the state directory cannot be used."""
+    """Write the file; its path, "" if the state directory cannot be used."""
     from nhc.core.state.store import State
     from nhc.core.system import written_files
 

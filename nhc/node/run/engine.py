@@ -59,7 +59,7 @@ def call(check: Check, arguments: Mapping[str, object], host: Host) -> List[Outc
 
 
 def _about(host: Host, outcomes: List[Outcome]) -> List[Outcome]:
-    """The outcomes with the device that each fault is of; unchanged where that cannot be read, which loses no fault."""
+    """The outcomes with the device that each fault is of; unchanged if that cannot be read, which loses no fault."""
     from nhc.node.facts.fault_scope import with_scope  # only where there is a fault
 
     try:
@@ -122,7 +122,7 @@ class Job(NamedTuple):
     `changes` says that it may change something: it begins when every line above it has ended. `samples` are reasons
     that tell of one moment. `source` names what it reads that is slow to begin with, "" for nothing; `parts` are what
     is read of it, None for all. `early` are the seconds since the boot where `settles` and `starting` count
-    (`nhc.node.run.boot_window`), 0 where not.
+    (`nhc.node.run.boot_window`), 0 if not.
     """
 
     item: Item

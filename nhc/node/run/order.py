@@ -24,7 +24,7 @@ LONGEST_PAUSE = 0.005
 class TaskOrder:
     """`changes` says of each task whether it may change something. `poll` is woken when a worker has to wait.
 
-    Raises OSError where there is no memory or descriptor for it.
+    Raises OSError if there is no memory or descriptor for it.
     """
 
     def __init__(self, changes: Sequence[bool], poll: select.poll) -> None:
@@ -51,7 +51,7 @@ class TaskOrder:
         return self._ended.find(b"\0", 0, self._before[number]) < 0
 
     def wait(self, number: int, lifeline: int, waker: int) -> bool:
-        """In a worker: wait until a task may begin. False where nobody reads from the worker any more.
+        """In a worker: wait until a task may begin. False if nobody reads from the worker any more.
 
         `waker` is what `self.waker` is called in the worker.
         """

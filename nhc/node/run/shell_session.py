@@ -147,7 +147,7 @@ class ShellSession:
         return ended, output
 
     def _answer(self, fields: Sequence[str]) -> Optional[str]:
-        """The answer to a request of the shell; None where it expects none."""
+        """The answer to a request of the shell; None if it expects none."""
         kind = fields[0]
         if kind == "load":
             self._at_script = fields[1]
