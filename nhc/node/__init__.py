@@ -1,1 +1,1 @@
-"""What judges this node: facts, checks, the kernel's log, the engine."""
+"""Judges this node: facts, checks, the kernel's log, the engine."""

@@ -152,7 +152,7 @@ def check_bmc_sel(
         return unknown("BmcUnreadable", f"ipmitool sel elist shows none of {log.entries} events")
     outcomes = [outcome for outcome in (_judge_log(log, full),) if outcome]
     wanted = [each for each in events if not any(pattern.search(each.line) for pattern in ignore)]
-    # On the first run the controller says when each came: 0, long ago, for one from before its clock was set.
+    # On the first run the controller gives each event's time: 0 (long ago) for one from before its clock was set.
     seen = first_seen(host, "bmc_sel", {_key(event): bmc.event_time(event.at) or 0.0 for event in events})
     for each in _standing(wanted):
         if host.time() - seen[_key(each)] < per:
@@ -182,7 +182,7 @@ def _judge_event(event: BmcEvent, fatal: Sequence[Pattern[str]], bad: Sequence[P
 
 
 def _standing(events: Sequence[BmcEvent]) -> List[BmcEvent]:
-    """The events whose state has not ended since, each once, the latest of several alike."""
+    """The events whose state has not ended; of several equal ones only the latest."""
     latest: Dict[Tuple[str, str], BmcEvent] = {}
     for event in events:
         state = re.split(r" \| Reading|\s+going (?:high|low)", event.event)[0]

@@ -1,4 +1,4 @@
-"""Certificates that end: sshd's host certificates, the kubelet's, and those of a site."""
+"""Certificates that expire: sshd's host certificates, the kubelet's, and those of a site."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The node's clock: whether chronyd, ntpd or systemd-timesyncd keeps it right, and how far it is off.
 
-Where none of them answers, the kernel does: every time service tells it by adjtimex(2) how far the clock may be off.
+If none of them answers, the kernel is asked: every time service tells it by adjtimex(2) how far the clock may be off.
 """
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ if TYPE_CHECKING:
 
 KERNEL = "the kernel"
 UNBOUNDED = 16.0
-"""Seconds. The kernel lets the bound grow by 0.5 ms a second after a time service last set it, up to this: then nobody
-keeps the clock; so it is at boot (NTP_PHASE_LIMIT, linux/timex.h; adjtimex(2))."""
+"""Seconds. After a time service last set the bound, the kernel raises it by 0.5 ms a second, up to this value. At this
+value, as at boot, no service keeps the clock (NTP_PHASE_LIMIT, linux/timex.h; adjtimex(2))."""
 _TIME_ERROR, _PLL, _CLOCK_ERROR, _NANO = 5, 0x0001, 0x1000, 0x2000
 
 
 class ClockState(NamedTuple):
-    """What one time service says, or the kernel (KERNEL), which knows no more than the last service told it.
+    """The answer of a time service, or of the kernel (KERNEL), which knows only what the last service told it.
 
     `offset` is how far the clock is off in seconds, None if the service does not say; `bound` is the
     most it can be off by (half the root delay plus the root dispersion come on top of the offset).
@@ -40,7 +40,7 @@ class ClockState(NamedTuple):
 
 
 class NoTimeServiceError(Exception):
-    """Neither a time service nor the kernel answered. `tools` has what each said instead, by who was asked."""
+    """Neither a time service nor the kernel answered. `tools` has the message of each, by its name."""
 
     def __init__(self, tools: Dict[str, str]) -> None:
         super().__init__("no time service answers")
@@ -114,9 +114,9 @@ def parse_timesync_status(text: str) -> Dict[str, str]:
 def parse_kernel_clock(answer: Dict[str, int]) -> ClockState:
     """What adjtimex(2) says: `state` is its result, `offset` in µs, or ns with STA_NANO, `maxerror` in µs.
 
-    Synchronized is a bound below 16 s, as systemd-timedated and Prometheus' node-mixin have it: chronyd leaves
-    STA_UNSYNC set, and so TIME_ERROR, where its settings lack `rtcsync`. The offset is an estimate only while the
-    kernel's own loop (STA_PLL) steers the clock, for ntpd and systemd-timesyncd.
+    Synchronized means a bound below 16 s, as in systemd-timedated and Prometheus' node-mixin: chronyd leaves STA_UNSYNC
+    set, and so TIME_ERROR, if its settings lack `rtcsync`. The offset is an estimate only while the kernel's own loop
+    (STA_PLL) steers the clock, for ntpd and systemd-timesyncd.
     """
     status, bound = answer["status"], answer["maxerror"] / 1e6
     offset = answer["offset"] / (1e9 if status & _NANO else 1e6) if status & _PLL else None
@@ -183,7 +183,9 @@ def clock_state(host: Host) -> ClockState:
 
 
 def _timesyncd_state(host: Host, properties: Dict[str, str]) -> ClockState:
-    """NTPSynchronized is the kernel's own, whoever tells it; only systemd-timesyncd's offset can be asked for."""
+    """NTPSynchronized is the kernel's own state, from any service; only systemd-timesyncd can be asked for an
+    offset.
+    """
     synchronized = properties["NTPSynchronized"] == "yes"
     evidence = f"NTP=yes NTPSynchronized={properties['NTPSynchronized']}"
     status = parse_timesync_status(host.run(["timedatectl", "timesync-status"], timeout=5).stdout)

@@ -1,4 +1,4 @@
-"""What the cloud has announced for this instance, by its metadata service.
+"""What the cloud has announced for this instance in its metadata service.
 
 Sources: EC2 "Scheduled events for your instances", "Spot Instance interruption notices" and "rebalance
 recommendations"; Compute Engine "Query metadata server for maintenance event notices" and "Monitor and plan for a
@@ -109,7 +109,7 @@ _EC2 = {
 def _aws(answers: Dict[str, List[Any]]) -> Tuple[Announcement, ...]:
     announced: List[Announcement] = []
     for event in _objects(_json(_body(answers, "scheduled") or "[]", "scheduled"), "scheduled"):
-        # History stays a while with [Completed] or [Canceled] in front of the description.
+        # Past events stay a while, with [Completed] or [Canceled] in front of the description.
         if str(event.get("State", "active")) == "active":
             code = str(event.get("Code", "?"))
             announced.append(Announcement(code, _EC2.get(code, "maintenance"), moment(event.get("NotBefore")),

@@ -14,14 +14,15 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Tuple
 
 SHELL_SIGNS = frozenset("|;&<>$`\n")
-"""What makes the text of `-e` a shell's: LBNL NHC split it into words only, and users asked for pipes (mej/nhc#87)."""
+"""If the text of `-e` has one of these, a shell runs it. LBNL NHC only split it into words; users asked for pipes
+(mej/nhc#87)."""
 
 EVIDENCE = 20
 """Lines of output kept behind a failure, the last ones."""
 
 
 class Command(NamedTuple):
-    """What to run, and the text that messages call it by."""
+    """What to run, and how messages name it."""
 
     argv: Tuple[str, ...]
     line: str
@@ -39,7 +40,7 @@ def command_of(words: Sequence[str], line: Optional[str] = None) -> Command:
 def run_to_end(
     host: Host, command: Command, timeout: float, status: Optional[int]
 ) -> Tuple[Completed, Optional[Outcome]]:
-    """Run a command; the second value says why there is no end to judge. `status` is the one asked for with `-r`."""
+    """Run a command; the second value says why it has no exit to judge. `status` is the one asked for with `-r`."""
     nothing = Completed(127)
     if not command.argv:
         return nothing, unknown("BadArguments", "Syntax error:  No command specified")
@@ -62,7 +63,7 @@ def run_to_end(
 
 
 def judge_end(ended: Completed, command: Command, timeout: float, status: Optional[int]) -> Optional[Outcome]:
-    """A failure where the command did not end in time or not with the status asked for."""
+    """A failure if the command did not end in time, or ended with another status than the one asked for."""
     if ended.timed_out:
         message = f'TIMEOUT after {timeout:g}s for "{command.line}"; subprocess terminated.'
         return crit("CommandTimeout", message, evidence=ended.tail(EVIDENCE))
@@ -84,9 +85,9 @@ def judge_output(
     messages: Sequence[str] = (),
     forbidden_message: str = '"%m" matched at line %l of "%c".',
 ) -> Optional[Outcome]:
-    """A failure where the output or the end is not as asked for, in LBNL NHC's order.
+    """A failure if the output or the exit status is not as asked for, in LBNL NHC's order.
 
-    First a line that must not be there (said as `forbidden_message`), then the end, then a line that is missing.
+    First a line that must not be there (message: `forbidden_message`), then the exit status, then a missing line.
     """
     lines = ended.stdout.splitlines()
     missing: List[int] = []

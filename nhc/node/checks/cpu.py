@@ -1,4 +1,4 @@
-"""Processors run as fast as they can, by the clock they should."""
+"""Processors: they run as fast as they can, and use the right clocksource."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def check_cpu_power(host: Host, watts: Optional[int] = None) -> Outcome:
 
 
 _SLOW = {"hpet", "acpi_pm", "jiffies", "refined-jiffies", "pit"}
-"""Clocksources that cost a trip to a slow device or do not resolve microseconds. A kernel falls back to them
+"""Clocksources that must read a slow device or do not resolve microseconds. A kernel falls back to them
 when it finds the TSC unstable (Documentation/timers/timekeeping.rst)."""
 
 

@@ -1,9 +1,9 @@
-"""What deep checks share: they run a tool, want proof that it ran, and hold its figures to what such a machine reaches.
+"""What deep checks share: they run a tool, require proof that it ran, and compare its figures with expected ones.
 
 Three outcomes: it ran and the node is bad (CRIT), it ran and the node is good (OK), and it could not tell (UNKNOWN): a
-deadline, an output that is cut off, a wrong transport. Exit status 0 alone is never proof. A tool that is not installed
-is SKIP, and a speed that there is nothing to hold to is OK and said to be not judged. They run in `nhc deep run`
-alone, which has seen that the node is free.
+deadline, an output that is cut off, a wrong transport. Exit status 0 alone is never proof. If a tool is not installed,
+the result is SKIP. If there is nothing to compare a speed with, the result is OK with a note that it was not judged.
+They run only in `nhc deep run`, which has checked that the node is free.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ RUN, SCRATCH, KIND = "NHC_DEEP_RUN", "NHC_DEEP_SCRATCH", "NHC_DEEP_KIND"
 """What `nhc deep run` sets: its own id, a folder of its own, and the names of the node's type, the best first."""
 
 REQUIRE = "NHC_DEEP_REQUIRE"
-"""Tools that must be there, with blanks between them, or `all`: `nhc deep run --require`, or a line of the suite."""
+"""Tools that must be installed, separated by blanks, or `all`: `nhc deep run --require`, or a line of the suite."""
 
 OVERHEAD = 120.0
 """Seconds that a tool gets to begin and to end, beyond the time that it loads the node."""
@@ -40,7 +40,7 @@ READY = 10.0
 """Seconds that starting the other end of a test may take."""
 
 ENOUGH = 0.95
-"""Share of the time asked for that must have passed: a run that was ended early may say that it was successful."""
+"""Share of the requested time that must have passed: a run that was ended early may report success."""
 
 NONE = -1.0
 """What `--floor none` gives: the figure is measured and not judged."""
@@ -49,7 +49,7 @@ EVIDENCE = 12
 
 
 def floor_value(value: str) -> float:
-    """A figure to hold a result to, or `none`."""
+    """A figure to compare a result with, or `none`."""
     return NONE if value == "none" else number(value)
 
 
@@ -62,9 +62,9 @@ FLOOR = opt(
 
 
 class Measured(NamedTuple):
-    """A figure with what it is about. `size` in bytes is the named row's; `device` the product name of a GPU.
+    """A figure and what it describes. `size` in bytes is the named row's; `device` the product name of a GPU.
 
-    `name` is the metric's in reports, where it was measured otherwise than usual: a table may have a row of that name.
+    `name` is the metric's name in reports if it was measured in an unusual way: a table may have a row of that name.
     `wire` is what the link below carries, in the same unit, 0 if that is not known.
     """
 
@@ -80,14 +80,14 @@ class Measured(NamedTuple):
 
 
 HARD = 0.75
-"""Share of a built-in figure below which a speed is CRIT: above it machines, shapes and clocks differ by as much."""
+"""Share of a built-in figure below which a speed is CRIT. Above it, machines, shapes and clocks differ as much."""
 WIRE_HARD, WIRE_USUAL = 0.5, 0.75
-"""Shares of what a PCIe link carries: below half a width or a generation is lost; healthy ones reach 79 to 88 percent
+"""Shares of what a PCIe link carries: below half, lanes or a generation are lost; healthy links reach 79 to 88 percent
 (H100 and H200, Gen5 x16, nvbandwidth 0.8)."""
 BEHIND = 0.10
 """Share by which a device may stay behind the median of its peers: gpu-fryer's tolerance. 5 percent is usual."""
 PEERS = 3
-"""Devices of a model in one run from which on their median says something."""
+"""The fewest devices of a model in one run whose median is meaningful."""
 
 
 NOT_ALONE = unknown("DeepNotAlone", "deep checks run in nhc deep run only, which sees to it that the node is free")
@@ -137,7 +137,7 @@ def measure(
 
 
 OPTIONAL = ("/opt/rocm/bin", "/opt/aws/neuron/bin", "/opt/gpu-burn", "/opt/nccl-tests/build", "/opt/rccl-tests/build")
-"""Where ROCm, Neuron and sites install tools that are in nobody's PATH."""
+"""Where ROCm, Neuron and sites install tools that are not in PATH."""
 
 
 def located(host: Host, tool: str) -> str:
@@ -156,7 +156,7 @@ def missing(host: Host, message: str, *tools: str) -> Outcome:
 
 
 def chosen(host: Host, what: str, value: int) -> int:
-    """A number that was chosen by what is free now and goes into a command line; a replay has the number of then."""
+    """A number chosen by what is free now, for a command line; a replay uses the recorded number."""
     try:
         kept = host.system.ask(what, lambda: value)
     except FileNotFoundError:  # a recording of an earlier version
@@ -190,11 +190,11 @@ def kinds(host: Host) -> List[str]:
 
 
 def hold(host: Host, measured: Measured, floor: Optional[float]) -> Outcome:
-    """Judge a figure by a fair comparison: by `floor` where the line has one, else by a table, else by its link.
+    """Judge a figure by a fair comparison: by `floor` if the line has one, else by a table, else by its link.
 
     Below the line's floor or the site's table is CRIT. A built-in figure was measured on another machine: below 75
-    percent of it is CRIT, from there to its tolerance WARN. Without any of them it is OK, and said to be not judged.
-    `nhc deep run` measures what is CRIT again before it stays so.
+    percent of it is CRIT, from there to its tolerance WARN. Without any of them it is OK, with a note that it was not
+    judged. `nhc deep run` measures what is CRIT again before it stays so.
     """
     name = measured.name or measured.metric
     metric = Metric(name, measured.value, measured.unit)
@@ -225,7 +225,7 @@ def hold(host: Host, measured: Measured, floor: Optional[float]) -> Outcome:
 
 
 UNJUDGED = "speed not judged"
-"""What is said of a figure that there is nothing to hold to."""
+"""The note on a figure that nothing can be compared with."""
 SLOW = "DeepSlow"
 
 
@@ -258,7 +258,8 @@ def _beyond(value: float, limit: float, at_least: bool) -> bool:
 def among_peers(
     outcomes: Sequence[Outcome], models: Mapping[str, str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
-    """Hold figures of one run to those of their peers: the same metric of devices of one model. `models` is by target.
+    """Compare figures of one run with those of their peers: the same metric of devices of one model. `models` is by
+    target.
 
     More than 10 percent beyond the median of three or more is CRIT, WARN if there are two. Not with `-f none`.
     """
@@ -292,7 +293,7 @@ def _beside(outcome: Outcome, peers: Sequence[float]) -> Outcome:
 
 
 def median(ordered: Sequence[float]) -> float:
-    """The middle of figures in order: the module of that name costs a start more than all the checks."""
+    """The median: importing the module `statistics` would take longer than all the checks."""
     return (ordered[(len(ordered) - 1) // 2] + ordered[len(ordered) // 2]) / 2
 
 
@@ -302,15 +303,15 @@ def show(value: float) -> str:
 
 
 def scratch(host: Host) -> str:
-    """A folder on disk that is this run's own and goes with it. "" outside of a run."""
+    """A folder on disk for this run, deleted after it. "" outside of a run."""
     return host.setting(SCRATCH)
 
 
 def serve(host: Host, argv: Sequence[str], log: str) -> None:
     """Start the other end of a test and do not wait for it; what it writes goes to `log`. Raises OSError.
 
-    In a session of its own, since what is left of a command's group is ended with the command: it says so through the
-    pipe before the command ends. The run ends it.
+    It gets a session of its own, since the rest of a command's process group is ended with the command: it reports its
+    start through the pipe before the command ends. The run ends it.
     """
     inner = 'echo; exec "$@" >"$0" 2>&1 </dev/null'
     host.run(["sh", "-c", 'setsid -f sh -c "$0" "$@" | { read -r line; }', inner, log, *argv], READY)

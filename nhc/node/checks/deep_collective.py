@@ -93,10 +93,10 @@ class Collective(NamedTuple):
 
     @property
     def broken(self) -> str:
-        """How the test itself broke off, "" if it did not say so.
+        """The test's own message on why it stopped, "" if it gave none.
 
-        NCCL and RCCL warn of much that does no harm (NUMA balancing, a plugin that is not there); memory that is taken
-        says that somebody else is on the GPU.
+        NCCL and RCCL warn of much that is harmless (NUMA balancing, a missing plugin); memory in use means that another
+        program uses the GPU.
         """
         broken = [line for line in self.failures if _BROKEN.search(line)]
         return "" if any(_MEMORY in line for line in broken) else next(iter(broken), "")
@@ -151,7 +151,9 @@ class _Reading:
             self.reduced = int(fields[4])
 
     def figures(self, line: str) -> None:
-        """A line of the table. One that is cut off, or that two processes wrote into, has another number of columns."""
+        """A line of the table. A line that is cut off, or that two processes wrote to, has another number of
+        columns.
+        """
         fields = line.split()
         if not self.columns or not fields or not fields[0].isdigit():
             return
@@ -232,7 +234,7 @@ def could_be_ranks(name: str, algbw: float, busbw: float, ranks: int) -> bool:
 
 
 class DataPath(NamedTuple):
-    """What NCCL_DEBUG=INFO said of how data travels: names of transports.
+    """The transports that NCCL_DEBUG=INFO reported, by name.
 
     `fell_back`: a rank has chosen TCP, whatever the others have.
     """
@@ -265,7 +267,7 @@ def transport(text: str) -> DataPath:
             names.append("SHM")
         if "Connected NVLS" in line:
             names.append("NVLS")
-        # Not "NET/Socket : Using": that a network is made ready does not say that it is chosen.
+        # Not "NET/Socket : Using": a network that is made ready need not be chosen.
         fell_back = fell_back or "Using network Socket" in line or "via NET/Socket" in line
     return DataPath(frozenset(names), fell_back)
 
@@ -323,7 +325,7 @@ LAYERS: Dict[str, Tuple[str, ...]] = {
     "nvlink": ("NCCL_P2P_LEVEL=NVL",),
     "nic": ("NCCL_P2P_DISABLE=1", "NCCL_SHM_DISABLE=1"),
 }
-"""What to leave NCCL to travel by: whatever it chooses, NVLink alone, the network adapters alone."""
+"""The transports that NCCL may use: any, NVLink alone, the network adapters alone."""
 
 USUAL = 8 << 30
 """The size whose figure has the metric's plain name, and that most published figures are of."""
@@ -403,7 +405,7 @@ def judge(
     host: Host, name: str, size: int, ranks: int, only: str, done: Completed, result: Collective, travelled: DataPath,
     floor: Optional[float],
 ) -> Outcome:  # fmt: skip
-    """What one run says. Wrong values first: they need no proof of anything else."""
+    """Judge one run. Wrong values come first: they need no further proof."""
     row = result.row(size)
     wrong = wrong_values(result)
     if wrong:
@@ -435,7 +437,9 @@ on B200."""
 
 
 def _without_nvls(judged: Outcome) -> Outcome:
-    """A sum in the switches (NVLS) that is off is a setting, and no weak GPU: its figure is that of rings."""
+    """NVLS (sums in the switches) that is switched off is a setting, not a weak GPU: the figure is then that of
+    rings.
+    """
     figures = {metric.name: metric.value for metric in judged.metrics}
     threshold = next((value for key, value in figures.items() if key.endswith("_threshold")), 0.0)
     if judged.reason != deep.SLOW or judged.metrics[0].value < NVLS * threshold:
@@ -482,7 +486,7 @@ def unproven(name: str, size: int, ranks: int, result: Collective, row: Optional
 
 
 def _wrong_way(only: str, travelled: DataPath) -> str:
-    """What is wrong with how the data travelled, "" for nothing."""
+    """What is wrong with the transport used, "" for nothing."""
     if not travelled.names:
         return "nothing says how the data travelled (no NCCL INFO lines)"
     if only == "nic":
@@ -523,7 +527,7 @@ def check_deep_nccom(
 
 
 def judge_nccom(host: Host, name: str, size: int, done: Completed, result: Nccom, floor: Optional[float]) -> Outcome:
-    """What one run of nccom-test says."""
+    """Judge one run of nccom-test."""
     wrong = [line for line in result.failures if "errors found" in line and not line.startswith("0 ")]
     if wrong:
         return crit("DeepWrongResult", f"nccom-test: {wrong[0]}", evidence=deep.tail(done))

@@ -3,7 +3,7 @@
 stress-ng with --metrics: all on stderr. Source: stress-ng(1) 0.15 to 0.18, and runs of 0.15.06.
 
 Status 0 and "successful run completed" prove nothing: SIGTERM after a tenth of the time and a full disk give both. The
-stressors' bogo operations and the run's own time do.
+stressors' bogo operations and the run's own time are proof.
 """
 
 from __future__ import annotations
@@ -152,7 +152,7 @@ def check_deep_cpu(host: Host, duration: float = 60.0, wanted: object = None) ->
 
 
 def _disk(host: Host) -> int:
-    """Bytes that are free where the disk stressors write; enough for them where nobody can say."""
+    """Bytes that are free where the disk stressors write; enough for them if that is not known."""
     try:
         return host.statvfs(deep.scratch(host)).available
     except OSError:
@@ -165,7 +165,7 @@ def _room(host: Host) -> int:
 
 
 def judge(wanted: Dict[str, int], duration: float, done: Completed, result: StressNg) -> Outcome:
-    """What a run of stress-ng says of the processors."""
+    """Judge the processors by a run of stress-ng."""
     if done.status == BROKEN or (result.failures and not done.status):
         fault = result.failures[0] if result.failures else "a stressor failed"
         return crit("DeepWrongResult", f"stress-ng: {fault}", evidence=deep.tail(done))

@@ -33,7 +33,7 @@ SOFTWARE = ("software", "denylist", "blacklist", "nvml library")
 """What level 1 begins with in DCGM 4, 3.x and 2."""
 
 CANNOT_TELL = {25, 47, 48, 56, 117}
-"""Errors by which a test could not be made: the GPU was in use, the test was aborted, disabled or skipped, or memory
+"""Errors that mean that a test could not run: the GPU was in use, the test was aborted, disabled or skipped, or memory
 was taken (dcgm_errors.h 4.6)."""
 
 _STATUS = {
@@ -51,7 +51,7 @@ RAN = (0, 226, 205)
 """Exit statuses with results: all passed, errors were found, one of them means that the GPU must not be used."""
 
 HEARTBEAT = (4, 4, 2)
-"""The version since which dcgmi's diagnostic ends with dcgmi itself, whatever happens to it."""
+"""Since this version dcgmi's diagnostic always ends when dcgmi itself ends."""
 
 
 def level(value: str) -> str:
@@ -136,7 +136,7 @@ def _read(done: Completed) -> Union[Diagnostic, Outcome]:
 
 
 def judge(run: str, gpus: Sequence[int], done: Completed, diagnostic: Diagnostic) -> List[Outcome]:
-    """What a diagnostic's results say: faults first, then what was not tested, else one OK."""
+    """Judge a diagnostic's results: faults first, then what was not tested, else one OK."""
     outcomes = [outcome for result in diagnostic.results for outcome in _errors(result)]
     if diagnostic.trouble:
         outcomes.append(unknown("DeepToolFailed", f"dcgmi diag: {printable(diagnostic.trouble, 300)}"))
@@ -210,7 +210,7 @@ def _untested(run: str, gpus: Sequence[int], diagnostic: Diagnostic) -> List[Out
 
 
 def _again(host: Host, argv: Sequence[str], run: str, first: Diagnostic, outcomes: List[Outcome]) -> List[Outcome]:
-    """Try the tests that failed once more: what passes now is a warning, what fails again stays."""
+    """Run the failed tests a second time: a test that passes now is a warning, one that fails again stays a fault."""
     failed = [result for result in first.results for outcome in _errors(result) if outcome.reason == TRIAGE]
     tests = ",".join(dict.fromkeys(result.name for result in failed))
     selected = list(argv)

@@ -73,7 +73,7 @@ def _direction(job: Dict[str, Any], name: str) -> Direction:
 
 
 SLOWEST = 20e6
-"""Bytes a second at which writing and reading back still end in time: a slow hard disk has five times it."""
+"""Bytes a second at which writing and reading back still end in time: a slow hard disk is five times as fast."""
 SPARE = 1.1
 """How many times the test's size must be free, so that the test does not fill the file system for others."""
 
@@ -132,7 +132,7 @@ def _in_memory(host: Host, path: str) -> bool:
 def judge(
     host: Host, where: str, size: int, done: Completed, result: Fio, write: Optional[float], read: Optional[float]
 ) -> Judged:
-    """What a run of fio says of a disk."""
+    """Judge a disk by a run of fio."""
     errors = [job.error for job in result.jobs if job.error]
     if NO_SPACE in errors:
         return unknown("DeepNoRoom", f"{where}: it filled up during the test", evidence=deep.tail(done))

@@ -1,4 +1,4 @@
-"""Devices under the load of matrix products: right numbers, the same bits on all devices of a model, alike in speed.
+"""Devices under the load of matrix products: right numbers, equal bits and similar speed on all devices of a model.
 
 The GPUs by torch or a vendor's burn; processors and their memory's bandwidth by two programs of our own, compiled on
 the node.
@@ -55,7 +55,7 @@ class Burned(NamedTuple):
 
 
 class Burn(NamedTuple):
-    """A whole burn. `ended` says that its last line is there and counts what is listed; `trouble` is its own word."""
+    """A whole burn. `ended` says that its last line is there and agrees with the list; `trouble` is its own message."""
 
     engine: str
     version: str
@@ -291,8 +291,8 @@ def _folded(outcomes: List[Outcome]) -> List[Outcome]:
 def judge_gpu_burn(
     host: Host, burn: GpuBurn, done: Completed, models: Sequence[str], floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
-    """gpu-burn, whose status says nothing. `models` names the GPUs in their order. Its figures are those of one matrix
-    size of its own: they have a metric of their own.
+    """gpu-burn, whose exit status says nothing. `models` names the GPUs in their order. Its figures are those of one
+    matrix size of its own: they have a metric of their own.
     """
     expect = len(models)
     if burn.failures or burn.tested is None or len(burn.verdicts) != burn.tested or burn.progress < 100:
@@ -334,7 +334,7 @@ def judge_fryer(
     expect = len(models)
     if burn.healthy is None or done.status > 1 or (burn.healthy and done.status):
         return [deep.no_proof("gpu-fryer", f"it came to no verdict (status {done.status})", done)]
-    # It holds each GPU to the best of the node: that names one to look at, and its figures are judged below.
+    # It compares each GPU with the best of the node: that names one to look at, and its figures are judged below.
     outcomes = [warn(deep.SLOW, f"gpu-fryer: {reason}") for reason in burn.reasons]
     if not burn.healthy and not burn.reasons:
         outcomes.append(warn(deep.SLOW, "gpu-fryer: some GPUs are not healthy", evidence=deep.tail(done)))
@@ -347,7 +347,7 @@ def judge_fryer(
 
 
 def judge_rvs(burn: Rvs, done: Completed, expect: int) -> List[Outcome]:
-    """AMD's rvs, which holds each GPU to the targets of its configuration."""
+    """AMD's rvs, which compares each GPU with the targets of its configuration."""
     outcomes = [crit("DeepSlow", f"GPU id {gpu}: rvs: below its target", target=f"gpu-id {gpu}")
                 for gpu, met in burn.met.items() if not met]  # fmt: skip
     outcomes += [crit("DeepGpuDiag", f"rvs: {line}") for line in burn.failures]
@@ -361,7 +361,7 @@ def judge_rvs(burn: Rvs, done: Completed, expect: int) -> List[Outcome]:
 
 COMPILERS = ("cc", "gcc", "clang")
 LEAST = 64 << 20
-"""Bytes of an array at least: far above the caches of processors that do not tell their size."""
+"""The fewest bytes of an array: far above the caches of processors that do not report their size."""
 CACHES = "/sys/devices/system/cpu/cpu[0-9]*/cache/index[0-9]*"
 BINARY = opt("-b --binary", "binary", text, "the program, compiled beforehand (default: compiled here with cc)", "")
 

@@ -16,9 +16,9 @@ if TYPE_CHECKING:
 
 ENGINES = ("auto", "stressapptest", "memtester")
 RESERVE = 1 << 20
-"""kB that stay free in any case: memtester takes all that it is given, and the kernel then ends somebody else."""
+"""kB that always stay free: memtester takes all that it is given, and the kernel then kills another program."""
 FILL_GIB = 10.0
-"""Seconds that stressapptest needs at most to fill and to check a GiB, before and after the time that it is to run."""
+"""The most seconds that stressapptest needs to fill and to check a GiB, before and after its run time."""
 PER_GIB = 240.0
 """Seconds that a loop of memtester takes for a GiB at most (minutes a GiB; one thread)."""
 
@@ -105,7 +105,7 @@ def _counts(host: Host) -> Dict[str, Tuple[int, int]]:
 
 
 def _counted(before: Dict[str, Tuple[int, int]], after: Dict[str, Tuple[int, int]]) -> List[Outcome]:
-    """What the memory controllers counted meanwhile."""
+    """What the memory controllers counted during the test."""
     outcomes = []
     for name, (corrected, uncorrected) in after.items():
         old = before.get(name, (0, 0))

@@ -1,6 +1,6 @@
 """The node's network stack: iperf3 over loopback, or to a server of the site's.
 
-iperf3 -J ends with status 0 whatever happened. Source: esnet/iperf 3.12 (iperf_json).
+iperf3 -J always ends with status 0. Source: esnet/iperf 3.12 (iperf_json).
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""Bandwidth of PCIe, NVLink and HBM: nvbandwidth's JSON (-j) and its text, both of which end with status 0 always.
+"""Bandwidth of PCIe, NVLink and HBM: nvbandwidth's JSON (-j) and its text; both always end with status 0.
 
-Sources: NVIDIA nvbandwidth 0.8, and samples of 0.6. Figures are GB/s (decimal), latencies ns. A test case that breaks
-is appended a second time and its first entry stays at "Running".
+Sources: NVIDIA nvbandwidth 0.8, and samples of 0.6. Figures are GB/s (decimal), latencies ns. A test case that fails is
+appended a second time; its first entry stays at "Running".
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ PASSED, WAIVED, FAILED = "passed", "waived", "failed"
 
 
 WRONG = "Invalid value when checking the pattern"
-"""What its kernel prints where the copied bytes are not those that were written (nvbandwidth 0.8, kernels.cu)."""
+"""What its kernel prints if the copied bytes are not those that were written (nvbandwidth 0.8, kernels.cu)."""
 
 
 def wrong_data(text: str) -> str:
-    """The first line by which it says that copied data was wrong, "" for none. It may precede or follow JSON."""
+    """The first line that reports wrong copied data, "" for none. It may precede or follow JSON."""
     return next((line[line.index(WRONG) :].strip() for line in lines(text) if WRONG in line), "")
 
 
@@ -44,7 +44,7 @@ class BandwidthCase(NamedTuple):
 
 
 class Bandwidths(NamedTuple):
-    """A whole run. `devices` are the lines by which it named them; `trouble` its own words where it failed."""
+    """A whole run. `devices` are the lines that name them; `trouble` is its own message if it failed."""
 
     version: str
     driver: str
@@ -94,8 +94,8 @@ def _cell(value: object) -> Optional[float]:
 def parse_text(text: str) -> Bandwidths:
     """What nvbandwidth printed without -j. Raises ValueError.
 
-    A case has passed only with its `SUM name` line, which comes last. Old builds have 0.00 where the diagonal of a
-    matrix between devices has N/A now.
+    A case has passed only with its `SUM name` line, which comes last. In the diagonal of a matrix between devices old
+    builds print 0.00 and new ones N/A.
     """
     version = driver = trouble = ""
     devices: List[str] = []
@@ -161,7 +161,7 @@ DEFAULT = "host_to_device_memcpy_ce,device_to_host_memcpy_ce,device_to_device_me
 
 
 def tests(value: str) -> str:
-    """Names of tests with commas between them."""
+    """Names of tests, separated by commas."""
     strange = [name for name in value.split(",") if name not in TESTS]
     if strange:
         raise ValueError(f"{strange[0]!r} is not one of {', '.join(TESTS)}")
@@ -215,7 +215,7 @@ def check_deep_nvbandwidth(
 def _wrong(
     line: str, wanted: Sequence[str], devices: Sequence[Device], done: Completed
 ) -> Outcome:  # fmt: skip
-    """Copied data was wrong: by GPU where there is one, else by the tests that did not pass."""
+    """Copied data was wrong: by GPU if there is one, else by the tests that did not pass."""
     try:
         cases = (parse_json if "{" in done.stdout else parse_text)(done.stdout).cases
         passed = {case.name for case in cases if case.status != FAILED}
@@ -286,7 +286,7 @@ LANE = {1: 0.25, 2: 0.5, 3: 8 * 128 / 130 / 8, 4: 16 * 128 / 130 / 8, 5: 32 * 12
 def _wire(link: PcieLink) -> float:
     """GB/s that a GPU's link carries at the best width and generation of its two ends, 0 if they are not known.
 
-    The best, not those of now: a lost lane or generation is what the figure is to show.
+    The best, not the current ones: the figure must show a lost lane or generation.
     """
     return LANE.get(link.max_generation or 0, 0.0) * (link.max_width or 0)
 
@@ -294,10 +294,10 @@ def _wire(link: PcieLink) -> float:
 def between(
     host: Host, case: BandwidthCase, kind: Kind, devices: Sequence[Device], done: Completed, floor: Optional[float]
 ) -> List[Outcome]:  # fmt: skip
-    """Copies between GPUs: one that is slow with most of the others is to blame, and no GPU that meets it.
+    """Copies between GPUs: a GPU that is slow with most of the others is to blame, not its partners.
 
-    A GPU is judged by its slower direction: by the median of its ways there, the slowest left out. Single ways that are
-    slow are named by their two ends.
+    A GPU is judged by its slower direction: by the median of its paths, without the slowest one. A single slow path is
+    named by its two ends.
     """
     size = range(len(devices))
     ways = {(row, column): case.matrix[row][column] for row in size for column in size if row != column}
@@ -309,7 +309,7 @@ def between(
             outcomes.append(_no_figure(case, device, done))
             continue
         if len(devices) > 1:
-            # Of three GPUs each meets the one that is slow in half of its ways.
+            # Of three GPUs each has the slow one in half of its paths.
             value = min(deep.median(known[1:] or known) for known in own)
             measured = deep.Measured(kind.metric, value, "GB/s", device.label, device=device.name)
             outcomes.append(deep.hold(host, measured, floor))
@@ -321,7 +321,7 @@ def _slow_ways(
     host: Host, kind: Kind, devices: Sequence[Device], ways: Mapping[Tuple[int, int], Optional[float]],
     outcomes: Sequence[Outcome], floor: Optional[float],
 ) -> List[Outcome]:  # fmt: skip
-    """Ways that are slow although neither end is, each pair once; the figure is that of the slower direction."""
+    """Paths that are slow although neither end is, each pair once; the figure is that of the slower direction."""
     slow = {outcome.target for outcome in outcomes if outcome.verdict > Verdict.OK}
     fair = {
         pair: value for pair, value in ways.items()

@@ -1,4 +1,4 @@
-"""RDMA adapters against themselves: perftest for InfiniBand, RoCE and EFA, fi_pingpong where EFA has no perftest.
+"""RDMA adapters in loopback: perftest for InfiniBand, RoCE and EFA, fi_pingpong if EFA has no perftest.
 
 Source of perftest's text: linux-rdma/perftest (src/perftest_resources.c RESULT_FMT ...). Units are the header's: MB
 there are 2^20 bytes. All bandwidths here are Gb/s (decimal), latencies microseconds.
@@ -154,9 +154,9 @@ def _pingpong_count(text: str) -> int:
 
 
 FIRST_PORT = 18515 + 20000
-"""The TCP port by which the two ends find each other: perftest's default moved away, one more for each adapter."""
+"""The TCP port on which the two ends meet: another than perftest's default, one more for each adapter."""
 READY = 15.0
-"""Seconds that the listening end gets."""
+"""Seconds given to the listening end."""
 LOCAL = "127.0.0.1"
 MOST_LATENCY = opt("-F --most-latency", "most", deep.floor_value, "most microseconds; none: measure only")
 
@@ -210,7 +210,7 @@ def check_deep_rdma(
 
 
 def _both(host: Host, argv: Sequence[str], at: int, timeout: float) -> Union[Completed, Outcome]:
-    """Run the two ends of a test on this node; how the calling one ended."""
+    """Run the two ends of a test on this node; returns how the client ended."""
     command = [*argv, "-p", str(at)]
     return deep.both_ends(
         host, command, [*command, LOCAL], f"{argv[0]}-{at}.log", timeout, READY,
@@ -323,7 +323,7 @@ def _pingpong(host: Host, port: Port, at: int) -> Outcome:
 
 
 def ping(host: Host, command: Sequence[str], at: int) -> Union[Completed, Outcome]:
-    """Run the two ends of fi_pingpong; how the calling one ended."""
+    """Run the two ends of fi_pingpong; returns how the client ended."""
     return deep.both_ends(
         host, [*command, "-B", str(at)], [*command, "-P", str(at), LOCAL], f"fi_pingpong-{at}.log", 120.0, READY,
         lambda done: bool(done.status) and "refused" in (done.output).lower(),
@@ -331,7 +331,7 @@ def ping(host: Host, command: Sequence[str], at: int) -> Union[Completed, Outcom
 
 
 def judge_pingpong(done: Completed, device: str) -> Outcome:
-    """What a run of fi_pingpong says: that data arrives whole, and how long a message takes."""
+    """Judge a run of fi_pingpong: whether data arrives whole, and how long a message takes."""
     try:
         result = parse_pingpong(done.output)
     except ValueError as error:

@@ -22,11 +22,11 @@ if TYPE_CHECKING:
 THROTTLE = "/sys/devices/system/cpu/cpu[0-9]*/thermal_throttle"
 """Events since boot, by core and by package (arch/x86/kernel/cpu/mce/therm_throt.c). Intel's processors alone."""
 LEAST = 5
-"""Looks (seconds) that there must be under load."""
+"""Samples (one a second) that there must be under load."""
 
 
 class Watch:
-    """What was seen while the load ran. `look` is called every second and never raises."""
+    """What was observed while the load ran. `look` is called every second and never raises."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -34,7 +34,7 @@ class Watch:
         self.trouble = ""
         self.reasons: Dict[str, Set[str]] = {}
         self.answered: Set[str] = set()
-        """GPUs that said, once at least, what holds their clocks down: nothing is an answer, too."""
+        """GPUs that reported at least once what slows their clocks down ("nothing" is also an answer)."""
         self.clocks: Dict[str, List[int]] = {}
         self.heat: Dict[str, int] = {}
         self.cpu: List[List[int]] = []
@@ -136,7 +136,7 @@ def _devices(host: Host, duration: float, python: str) -> List[Outcome]:
 
 
 class WatchedHost(Host):
-    """The same host, whose commands are looked at while they run."""
+    """The same host, observed while its commands run."""
 
     def __init__(self, host: Host, watch: Watch) -> None:
         self.__dict__.update(host.__dict__)
@@ -148,8 +148,8 @@ class WatchedHost(Host):
 
 
 def judge_devices(watch: Watch) -> List[Outcome]:
-    """What was seen of GPUs under load."""
-    # The first look may see a GPU before its load: the upper half of what was seen is what it does under load.
+    """Judge what was observed of GPUs under load."""
+    # The first sample may be from before the load: the upper half of all samples is from under load.
     typical = {name: sorted(seen)[3 * len(seen) // 4] for name, seen in watch.clocks.items()}
     middle = sorted(typical.values())[len(typical) // 2] if typical else 0
     outcomes: List[Outcome] = []

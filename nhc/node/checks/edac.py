@@ -1,4 +1,4 @@
-"""Memory errors that the hardware corrected, or could not."""
+"""Memory errors: corrected and uncorrected."""
 
 from __future__ import annotations
 

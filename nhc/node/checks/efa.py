@@ -1,4 +1,4 @@
-"""Amazon's Elastic Fabric Adapters: all there, up, and without errors that count."""
+"""Amazon's Elastic Fabric Adapters: all present, up, and without relevant errors."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 _NO_EFA = skip("NoEfa", "no Elastic Fabric Adapter on this node")
 
 LIMITS: Dict[str, float] = {
-    # Amazon publishes no limits. An administrative command without an answer is a device that hangs; the others
-    # are far above what a sound fabric shows in an hour.
+    # Amazon publishes no limits. An administrative command without an answer means that the device hangs; the other
+    # limits are far above what a healthy fabric counts in an hour.
     "no_completion_cmds": 1,
     "retrans_timeout_events": 100,
     "unresponsive_remote_events": 100,

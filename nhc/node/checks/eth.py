@@ -1,4 +1,4 @@
-"""Ethernet: ports have a link, at full speed, steady and without errors, and frame sizes as wanted."""
+"""Ethernet: ports have a stable link at full speed, without errors, and the right frame sizes."""
 
 from __future__ import annotations
 

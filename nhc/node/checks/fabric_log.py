@@ -1,4 +1,4 @@
-"""What NVIDIA's fabric manager writes of its own into its log."""
+"""Errors in the log of NVIDIA's fabric manager."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 LOGS = ("/var/log/fabricmanager.log", "/var/log/nvidia-fabricmanager.log")
 _SETTINGS = ("/usr/share/nvidia/nvswitch/fabricmanager.cfg", "/etc/nvidia/fabricmanager.cfg")
-"""Where LOG_FILE_NAME says otherwise (Fabric Manager guide, "Fabric Manager Startup Options")."""
+"""The file whose LOG_FILE_NAME sets another log (Fabric Manager guide, "Fabric Manager Startup Options")."""
 _TAIL = 1 << 20
 _LINE = re.compile(r"\[(\w{3} +\d{1,2} \d{4} \d\d:\d\d:\d\d)\] \[(\w+)\] \[tid \d+\] (.*)")
 """NVIDIA's Fabric Manager guide, "Fabric Manager log"."""
@@ -36,7 +36,7 @@ def errors(log: str) -> Iterator[Tuple[Optional[float], str]]:
 
 
 def _configured(host: Host) -> List[str]:
-    """The log that the fabric manager was told to write."""
+    """The log that the fabric manager is configured to write."""
     lines = [line.partition("=") for path in _SETTINGS for line in host.read_or(path).splitlines()]
     return [value.strip() for name, _, value in lines if name.strip() == "LOG_FILE_NAME" and value.strip()[:1] == "/"]
 

@@ -1,4 +1,4 @@
-"""Files: what they hold, what stat(2) says of them, what test(1) would say."""
+"""Files: their content, the answers of stat(2) and of test(1)."""
 
 from __future__ import annotations
 
@@ -261,6 +261,6 @@ def _test(host: Host, letter: str, file: str) -> Outcome:
             true = _TESTS[letter](host, host.stat(file, follow=letter not in "hL"))
     except PermissionError as error:
         return unknown("FileUnreadable", f"-{letter} {file} cannot be told: {error.strerror}", target=file)
-    except OSError:  # it does not exist, or what holds it is gone: test(1) says no to both
+    except OSError:  # it does not exist, or its server or disk is gone: test(1) says no to both
         true = False
     return ok(target=file) if true else crit("FileTestFailed", f"-{letter} {file} returned 1.", target=file)

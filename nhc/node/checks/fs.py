@@ -1,7 +1,7 @@
 """Space and inodes of mounted file systems. The mounts themselves are judged by `fs_mount`.
 
-Only the file system that a line names is asked (statvfs), never the others: a hung server elsewhere
-cannot hold this check up. A hang of the one that is asked is its fault, and so CRIT.
+Only the file system that a line names is asked (statvfs), never the others: a hung server elsewhere cannot delay this
+check. If the one that is asked hangs, that is its fault, and so CRIT.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _BROKEN = frozenset(
     {errno.ESTALE, errno.EIO, errno.ENOTCONN, errno.EHOSTDOWN, errno.ESHUTDOWN, errno.ENODEV, errno.ENXIO}
 )
-"""What statvfs answers when the server, the disk or the FUSE process behind a mount is gone."""
+"""Errors of statvfs if the server, the disk or the FUSE process of a mount is gone."""
 
 
 class SpaceLimit(NamedTuple):
@@ -277,7 +277,7 @@ def _space(host: Host, mountpoint: str) -> Union[SpaceUsage, Outcome]:
     if isinstance(system, Outcome):
         return system
     if system.size <= 0:
-        # LBNL NHC lets it pass. A real file system says so when what holds its data is away.
+        # LBNL NHC accepts it. A real file system gives this answer if its server or disk is gone.
         message = f"{mountpoint} reports no size: a pseudo file system, or its storage is away"
         return unknown("FilesystemNoSize", message, target=mountpoint)
     total, used, free = (_kb(size) for size in (system.size, system.size - system.free, system.available))
@@ -296,8 +296,8 @@ def _inodes(host: Host, mountpoint: str) -> Union[SpaceUsage, Outcome]:
 def _ask(host: Host, mountpoint: str) -> Union[Filesystem, Outcome]:
     """The file system at `mountpoint`, or why there is nothing to judge.
 
-    `/` needs no line in /proc/mounts: in a chroot or some containers it has none. A device that is mounted
-    stands for its file system; LBNL NHC, which knows mount points alone, lets such a line pass.
+    `/` needs no line in /proc/mounts: in a chroot or some containers it has none. A mounted device means its file
+    system; LBNL NHC, which knows only mount points, accepts any line with a device.
     """
     path = unescape(mountpoint).rstrip("/") or "/"
     mounted = host.fact(mounts) if path != "/" else ()

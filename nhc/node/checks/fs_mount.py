@@ -1,7 +1,7 @@
-"""Mounts: what is mounted where, from where, how. Repairs run only where an option asks for one.
+"""Mounts: what is mounted where, its source and options. Repairs run only if an option asks for one.
 
-/proc/mounts alone is read, so that a hung file system cannot hold the check up; only an automount (-F)
-is touched, to make it mount, and a path whose mount is missing.
+Only /proc/mounts is read, so that a hung file system cannot delay the check. Two things are accessed: an automount
+(-F), to make it mount, and a path whose mount is missing.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ class MountRequest(NamedTuple):
     words: Sequence[str] = ()
 
     def positional(self) -> MountRequest:
-        """The request with its words given their places: in the old form, all but the first are match strings."""
+        """The request with its arguments assigned: in the old form, all but the first are match strings."""
         words = list(self.words)
         if any(self[:-1]) or not words or not words[0].startswith("/"):
             return self._replace(filesystems=[*self.filesystems, *filter(None, words)], words=())
@@ -135,7 +135,7 @@ def _judge(host: Host, request: MountRequest, option: str = "") -> List[Outcome]
         try:
             host.stat(f"{point.rstrip('/')}/.")  # stat(2) of the point itself mounts nothing: AT_NO_AUTOMOUNT
         except OSError:
-            pass  # /proc/mounts tells whether it worked
+            pass  # /proc/mounts shows whether it worked
     mounted = parse_mounts(host.read(MOUNTS)) if request.automounts else host.fact(mounts)
     outcomes = [_judge_one(host, request, point, mounted) for point in points]
     bad = [outcome for outcome in outcomes if outcome.verdict is not Verdict.OK]
@@ -209,7 +209,7 @@ def _mount_command(host: Host, request: MountRequest, point: str, again: bool) -
 
 
 def _start(host: Host, argv: Sequence[str]) -> str:
-    """Start a command that nobody waits for, and say so. Its success shows in the next run, as in LBNL NHC."""
+    """Start a command without waiting for it, and report that. The next run shows whether it worked, as in LBNL NHC."""
     command = " ".join(argv)
     if host.which(argv[0]) is None:
         return f"not started, there is no {argv[0]}: {command}"

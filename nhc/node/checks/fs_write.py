@@ -1,4 +1,4 @@
-"""Network file systems take a write and give it back."""
+"""Network file systems: data that is written can be read back."""
 
 from __future__ import annotations
 
@@ -89,7 +89,7 @@ def _probe(host: Host, directory: str, size: int, slow: float, local: bool) -> O
 
 
 def _note(host: Host, directory: str, name: str) -> List[str]:
-    """Remember which file is about to lie there; those that probes have left which run no more."""
+    """Remember the file that is about to be written; returns those left by probes that no longer run."""
     dead: List[str] = []
 
     def change(stored: Dict[str, Any]) -> None:
@@ -115,7 +115,7 @@ def _ours(name: object) -> bool:
 
 
 def _running(host: Host, name: str) -> bool:
-    """Whether the process that wrote this file may still be at it: another run of nhc, or one stuck in the kernel."""
+    """Whether the process that wrote this file may still use it: another run of nhc, or one stuck in the kernel."""
     pid = name.rsplit("-", 2)[-2]
     return pid.isdigit() and int(pid) != os.getpid() and host.exists(f"/proc/{pid}")
 

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from typing import Optional
 
 AHEAD = 86400.0
-"""Seconds by which the clock may have been ahead at the verdict: one that is dated later would stay young till then."""
+"""Seconds by which the clock may have been ahead at the verdict: a verdict dated later would stay valid until then."""
 JOB_NODES = "NHC_JOB_NODES"
 """What a hook sets: how many nodes the job has that is about to start."""
 

@@ -1,9 +1,8 @@
-"""Accelerators: all there, none lost. Also what every check of an accelerator shares: which devices, and the faults.
+"""Accelerators: all present, none lost. Also what all checks of accelerators share: the choice of devices, the faults.
 
-A device that is lost or needs a reset, and a driver that is not loaded although the bus shows its
-devices, are CRIT in whichever GPU check meets them: a site that asks for one check only must not have
-its nodes pass because that one thing could not be read. What leaves the question open (a library that
-is not installed, no permission) is UNKNOWN.
+A device that is lost or needs a reset, and a driver that is not loaded although the bus shows its devices, are CRIT in
+every GPU check: even one GPU check alone fails on a lost or dead GPU. If the state cannot be found out (a library is
+not installed, no permission), the result is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -36,11 +35,11 @@ DEVICES = opt(
 
 
 SOURCE = "accelerators"
-"""What checks read that `pick` their devices: NVML starts in 85 to 180 ms, and in seconds where the driver sleeps."""
+"""What checks read that `pick` their devices: NVML starts in 85 to 180 ms, or in seconds if the driver sleeps."""
 
 
 class Picked(NamedTuple):
-    """The devices to judge, all of them answering, and what is to be said of those that cannot be judged."""
+    """The devices to judge, all of which answer, and the outcomes of those that cannot be judged."""
 
     devices: Tuple[Device, ...]
     outcomes: Tuple[Outcome, ...]
@@ -64,7 +63,7 @@ def _selection(host: Host, devices: str) -> List[str]:
 
 
 def fault(device: Device) -> Optional[Outcome]:
-    """What is to be said of a device that does not answer; None for one that does."""
+    """The outcome of a device that does not answer; None for one that does."""
     name = f"{device.label} ({device.pci or device.name or device.vendor})"
     if device.fault == model.LOST:
         return crit("GpuLost", f"{name} is lost: {device.problem}", target=device.label, action=Action.REBOOT)
@@ -87,7 +86,7 @@ _ACTIONS = {
 
 
 def silent(source: Source, inventory: Inventory) -> Outcome:
-    """What is to be said of a vendor whose driver did not answer at all."""
+    """The outcome of a vendor whose driver did not answer at all."""
     there = sum(function.vendor_name == source.vendor for function in inventory.on_bus)
     message = f"{show_number(there, f'{source.vendor} device')} on the PCI bus, but {source.problem}"
     if not source.certain:
@@ -97,7 +96,7 @@ def silent(source: Source, inventory: Inventory) -> Outcome:
 
 
 def pick(host: Host, devices: str = "", vendor: str = "") -> Picked:
-    """The devices that a check is to judge: of one vendor where `vendor` is given, else of all."""
+    """The devices that a check judges: of one vendor if `vendor` is given, else of all."""
     inventory = accelerators(host)
     sources = [source for source in inventory.sources if not vendor or source.vendor == vendor]
     if not sources:
@@ -139,9 +138,9 @@ def each(
     judge: Callable[[Device], Union[Outcome, Iterable[Outcome]]],
     vendor: str = "",
 ) -> List[Outcome]:
-    """Judge each picked device: one outcome a device at least, those of devices that cannot be judged first.
+    """Judge each picked device: at least one outcome a device; first those of devices that cannot be judged.
 
-    Where some devices have the thing and others have not, the skips of the latter say nothing and go.
+    If only some devices have the thing, the skips of the others are dropped.
     """
     picked = pick(host, devices, vendor)
     judged: List[Outcome] = []
@@ -190,7 +189,7 @@ def checked_vendor(value: str) -> str:
 
 
 COMING_UP = ("GpuMissing", "GpuDriverNotLoaded")
-"""Reasons for which no check of accelerators has anything to judge, as right after a boot."""
+"""Reasons that leave checks of accelerators nothing to judge, as right after a boot."""
 
 
 @check(
@@ -262,7 +261,9 @@ def check_gpu_count(host: Host, count: Optional[int] = None, vendor: str = "", d
 
 
 def _count_others(others: Sequence[PciFunction], count: Optional[int], vendor: str) -> Judged:
-    """No vendor whose driver nhc can ask is on the bus: the bus alone tells how many of other vendors there are."""
+    """No device of a vendor whose driver nhc can ask is on the bus: only the bus shows how many of other vendors there
+    are.
+    """
     there = [f for f in others if f"{f.vendor:04x}" == vendor] if vendor else list(others)
     if not there and not count:
         return skip("NoAccelerator", "no accelerator on this node's PCI bus")
@@ -282,7 +283,7 @@ def _count_others(others: Sequence[PciFunction], count: Optional[int], vendor: s
 
 
 def _not_asked(function: PciFunction) -> Outcome:
-    """An accelerator of a vendor whose driver nhc cannot ask: whether it is well, nobody has said."""
+    """An accelerator of a vendor whose driver nhc cannot ask: its health is not known."""
     by = f"driver {function.driver}" if function.driver else "no driver"
     message = (f"{function.address} ({function.ids}, class {function.class_code:04x}, {by}) is an accelerator whose "
                "driver nhc cannot ask")  # fmt: skip

@@ -77,7 +77,9 @@ def _gradient(device: Device) -> Optional[int]:
 
 
 def _steeper(device: Device, every: Iterable[Device], most: int) -> Iterable[Outcome]:
-    """Compares the heat between a GPU and its memory with the median of its model: a cooler that sits badly."""
+    """Compares the temperature difference of a GPU and its memory with its model's median: finds badly mounted
+    coolers.
+    """
     own = _gradient(device)
     alike = [_gradient(other) for other in every if (other.vendor, other.name) == (device.vendor, device.name)]
     known_ones = sorted(value for value in alike if value is not None)
@@ -90,7 +92,7 @@ def _steeper(device: Device, every: Iterable[Device], most: int) -> Iterable[Out
 
 
 PEERS = 4
-"""GPUs of a model from which their median says what is usual on this node."""
+"""The fewest GPUs of a model whose median is taken as usual on this node."""
 
 
 def _temperature(device: Device, margin: int, most: Optional[int], most_memory: Optional[int]) -> Iterable[Outcome]:
@@ -178,7 +180,7 @@ def check_gpu_temp(
 
 
 def _power(device: Device, limit: Optional[float], lower: bool, common: float) -> Iterable[Outcome]:
-    """`common` is the limit of most devices of its model on this node: a site's cap, where it is below the default."""
+    """`common` is the limit of most devices of its model on this node: a site's cap if it is below the default."""
     power, target = device.power, device.label
     if power.limit is None:
         yield not_reported(device, "power", "its power limit")
@@ -199,7 +201,7 @@ def _power(device: Device, limit: Optional[float], lower: bool, common: float) -
 
 
 def _common_limit(device: Device, every: Iterable[Device]) -> float:
-    """The power limit that most devices of this one's model have, of two the higher; in whole watts."""
+    """The power limit that most devices of this model have (of two the higher), in whole watts."""
     limits = [
         round(other.power.limit) for other in every
         if (other.vendor, other.name) == (device.vendor, device.name) and other.power.limit is not None
@@ -279,7 +281,8 @@ def check_app_gpu_clocks(host: Host, clocks: Optional[Tuple[int, int]] = None, d
 
 IDLE_DEGREES = 60
 IDLE_WATTS = (("H100", 150), ("H200", 150), ("GB200", 300), ("GB300", 300), ("B200", 250), ("B300", 250))
-"""What an idle GPU of a model may draw, the first that its name holds. ClusterMAX's audit, as the degrees above."""
+"""What an idle GPU may draw: the first entry that its name contains counts. From ClusterMAX's audit, as the degrees
+above."""
 
 
 def _idle(device: Device, degrees: int, watts: Optional[int]) -> Iterable[Outcome]:
@@ -306,7 +309,7 @@ def _idle(device: Device, degrees: int, watts: Optional[int]) -> Iterable[Outcom
 
 
 def _lasting(host: Host, name: str, outcomes: Iterable[Outcome], least: float) -> List[Outcome]:
-    """Warnings count once every look of `least` seconds has found them: a moment says nothing."""
+    """Warnings count only if all looks within `least` seconds found them: a single moment proves nothing."""
     from nhc.node.facts.history import unchanged_since
 
     judged = list(outcomes)
@@ -351,7 +354,7 @@ def check_gpu_idle(
 
 
 BUSY = 95
-"""Percent of the time in which a kernel ran, from which a GPU counts as busy: one that waits in a collective has 100.
+"""A GPU counts as busy if kernels ran in at least this percentage of the time: one that waits in a collective has 100.
 """
 
 

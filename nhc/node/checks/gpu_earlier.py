@@ -1,4 +1,4 @@
-"""Accelerators beside what earlier looks found of them: on the bus, and in the counters of their memory."""
+"""Compares accelerators with earlier runs: which are on the bus, and the counters of their memory."""
 
 from __future__ import annotations
 
@@ -12,20 +12,21 @@ if TYPE_CHECKING:
     from typing import Any, Dict, Iterable, List
 
 HAD = "accelerators-on-bus"
-"""Memory of the accelerators that the PCI bus showed, of which boot."""
+"""Memory of the accelerators that the PCI bus showed, and in which boot."""
 LOOKS = "gpu-corrected-errors"
 """Memory of the corrected errors of each device at an earlier look: when (seconds since boot), in DRAM, in SRAM."""
 LIFE = "gpu-uncorrected-errors"
-"""Memory of the uncorrected errors of each board's life: in which boot, at the end of the boot before, and last."""
+"""Memory of each board's lifetime count of uncorrected errors: the boot, the count at the end of the boot before, the
+last count."""
 APART = 60.0
-"""Seconds between looks that are compared: a hook's come one right after the other."""
+"""Seconds between looks that are compared: those of hooks follow each other directly."""
 DAY = 86400.0
 
 
 def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
-    """What the PCI bus showed before and shows no more. A virtual function comes and goes by its nature.
+    """What the PCI bus showed before and no longer shows. Virtual functions are left out: they come and go.
 
-    Whoever judges without a number knows only this.
+    Without an expected number this is all that is known.
     """
     on_bus = (*inventory.on_bus, *inventory.others)
     here = sorted(f.address for f in on_bus if not host.exists(f"/sys/bus/pci/devices/{f.address}/physfn"))
@@ -49,13 +50,15 @@ def gone_from_bus(host: Host, inventory: Inventory) -> List[Outcome]:
 
 
 def memory_errors(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcome]:
-    """Errors that grow fast, and errors of before the restart that nobody has seen. `dram`, `sram`: the limits."""
+    """Errors that grow fast, and errors from before the restart that no run has reported. `dram`, `sram`: the
+    limits.
+    """
     yield from _growth(host, device, dram, sram)
     yield from _before_load(host, device)
 
 
 def _growth(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcome]:
-    """Corrected errors that come so fast that the limit is near: a hundredth of it at least, all of it within a day."""
+    """Corrected errors that will reach the limit within a day at this rate, and are at least a hundredth of it."""
     now, counted = host.monotonic(), [device.errors.dram.corrected or 0, device.errors.sram.corrected or 0]
     name = device.id or device.label
     held: Any = host.memory.load(LOOKS).get(name)
@@ -78,7 +81,7 @@ def _growth(host: Host, device: Device, dram: int, sram: int) -> Iterable[Outcom
 
 
 def _before_load(host: Host, device: Device) -> Iterable[Outcome]:
-    """Uncorrected errors that the board has counted since the last look of the boot before, and this boot has not."""
+    """Uncorrected errors that the board counted since the last look in the previous boot, and not in this boot."""
     total = device.errors.dram_aggregate.uncorrected
     if total is None or not device.id:
         return

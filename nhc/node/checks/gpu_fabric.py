@@ -80,7 +80,7 @@ def _service_state(host: Host) -> str:
 
 
 def _by_registration(host: Host) -> List[Outcome]:
-    """The fabric manager as the GPUs know it: where the switches are not on this node's bus."""
+    """The fabric manager as the GPUs report it, for switches that are not on this node's bus."""
     picked = pick(host, "", "nvidia")
     fabrics = [(device, device.fabric) for device in picked.devices if device.fabric is not None]
     if not fabrics:

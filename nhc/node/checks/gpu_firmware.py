@@ -1,4 +1,4 @@
-"""Versions: driver, VBIOS and InfoROM as expected, and equal on devices of the same model."""
+"""Versions: driver, VBIOS and InfoROM are as expected, and equal on devices of the same model."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def _equal(
     version: Callable[[Device], Optional[str]],
     expected: str,
 ) -> Iterable[Outcome]:
-    """One version for all devices of a model, the expected one where it is said (a shell pattern is fine)."""
+    """Judge that all devices of a model have one version: the expected one if it is given (a shell pattern is fine)."""
     from fnmatch import fnmatchcase
 
     by_device = [(device, version(device)) for device in devices]

@@ -1,8 +1,8 @@
-"""AMD's scale-up fabric of the MI4XX (IFoE): stations of each GPU by the driver, devices, vPOD and ports by AFM.
+"""AMD's scale-up fabric of the MI4XX (IFoE): each GPU's stations from the driver; devices, vPOD and ports from AFM.
 
 Sources: ROCm CVS, cvs/lib/preflight/scaleup_fabric.py (AMD's own admission of nodes): `ualink/stations/lane_en_bitmap`
 of a GPU has a hexadecimal digit a station, f with all lanes, 0 without; `afmctl show device --json` and
-`afmctl show port -b BDF,... --json`, where a device is function 1 of its GPU and each station has two ports.
+`afmctl show port -b BDF,... --json`; there a device is function 1 of its GPU, and each station has two ports.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Links between accelerators: NVLink, XGMI, Gaudi's ports, and whether the devices can reach each other over them.
+"""Links between accelerators (NVLink, XGMI, Gaudi's ports), and whether the devices can reach each other over them.
 
 Counters are judged by how much they grew, never by their totals: what happened before is not reported again.
 The rates are DCGM's (dcgm_gpu_hardware_limits in its sources): within a minute one replay or recovery

@@ -1,7 +1,7 @@
 """The memory of accelerators: error counts, remapped rows, retired pages.
 
 NVIDIA's guide "GPU Memory Error Management" is the source of what each state asks for: a pending remap or retirement
-takes effect at the next reset and work can go on until then, a failed remap qualifies the GPU for replacement.
+takes effect at the next reset, and work can go on until then; a failed remap qualifies the GPU for replacement.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SRAM_CORRECTED = 10_000
 MAX_REMAPS = 512
 """Rows that can be remapped on one GPU (NVIDIA, GPU Memory Error Management)."""
 MAX_RETIRED = 62
-"""Pages from which Azure takes a V100 out; 64 is all that its InfoROM can hold."""
+"""The number of pages at which Azure takes a V100 out of service; its InfoROM can hold 64."""
 
 
 def _metrics(device: Device) -> Tuple[Metric, ...]:
@@ -191,8 +191,8 @@ def check_gpu_retired_pages(host: Host, most: int = MAX_RETIRED, devices: str = 
 
 COHERENT = ("GH200", "GB200", "GB300")
 HBM = 64 << 20
-"""kB from which a NUMA node without processors is a GPU's memory: GH200 has 96 GB, and CXL expanders are no such
-board's.
+"""A NUMA node without processors and with at least this many kB is a GPU's memory: GH200 has 96 GB, and its boards have
+no CXL expanders.
 
 ClusterMAX's audit takes the same."""
 

@@ -1,4 +1,4 @@
-"""Processes that hold accelerators when nobody should."""
+"""Processes that hold accelerators although none should."""
 
 from __future__ import annotations
 

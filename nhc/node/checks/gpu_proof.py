@@ -1,8 +1,8 @@
-"""GPUs proved to compute, remember and copy rightly, with nothing on the node but NVIDIA's driver (or ROCm, for AMD's).
+"""Proves that GPUs compute, store and copy correctly; the node needs only NVIDIA's driver (or ROCm, for AMD's).
 
-`nhc.node.gpu_proof` does it, in a process for each GPU; here its answer is judged. Only what is wrong twice is a
-fault: what
-keeps the proof from the GPU (another program, too little memory, an old driver, a call that hangs) leaves it unproved.
+`nhc.node.gpu_proof` does it, in a process for each GPU; here its answer is judged. Only a result that is wrong twice is
+a fault. If the proof cannot run (another program, too little memory, an old driver, a call that hangs), the GPU is not
+proved.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ KINDS = ("bf16", "fp16", "tf32", "int8", "fp64", "fp8")
 SEED = "NHC_PROOF_SEED"
 """The setting with the seed of a proof that is to be carried out again: `nhc deep run --seed` sets it."""
 SETTING_UP = 30.0
-"""Seconds for starting the driver and giving back: over ten with eight GPUs where nothing keeps the driver awake."""
+"""Seconds to start the driver and to release the GPUs: over ten with eight GPUs if nothing keeps the driver awake."""
 ANSWERING = 5.0
 """Seconds for the check itself: what NVML and `nvidia-smi -L` take, and judging."""
 BESIDE = 1 << 30
-"""Bytes of memory that a proof takes of a GPU that another program uses, so that the program finds its own."""
+"""Bytes of memory that a proof takes on a GPU that another program uses, so that enough is left for the program."""
 BESIDE_TIME = 0.2
 """Seconds that it takes there."""
 FATAL = (214, 220)
 """CUresults by which the GPU itself says that it is broken: CUDA_ERROR_ECC_UNCORRECTABLE, _NVLINK_UNCORRECTABLE."""
 HELD, NO_MEMORY = (46,), (2,)
-"""CUDA_ERROR_DEVICE_UNAVAILABLE: exclusive mode, and another process has it. CUDA_ERROR_OUT_OF_MEMORY."""
+"""CUDA_ERROR_DEVICE_UNAVAILABLE: exclusive mode, and another process holds the GPU. CUDA_ERROR_OUT_OF_MEMORY."""
 FLAKY = "gpu-proof-flaky"
-"""Where it is kept how often a result was wrong once and right afterwards, by UUID."""
+"""Memory of how often a result was wrong once and right afterwards, by UUID."""
 WRONG = "gpu-proof-wrong"
 """Memory of GPUs that `nhc.node.checks.gpu_proof_beside` found wrong, by UUID: the outcome, when, and in which boot."""
 UNITS = {"memory written": "GB/s", "memory read": "GB/s", "L2": "GB/s", "from the GPU": "GB/s", "to the GPU": "GB/s"}
@@ -51,7 +51,7 @@ THOROUGH = 60.0
 
 
 def _one_gpu(arguments: Mapping[str, Any]) -> float:
-    """Seconds that one GPU has, setting up and giving back included; the copies between GPUs have as much again."""
+    """Seconds for one GPU, set-up and release included; the copies between GPUs get as many."""
     proving = THOROUGH if arguments["thorough"] else 4 * arguments["time"]
     return float(arguments["wait"] + proving)
 
@@ -151,7 +151,7 @@ def check_gpu_proof(
 
 
 def _architecture(host: Host, devices: Sequence[Device]) -> str:
-    """What compilers call the instruction set of these GPUs of AMD's; "several" is none that can be proved."""
+    """The compilers' name for the instruction set of these AMD GPUs; "several" cannot be proved."""
     from nhc.node.facts.amd import topology
 
     known = {node.pci: node.architecture for node in topology(host)}
@@ -160,7 +160,7 @@ def _architecture(host: Host, devices: Sequence[Device]) -> str:
 
 
 def _forget_wrong(host: Host, device: Device) -> None:
-    """A whole proof has found this GPU right with nobody on it: what was wrong with it has been repaired."""
+    """A whole proof has found this GPU right while no job used it: an earlier fault has been repaired."""
     name = device.id or device.label
     if name in memories.recall(host.memory, WRONG):
 
@@ -171,7 +171,7 @@ def _forget_wrong(host: Host, device: Device) -> None:
 
 
 def _in_use(device: Device) -> bool:
-    """Whether another program uses a GPU. Where its processes cannot be listed, memory that is taken tells."""
+    """Whether another program uses a GPU. If its processes cannot be listed, used memory decides."""
     return bool(device.processes) if device.processes is not None else (device.memory_used or 0) > BESIDE
 
 
@@ -188,7 +188,7 @@ def _seed(host: Host, given: int) -> int:
 
 
 def _instances(host: Host, device: Device) -> Tuple[List[Target], List[Outcome]]:
-    """The MIG instances of a GPU, and what is to be said where there are none."""
+    """The MIG instances of a GPU, and the outcome if there are none."""
     from nhc.node.facts import nvidia
 
     try:
@@ -204,7 +204,7 @@ def _instances(host: Host, device: Device) -> Tuple[List[Target], List[Outcome]]
 
 
 def ask_driver(host: Host, asked: Answer) -> Answer | Outcome:
-    """Carry the proof out; the answer as a recording keeps it, or what kept it from being carried out."""
+    """Run the proof; returns the answer as a recording keeps it, or why it could not run."""
     from json import dumps
 
     from nhc.node.gpu_proof.request import carry_out
@@ -220,7 +220,7 @@ def ask_driver(host: Host, asked: Answer) -> Answer | Outcome:
 
 
 def judge(host: Host, target: Target, proof: Answer) -> List[Outcome]:
-    """The answer of one GPU's process: its faults, or what kept the proof from it, or that it is right."""
+    """Judge the answer of one GPU's process: its faults, or why it was not proved, or that it is right."""
     name = f"{target.label} ({target.device.pci or target.visible})"
     if "error" in proof:
         return [_unproved(target, name, proof["error"])]
@@ -229,7 +229,7 @@ def judge(host: Host, target: Target, proof: Answer) -> List[Outcome]:
     if target.device.pci and normal_address(proof["pci"]) != target.device.pci:
         message = f"{name}: the driver gave the GPU at {proof['pci']} under its name"
         return [unknown("GpuProofOther", message, target=target.label)]
-    # Its rates are followed by the board's number: the label changes with each GPU that is taken out.
+    # Its rates are tracked by the board's number: the label changes with each GPU that is taken out.
     identity = DeviceId(target.device.pci, target.device.id, "", target.device.serial or "")
     beside = _in_use(target.device)  # then its rates say nothing
     metrics = () if beside else tuple(_metric(what, rate) for what, rate in proof["rates"].items())
@@ -298,7 +298,7 @@ def _count_flaky(host: Host, device: str) -> int:
 
 
 def _unproved(target: Target, name: str, error: Answer) -> Outcome:
-    """Why a GPU has no proof. Only what the GPU says of itself is a fault of its own."""
+    """Why a GPU was not proved. Only an error that the GPU itself reports is its fault."""
     during = f"while {error['step']}" if error["step"].endswith("ing") else f"at {error['step']}"
     if "hung" in error:
         stuck = f", and process {error['stuck']} cannot be ended" if "stuck" in error else ""

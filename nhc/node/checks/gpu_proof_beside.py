@@ -1,6 +1,6 @@
-"""GPUs proved beside the jobs that use them, one at each look, for so short that no job sees it.
+"""Proves GPUs while jobs use them: one GPU a run, so briefly that no job notices.
 
-What is wrong is remembered: the next look is at another GPU, and must not end the fault of this one.
+A wrong GPU is remembered: the next run proves another GPU, and must not end the fault of this one.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from nhc.node.checks.gpu_proof import Answer
 
 TURNS = "gpu-proof-turns"
-"""Memory of the look at which each GPU was proved last, by UUID: looks are counted."""
+"""Memory of the number of the run in which each GPU was proved last, by UUID."""
 LEFT_FREE = 1 << 30
 """Bytes of a GPU's memory that the job still finds while it is proved. The driver takes about half of it for a context.
 (On an H100 with driver 580.)"""
 LEAST = 64 << 20
 """Bytes of memory that a proof needs (`nhc.node.gpu_proof.device`)."""
 NOT_NOW = ("GpuProofHeld", "GpuProofNoMemory", "GpuProofPartial")
-"""What a job is the reason for: exclusive mode, memory that it has just taken, SMs that it keeps."""
+"""Failures that a job causes: exclusive mode, memory that it has just taken, SMs that it keeps."""
 
 
 def _lasts(arguments: Mapping[str, Any]) -> float:
@@ -85,7 +85,7 @@ def check_gpu_proof_beside(
 
 
 def _name(device: Device) -> str:
-    """What a GPU is remembered by."""
+    """The key under which a GPU is remembered."""
     return device.id or device.label
 
 
@@ -142,9 +142,9 @@ def _beside(outcome: Outcome, job: str) -> Outcome:
 
 
 def _jobs(host: Host, device: Device) -> str:
-    """What uses the GPU: jobs and pods by their control groups, programs that are of none by their names.
+    """What uses the GPU: jobs and pods by their control groups, other programs by their names.
 
-    Another proof of nhc's is no job: the hook before the next job may prove the GPU at the same time.
+    Another of nhc's proofs is not a job: the hook before the next job may prove the GPU at the same time.
     """
     from nhc.node.gpu_proof.running import is_proof
 

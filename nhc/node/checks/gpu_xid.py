@@ -1,4 +1,4 @@
-"""NVIDIA's errors in the kernel log, under the name and with the argument that Azure's health checks have."""
+"""NVIDIA's errors in the kernel log, with the name and the argument of Azure's health checks."""
 
 from __future__ import annotations
 

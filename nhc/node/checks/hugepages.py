@@ -1,4 +1,4 @@
-"""Huge pages are there as configured."""
+"""Huge pages exist as configured."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ def check_hw_gm(host: Host, device: str) -> Outcome:
 
     Example: * || check_hw_gm myri0
     """
-    # A kernel without loadable modules has no such file, and no gm, which was never part of the kernel.
+    # A kernel without loadable modules has no /proc/modules, and no gm, which was never part of the kernel.
     loaded = any(line.split(" ", 1)[0] == "gm" for line in host.read_or("/proc/modules").splitlines())
     if loaded and any(mcheck(name, device) for name in host.fact(interfaces)):
         return ok(target=device)
@@ -197,7 +197,7 @@ def check_hw_mcelog(host: Host) -> List[Outcome]:
         return [unknown("McelogTimeout", f"{' '.join(argv)} timed out", evidence=evidence)]
     if "does not support this processor" in output or "CPU is unsupported" in output:
         return [skip("McelogUnsupported", "mcelog does not support this processor")]
-    # connect(2)'s words for a socket that nobody listens on, and for none at all.
+    # connect(2)'s errors for a socket without a listener, and for a socket that does not exist.
     if "Connection refused" in output or "client connect" in output:
         return [unknown("McelogDaemonDown", "No mcelog daemon running", evidence=evidence)]
     from nhc.node.facts.hardware_errors import parse_mcelog

@@ -1,4 +1,4 @@
-"""Memory and swap: their size and what is free of them. Messages and units are LBNL NHC's, in kB."""
+"""Memory and swap: their size and how much is free. Messages and units (kB) are LBNL NHC's."""
 
 from __future__ import annotations
 
@@ -155,7 +155,7 @@ def _size(
 def _free(
     host: Host, what: str, metric: str, pick: Callable[[MemoryInfo], Tuple[int, int]], floor: SizeOrShare
 ) -> Outcome:
-    """Judge what is free, `pick` giving it and what it is a part of, in kB."""
+    """Judge what is free; `pick` gives it and its total, in kB."""
     try:
         sizes = host.fact(memory)
     except ValueError as error:

@@ -1,4 +1,4 @@
-"""GPUs, network adapters and disks hang where they should: on the right processor, below the right switch.
+"""GPUs, network adapters and disks are where they should be: at the right processor, below the right switch.
 
 A description is either a text of our own (docs/checks.md),
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from xml.etree.ElementTree import Element
 
 _BRIDGE = "0x06"
-"""The class of what is no device: bridges in an NCCL file are often made up."""
+"""The class of bridges, which are not devices: those in an NCCL file are often made up."""
 
 
 class Description(NamedTuple):
@@ -197,7 +197,7 @@ _AZURE = "/opt/microsoft"
 
 
 def _default(host: Host) -> Union[str, Outcome]:
-    """The topology file that NCCL uses here, or why there is none to go by."""
+    """The topology file that NCCL uses here, or why there is none."""
     named = host.setting("NCCL_TOPO_FILE")
     for line in () if named else host.read_or("/etc/nccl.conf").splitlines():
         name, equals, value = line.partition("=")

@@ -1,4 +1,4 @@
-"""RDMA ports (InfiniBand, RoCE, EFA): they are there, up, and as fast as they should be."""
+"""RDMA ports (InfiniBand, RoCE, EFA): they are present, up, and as fast as they should be."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def layer(value: str) -> str:
 
 
 def named(port: Port, name: str) -> bool:
-    """Whether a port is meant by what a configuration calls it."""
+    """Whether a name in the configuration means this port."""
     return name in (port.name, port.device) or mcheck(port.name, name) or mcheck(port.device, name)
 
 
@@ -74,12 +74,12 @@ def remembered(host: Host) -> Dict[str, float]:
 
 
 def _waits_for_subnet_manager(port: Port) -> bool:
-    """Whether a port that is not up has its link, and nobody has activated it yet."""
+    """Whether a port that is not up has its link, and only waits to be activated."""
     return port.phys_state == "LinkUp" and port.link_layer == "InfiniBand"
 
 
 def unusable(host: Host, ports: Sequence[Port]) -> List[Outcome]:
-    """An outcome for each device that no program can open, whatever its ports say."""
+    """An outcome for each device that no program can open, in any state of its ports."""
     missing = host.fact(without_verbs)
     return [
         crit("IbVerbsMissing", f"{device} is no device that a program can open: {missing[device]}", target=device,

@@ -1,4 +1,4 @@
-"""Errors of RDMA ports, as they grow: links that flip bits, lose packets, wait for answers."""
+"""Growing error counts of RDMA ports: links that flip bits, lose packets, wait for answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RDMA links that come and go, or were away: a cable or transceiver that is about to fail, and ends jobs meanwhile."""
+"""RDMA links that flap or were down: the cable or transceiver is about to fail, and jobs already end because of it."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ _HOUR = 3600.0
 
 
 def _judge_outages(away: Sequence[Outage], now: float, long: float, most: float) -> List[Outcome]:
-    """What is to be said of each link that was away within the last hour."""
+    """The outcome of each link that was down within the last hour."""
     by_link: Dict[str, List[Outage]] = {}
     for outage in away:
         if outage.end > now - _HOUR:
@@ -146,7 +146,7 @@ def _counted(host: Host, links: Sequence[Port], window: float) -> Dict[str, Tupl
     for store, values, since_boot in (("ib-downed", downed, False), ("ib-carrier", carriers, True)):
         grown = growth(host, f"{store}-{window:g}", values, window, since_boot=since_boot)
         for name in values:
-            # Not rounded up: of a loss before the window's edge only a share counts.
+            # Not rounded up: only a share of a loss at the window's edge counts.
             number_of = int(amount(grown, name))
             if number_of > counts.get(name, (-1, ""))[0]:
                 counts[name] = (number_of, "link_downed" if store == "ib-downed" else "carrier_down_count")

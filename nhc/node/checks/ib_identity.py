@@ -1,4 +1,4 @@
-"""RDMA adapters: equal firmware on equal models, and addresses that are there and unique."""
+"""RDMA adapters: equal firmware on equal models, and addresses that exist and are unique."""
 
 from __future__ import annotations
 

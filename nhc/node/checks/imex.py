@@ -7,7 +7,7 @@ from nhc.core.host import Host
 from nhc.core.model import Action, Outcome, crit, ok, skip, unknown
 
 CONFIGURATION = "/etc/nvidia-imex/nodes_config.cfg"
-"""The addresses of the domain's nodes (NVIDIA's IMEX guide): without it nobody has set the service up here."""
+"""The addresses of the domain's nodes (NVIDIA's IMEX guide): without it the service is not set up here."""
 SERVICE = "nvidia-imex"
 _OFF = ("disabled", "masked", "masked-runtime", "not-found")
 

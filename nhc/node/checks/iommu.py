@@ -1,4 +1,4 @@
-"""Accelerators and network adapters reach memory without translation."""
+"""Accelerators and network adapters access memory without address translation."""
 
 from __future__ import annotations
 

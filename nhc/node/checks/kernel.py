@@ -1,4 +1,4 @@
-"""The kernel is the one expected, started as expected, with the modules expected, and sound."""
+"""The kernel: the expected release, command line and modules, and no taint."""
 
 from __future__ import annotations
 

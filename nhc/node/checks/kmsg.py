@@ -1,4 +1,4 @@
-"""The kernel log: faults that it reported and that nothing has shown to be gone."""
+"""The kernel log: faults that it reported and that are not yet known to be gone."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 GPU_STATE = ("row_remap", "mig_mode")
-"""What is read of a GPU beside its Xids (`nhc.node.kernlog.device_state`)."""
+"""What is read of a GPU besides its Xids (`nhc.node.kernlog.device_state`)."""
 
 
 def source(value: str) -> LogSource:
@@ -35,7 +35,7 @@ def source(value: str) -> LogSource:
 
 
 class JudgedLog(NamedTuple):
-    """What one check works on: a log, and the findings in it as they stand beside what devices say."""
+    """A log, and its findings after devices were asked: what one check works on."""
 
     log: LogReading
     pairs: Tuple[Tuple[str, Finding], ...]
@@ -57,7 +57,7 @@ def read(host: Host, where: LogSource, since_boot: bool, kinds: Tuple[str, ...] 
 def beside(
     host: Host, state: LogState, pairs: Sequence[Tuple[str, Finding]]
 ) -> Tuple[List[Tuple[str, Finding]], List[Tuple[str, Finding]]]:
-    """Findings beside what devices and the node itself say of them: as they then stand, and those that are gone."""
+    """Findings compared with the state of devices and node: those that remain, and those that are gone."""
     standing = list(pairs)
     gone: List[Tuple[str, Finding]] = []
     if any(finding["kind"] in ("xid", "driver") or finding.get("unproven") for _key, finding in standing):
@@ -116,7 +116,7 @@ def check_kmsg(
     elif file:
         return unknown("BadArguments", f"{file!r}: a file goes with --source syslog or --source dmesg")
     try:
-        # A rule file for another log than the kernel's (docker's, say) is applied to that one.
+        # A rule file for another log than the kernel's (docker's, say) is applied to that log.
         others = _other_logs(npd_rules) if where is None and npd_rules else []
         apart = [path for other in others for path in other.rules]
         given = given._replace(rules=tuple(path for path in npd_rules if path not in apart))
@@ -149,7 +149,7 @@ def ignored(finding: Finding, ignore: Sequence[str]) -> bool:
 
 
 def outcomes(log: LogReading, pairs: Sequence[Tuple[str, Finding]], what: str) -> List[Outcome]:
-    """One outcome a finding, one for lines that were lost, and last one of the log itself, which has the numbers."""
+    """One outcome for each finding, one for lost lines, and last one for the log itself, with the numbers."""
     judged = [outcome(finding) for _key, finding in pairs]
     if log.lost:
         judged.append(_lost(log))

@@ -1,4 +1,4 @@
-"""What a kernel or file system has a fixed number of: open files, processes, inodes, entries of its tables."""
+"""Limits of the kernel and file systems: open files, processes, inodes, entries of tables."""
 
 from __future__ import annotations
 
@@ -98,11 +98,11 @@ def _descendants(host: Host, base: str) -> Optional[Tuple[int, int]]:
 WARN = opt("-w --warn", "warn_at", percent, "WARN from this share in use on", 80.0)
 CRIT = opt("-c --crit", "crit_at", percent, "CRIT from this share in use on", 95.0)
 UNLIMITED = 1 << 62
-"""From here on a limit is none: systemd sets fs.file-max to LONG_MAX (2^63 - 1)."""
+"""A limit of at least this means no limit: systemd sets fs.file-max to LONG_MAX (2^63 - 1)."""
 
 
 def _together(outcomes: Sequence[Outcome], things: str) -> Judged:
-    """Those that are too full; where none is, the one with the largest share in use. What has no limit has no share."""
+    """Those that are too full; if none is, the one with the largest share in use. Without a limit there is no share."""
 
     def share(outcome: Outcome) -> float:
         return outcome.metrics[2].value if len(outcome.metrics) > 2 else 0.0
@@ -115,7 +115,7 @@ def _together(outcomes: Sequence[Outcome], things: str) -> Judged:
 def judge_share(
     what: str, reason: str, used: int, limit: int, levels: Tuple[float, float], target: str = ""
 ) -> Outcome:
-    """How a share in use is judged: `what` names the metrics, `levels` are percent for WARN and CRIT."""
+    """Judges the share in use: `what` names the metrics, `levels` are percent for WARN and CRIT."""
     things = f"{what.replace('_', ' ')}{' on ' + target if target else ''}"
     if limit >= UNLIMITED:
         return ok(f"{used} {things} in use, without a limit", target=target, metrics=(Metric(f"{what}_used", used),))

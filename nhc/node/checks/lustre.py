@@ -1,4 +1,5 @@
-"""Lustre, as a client sees its servers: each target of a file system has an import, whose state the client shows.
+"""Lustre's servers as this client sees them: each target of a file system has an import, and the client shows its
+state.
 
 Sources: lustre/obdclass/lprocfs_status.c (lprocfs_import_seq_show) and lustre/include/lustre_import.h of Lustre; the
 states are its ptlrpc_import_state_name.
@@ -22,7 +23,7 @@ _SERVERS = regex(r"(?m)^\s*(\S+?):? +(?:(active)\.?|(?:check )?error: *(.+)|(ina
 
 
 class LustreImport(NamedTuple):
-    """One connection: the target that it leads to, and its state (`FULL`, `DISCONN`, `EVICTED`, ...).
+    """One connection: its target, and its state (`FULL`, `DISCONN`, `EVICTED`, ...).
 
     `unread` says why nothing is known of it.
     """
@@ -42,7 +43,7 @@ def parse_import(text: str, name: str) -> LustreImport:
 
 
 def imports(host: Host) -> Tuple[LustreImport, ...]:
-    """The connections of this client. One that somebody has set inactive (`osc.*.active=0`) is left out."""
+    """The connections of this client, without those that were set inactive (`osc.*.active=0`)."""
     found: Dict[str, LustreImport] = {}
     for root in ROOTS:
         for path in (path for kind in ("mdc", "osc", "mgc") for path in host.glob(f"{root}/{kind}/*/import")):

@@ -1,4 +1,4 @@
-"""Machine checks: what the processors themselves report of broken hardware."""
+"""Machine checks: broken hardware that the processors themselves report."""
 
 from __future__ import annotations
 

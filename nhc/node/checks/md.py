@@ -1,4 +1,4 @@
-"""Software RAID (md): its arrays are there, whole and writable."""
+"""Software RAID (md): its arrays are present, complete and writable."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from nhc.node.facts.md_arrays import MdArray
 
 _SERVES = ("clean", "active", "active-idle", "write-pending", "read-auto", "suspended")
-"""States in which an array serves. `read-auto` is one that nobody has written to yet: a write makes it `active`."""
+"""States in which an array works. `read-auto`: nothing has been written to it yet; a write makes it `active`."""
 _SPARED = {"raid1": -1, "raid10": 1, "raid4": 1, "raid5": 1, "raid6": 2}
 """Members that each level can lose; -1: all but one. Of raid10 more may go where they do not mirror each other."""
 _BUSY = ("resync", "recover", "reshape")
@@ -58,7 +58,7 @@ def _judge(array: MdArray) -> List[Outcome]:
         return []  # the name of an array that was stopped
     if array.state == "inactive":
         return [crit("MdInactive", f"{name} is inactive: it was not started", target=array.name, action=Action.INSPECT)]
-    spared = _SPARED.get(array.level, -1)  # of a level that is not known: as long as the kernel lets it serve
+    spared = _SPARED.get(array.level, -1)  # of an unknown level: accepted as long as the kernel uses it
     bearable = array.disks - 1 if spared < 0 else array.disks // 2 if array.level == "raid10" else spared
     missing = array.degraded or 0
     if array.state == "broken" or (missing and missing > bearable):

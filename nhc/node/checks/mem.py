@@ -1,4 +1,4 @@
-"""Memory: what is free comes in large pieces, an idle node has what its scheduler promises, the kernel holds little."""
+"""Memory: free memory is not fragmented, an idle node has what its scheduler promises, the kernel uses little."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""No software of the node is older than a published security fix: GPU driver, runtimes, toolkits, adapters' firmware.
+"""The node's software has the published security fixes: GPU driver, runtimes, toolkits, adapters' firmware.
 
-A distribution mends its own packages without a new upstream number, so its builds are not compared: they are named in
+A distribution patches its own packages without a new upstream number, so its builds are not compared: they are named in
 `Components.distribution`. Formats: each program's `--version`; /sys/module/nvidia/version; CUDA's version.json;
 fw_ver of the kernel's Documentation/ABI/stable/sysfs-class-infiniband.
 """
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from typing import Dict, List, Optional, Sequence, Set, Tuple
 
 NVIDIA_NIC = "nvidia-nic-firmware-"
-"""What an adapter's component is called: this and its family, the first number of its firmware's version."""
+"""The name of an adapter's component: this and its family, the first number of its firmware's version."""
 
 _SECONDS = 5.0
 _NUMBER = regex(r"(?<![\d.])\d+(?:\.\d+)+(?:-rc\.?\d+)?")
@@ -28,7 +28,7 @@ _MELLANOX = "0x15b3"
 
 
 class Component(NamedTuple):
-    """One thing that is there: `name` as in minimum_versions.tsv, `where` it was found."""
+    """One installed component: `name` as in minimum_versions.tsv, `where` it was found."""
 
     name: str
     version: str
@@ -36,7 +36,7 @@ class Component(NamedTuple):
 
 
 class Components(NamedTuple):
-    """What was found; `distribution` are those that it mends itself, `unread` those that did not say, and why."""
+    """What was found; `distribution`: builds of the distribution; `unread`: those without a known version, and why."""
 
     found: Tuple[Component, ...]
     distribution: Tuple[str, ...]
@@ -44,7 +44,7 @@ class Components(NamedTuple):
 
 
 class DistributionBuild(Exception):
-    """A build of the distribution, whose number does not tell what was mended in it."""
+    """A build of the distribution, whose number does not show which fixes it has."""
 
 
 def number(text: str) -> str:
@@ -81,7 +81,7 @@ _PROGRAMS = (
 
 
 def components(host: Host) -> Components:
-    """All that this node has of them."""
+    """All components that this node has."""
     found: List[Component] = []
     distribution: List[str] = []
     unread: Dict[str, str] = {}
@@ -110,7 +110,7 @@ def components(host: Host) -> Components:
 
 
 def _cuda(host: Host, unread: Dict[str, str]) -> List[Component]:
-    """The newest CUDA toolkit: sites keep older ones beside it for programs that were built with them."""
+    """The newest CUDA toolkit: sites keep older ones for programs that were built with them."""
     import json
 
     from nhc.node.facts.packages import compare_versions
@@ -147,11 +147,11 @@ def _is_ubuntu(host: Host, release: str) -> bool:
 SITE = "/etc/nhc/minimum-versions.tsv"
 BUILT_IN = "minimum_versions.tsv"
 OLD = 90
-"""Days after which a look at the bulletins is old: NVIDIA publishes for its drivers every three to four months."""
+"""Days after which the bulletins must be read again: NVIDIA publishes driver bulletins every three to four months."""
 
 
 class Minimum(NamedTuple):
-    """The least good version of a component's branch. `read` is the day since 1970 when bulletins were last read."""
+    """The lowest good version of a component's branch. `read` is the day since 1970 when bulletins were last read."""
 
     component: str
     branch: str
@@ -236,7 +236,7 @@ def _built_in() -> List[Minimum]:
 
 
 def _missing(version: str, rows: Sequence[Minimum]) -> Optional[Minimum]:
-    """The fix that `version` lacks: its branch's, else, where its branch has none, the next newer branch's."""
+    """The fix that `version` lacks: its branch's or, if its branch has none, the next newer branch's."""
     from functools import cmp_to_key
 
     own = [row for row in rows if row.is_of(version)]

@@ -1,4 +1,4 @@
-"""Moab and TORQUE: the scheduler, its resource managers and the server answer and are well."""
+"""Moab and TORQUE: the scheduler, its resource managers and the server answer and are healthy."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _SCHEDULING = re.compile(r"set server scheduling = (\w+)")
 def _lines(
     host: Host, argv: Tuple[str, ...], timeout: float, match: Sequence[str]
 ) -> Tuple[List[str], Optional[Outcome]]:
-    """What a command prints; the second value is the failure where that is not as it should be."""
+    """What a command prints; the second value is the failure if the command did not work."""
     command = Command(argv, " ".join(argv))
     ended, failed = run_to_end(host, command, timeout, None)
     failed = failed or judge_output(ended, command, timeout, None, match)

@@ -1,4 +1,4 @@
-"""Mounted file systems answer, none has gone read-only, and what /etc/fstab asks for is there."""
+"""Mounted file systems answer, none has become read-only, and all that /etc/fstab asks for are mounted."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def _peek(host: Host, point: str) -> None:
 
 
 _DAMAGED = ("emergency_ro", "shutdown")
-"""Options with which ext4 shows that it has given up since its mount (fs/ext4/super.c, Linux 6.6 and newer)."""
+"""Options that show that ext4 has stopped working since its mount (fs/ext4/super.c, Linux 6.6 and newer)."""
 
 
 @check("check_mount_readonly", rest("paths", text, "mount points that must be writable, whatever else is known"))

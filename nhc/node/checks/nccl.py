@@ -1,4 +1,4 @@
-"""NCCL chooses by itself what it chooses best."""
+"""No setting overrides what NCCL chooses best by itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Sockets that must be open, or must not, and hosts that must answer a ping, soon and every time."""
+"""Sockets that must (or must not) be open, and hosts that must answer every ping quickly."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ Test: TypeAlias = "Callable[[Socket], bool]"
 
 
 def _protocol(value: str) -> str:
-    """A match string that some protocol's name fits: a port, which belongs to -l, would never be found."""
+    """A match string that fits the name of a protocol: a port, which belongs to -l, would never be found."""
     if value and not any(any_matches((name,), value) for name in (*INTERNET, "unix")):
         raise ValueError(f"{value!r} matches none of {', '.join(INTERNET)}, unix (a port is `-l '*:22'`)")
     return value
@@ -124,7 +124,7 @@ _FIELDS = ("protocol", "localaddr", "remoteaddr", "state", "type", "user", "daem
 
 
 def _find(host: Host, asked: Sequence[Optional[str]], every: bool) -> Tuple[List[Socket], bool]:
-    """The sockets that match all that is asked, and whether every process involved could be looked at."""
+    """The sockets that match all conditions, and whether every process involved could be read."""
     protocol, local, remote, state, kind, user, daemon = asked
     left = [
         socket
@@ -241,7 +241,7 @@ def check_net_socket(
 
 
 _PRIVILEGE = ("not permitted", "Permission denied", "usage:", "Usage:", "invalid argument", "invalid option")
-"""In what ping says where it could not even try."""
+"""Parts of ping's messages if it could not even try."""
 
 
 @check(

@@ -1,10 +1,10 @@
-"""Network adapters by what they are for, each like its peers.
+"""Network adapters by their role: each is compared with its peers.
 
-What each RDMA port is for follows without a word of configuration. The port that a default route leads through is for
-management. One whose adapter hangs on the same PCI root as an accelerator is for compute: what NCCL calls PIX, PXB and
-PHB. The others are for storage. In a virtual machine, which shows every device below one root, the most of one model
-are for compute, as there is one for each accelerator or two.
-Sources: /proc/net/route, /proc/net/ipv6_route, /sys/class/net/*/lower_*, /sys/devices.
+The role of each RDMA port is found without configuration. The port of a default route is for management. A port whose
+adapter is on the same PCI root as an accelerator is for compute: what NCCL calls PIX, PXB and PHB. The others are for
+storage. A virtual machine shows every device below one root: there the largest group of one model is for compute, as
+there is one for each accelerator or for two. Sources: /proc/net/route, /proc/net/ipv6_route, /sys/class/net/*/lower_*,
+/sys/devices.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ ROLES = (COMPUTE, STORAGE, MANAGEMENT)
 
 
 class PortRole(NamedTuple):
-    """A port, its role, and whom it is compared with: ports of one role, model, layer and place on the adapter.
+    """A port, its role, and its peers: ports of one role, model, layer and place on the adapter.
 
     The second port of an adapter is compared with second ports: many sites use the first alone.
     """
@@ -38,7 +38,7 @@ class PortRole(NamedTuple):
 
 
 def default_interfaces(host: Host) -> FrozenSet[str]:
-    """The interfaces that a default route leads through, with what they consist of: members, a VLAN's base."""
+    """The interfaces of the default routes, with the interfaces below them: members, a VLAN's base."""
     found: Set[str] = set()
     for line in host.read_or("/proc/net/route").splitlines()[1:]:
         fields = line.split()
@@ -83,7 +83,7 @@ def roles(host: Host) -> Tuple[PortRole, ...]:
 
 
 def _root(host: Host, path: str) -> str:
-    """The PCI root that a device hangs on: `pci0000:40` of /sys/devices/pci0000:40/...; "" for none."""
+    """The PCI root of a device: `pci0000:40` of /sys/devices/pci0000:40/...; "" for none."""
     return next((part for part in host.realpath(path).split("/") if part[:3] == "pci" and ":" in part), "")
 
 
@@ -94,7 +94,7 @@ def _place(host: Host, port: Port) -> str:
 
 
 PEERS = 3
-"""Ports of one kind that are up from which one that is down stands out."""
+"""The fewest ports of one kind that must be up for a port that is down to stand out."""
 
 
 @check("check_nic_roles", flag("-c --critical", "critical", "a port without a link beside its peers is CRIT, not WARN"))

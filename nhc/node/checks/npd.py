@@ -1,8 +1,8 @@
-"""Custom plugins of node-problem-detector: programs whose exit status tells of one problem each.
+"""Custom plugins of node-problem-detector: programs whose exit status reports one problem each.
 
 Its stock monitors call its own programs health-checker (a component answers, and its log does not complain) and
-log-counter (how often the journal holds a pattern). A node that has left node-problem-detector behind keeps the
-monitors' files and not the programs: our checks answer to their command lines.
+log-counter (how often the journal holds a pattern). A node that no longer has node-problem-detector may still have the
+monitors' files, but not the programs: our checks accept their command lines.
 """
 
 from __future__ import annotations
@@ -79,13 +79,13 @@ def check_npd_plugin(
 PROGRAMS = {"health-checker": "check_npd_health", "log-counter": "check_npd_log_counter"}
 _DURATIONS = ("cooldown-time", "loopback-time", "health-check-timeout", "lookback", "delay")
 _IGNORED = ("v", "vmodule", "logtostderr", "crictl-path", "cri-timeout")
-"""Of its logging, and of crictl, which we do without."""
+"""Options of its logging, and of crictl, which we do not need."""
 _KNOWN = (*_DURATIONS, "component", "service", "systemd-service", "cri-socket-path", "journald-source", "log-path",
           "count", "pattern", "revert-pattern")  # fmt: skip
 
 
 def stand_in(host: Host, path: str, arguments: Sequence[str]) -> Optional[Outcome]:
-    """What our check says in the program's place; None for a program of another name."""
+    """The outcome of our check instead of the program's; None for a program of another name."""
     name = PROGRAMS.get(path.rsplit("/", 1)[-1])
     check = find(name) if name else None
     if check is None:
@@ -99,7 +99,7 @@ def stand_in(host: Host, path: str, arguments: Sequence[str]) -> Optional[Outcom
 
 
 def translate(arguments: Sequence[str]) -> List[str]:
-    """Its command line as our checks take it. Raises BadArguments."""
+    """Its command line in the form of our checks. Raises BadArguments."""
     options: List[str] = []
     left = list(arguments)
     while left:
@@ -325,7 +325,7 @@ def _complaints(host: Host, unit: str, span: float, patterns: Sequence[Tuple[int
 
 
 def _repaired(host: Host, unit: str, outcome: Outcome) -> Outcome:
-    """The same finding, with what the repair came to."""
+    """The same finding, with the result of the repair."""
     trouble = systemd.control(host, 10, "kill", "--kill-who=main", "--", systemd.full_name(unit))
     note = f"{unit} could not be killed: {trouble}" if trouble else f"{unit} was killed so that it starts anew"
     return outcome._replace(message=f"{outcome.message}; {note}")

@@ -1,4 +1,4 @@
-"""NVMe drives: as many as the node should have, alive, and healthy by their own account."""
+"""NVMe drives: as many as the node should have, working, and healthy by their own report."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def check_nvme_health(
                 message = f"{controller.name}: neither smartctl nor nvme is installed"
                 outcomes.append(unknown("CommandMissing", message, target=controller.name))
     totals = {name: float(log.media_errors) for name, log in logs.items()}
-    # The drive counts over its whole life, so only what is added from the first run on tells anything.
+    # The drive counts over its whole lifetime, so only what was added since the first run is meaningful.
     grown = growth(host, "nvme_media_errors", totals, per, since_boot=False) if totals else {}
     for name, log in logs.items():
         outcomes += _judge_log(name, log, (used, used_critical), media, per, grown)

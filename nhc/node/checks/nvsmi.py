@@ -1,6 +1,6 @@
-"""NVIDIA's own tools asked for their word: nvidia-smi, and the nvidia-healthmon of old.
+"""Checks by NVIDIA's own tools: nvidia-smi, and the older nvidia-healthmon.
 
-LBNL NHC's and CSC's names and settings. Both say by an exit status what the other GPU checks ask NVML for.
+Names and settings are LBNL NHC's and CSC's. The exit status of both says what the other GPU checks ask NVML for.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ _SMI: Dict[int, Tuple[str, str, bool, Action]] = {
 def _expected(host: Host, status: int, arguments: Sequence[str]) -> bool:
     """Whether a node on which nvidia-smi finds no driver (9) or no device (6) should have devices.
 
-    Those on its bus are expected, and those that its arguments name. A driver that is loaded was loaded for some:
-    without any it refuses to (nv.c, "No NVIDIA GPU found"), so with none left on the bus all of them are lost.
+    Devices on its bus and devices that the arguments name are expected. A loaded driver means that there were devices:
+    without any it does not load (nv.c, "No NVIDIA GPU found"). So if none is left on the bus, all are lost.
     """
     if shows(host, "nvidia"):
         return True

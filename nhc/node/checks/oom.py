@@ -1,4 +1,4 @@
-"""Processes that the kernel killed for want of memory."""
+"""Processes that the kernel killed because memory ran out."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ SIGKILL = 9
 
 
 class OwnerTest:
-    """Whether a process belongs to whom a check asks for: a match string of user names, or a number.
+    """Whether a process belongs to the user that a check asks for: a match string of user names, or a number.
 
     Without a pattern every process does. Users are looked up once each, and only those of processes
     that are asked about.
@@ -64,7 +64,7 @@ def any_matches(texts: Sequence[str], pattern: str) -> bool:
 
 
 def cannot_read(pids: List[int], what: str) -> Outcome:
-    """The outcome where processes that could be the one looked for hang, so that they cannot be identified."""
+    """The outcome if processes hang and cannot be identified: each could be the one looked for."""
     listed = " ".join(str(pid) for pid in pids[:5]) + (" ..." if len(pids) > 5 else "")
     return unknown("ProcessUnreadable", f"{what}; the command line of PID {listed} cannot be read: it hangs")
 

@@ -53,7 +53,7 @@ def check_ps_loadavg(
 
 
 def unbalanced(times: Sequence[int], limit: int, ratio: int) -> bool:
-    """Whether one NUMA node's kswapd has worked so much more than another's that something is wrong there."""
+    """Whether the kswapd of one NUMA node has worked so much more than the others that something is wrong there."""
     least, most = min(times), max(times)
     if most > limit or (least == 0 and most > limit // 2):
         return True

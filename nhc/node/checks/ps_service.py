@@ -1,4 +1,4 @@
-"""Services that must run, or must not, and what to do about it."""
+"""Services that must (or must not) run, and the actions to correct this."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ GONE_TRIES, GONE_WAIT = 30, 0.01
 
 
 class Service(NamedTuple):
-    """What the check looks for, how it tells it, and what it is to do."""
+    """What the check looks for, how it recognises it, and what it should do."""
 
     name: str
     daemon: str
@@ -73,7 +73,7 @@ def _main_pid(host: Host, name: str) -> int:
 
 
 def _matching(host: Host, service: Service) -> Tuple[List[int], List[int]]:
-    """The service's processes, and those that could be but hang."""
+    """The service's processes, and those that hang and could belong to it."""
     owned = OwnerTest(host, service.user)
     pids = []
     for pid, args in all_args(host):
@@ -126,7 +126,7 @@ def _gone(host: Host, pid: int, started: int) -> bool:
 
 
 def _kill(host: Host, service: Service, pid: int) -> Tuple[bool, str]:
-    """Kill one process; whether -v or -V find it well done, and what to say."""
+    """Kill one process; returns whether -v or -V confirm it, and the message."""
     process = stat_of(host, pid)
     if process is None:
         return True, f"process ID {pid} is gone"

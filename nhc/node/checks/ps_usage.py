@@ -117,7 +117,7 @@ def _over(host: Host, measure: Measure, options: Options) -> Tuple[List[Hit], Li
     """The processes at or over the limit, by number; and those that could be meant but hang."""
     now = host.fact(clock)
     owned = OwnerTest(host, options.user)
-    # Who names users means them, system users too: `-u root`. 1.4.3 leaves out nobody, what came after it all of them.
+    # If users are named, system users count too: `-u root`. 1.4.3 leaves out no user, later versions all system users.
     named = owned.pattern and not owned.negated
     system = -1 if options.every_user or named else max_system_uid(host)
     hits: List[Hit] = []
@@ -139,7 +139,7 @@ def _over(host: Host, measure: Measure, options: Options) -> Tuple[List[Hit], Li
 
 
 def _act(host: Host, hit: Hit, options: Options) -> List[str]:
-    """Do what the options ask for, and say what was done."""
+    """Do what the options ask for, and report it."""
     done = []
     pid = hit.process.pid
     if options.action:
@@ -232,7 +232,7 @@ def check_ps_mem(host: Host, limit: int, **shared: object) -> Outcome:
 
 
 class Share(NamedTuple):
-    """A size in kB or, where `percent` is not None, a share of the node's memory."""
+    """A size in kB or, if `percent` is not None, a share of the node's memory."""
 
     kb: int
     percent: Optional[float] = None

@@ -1,4 +1,4 @@
-"""Processes of users who have no business on the node."""
+"""Processes of users who are not allowed on the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""RoCE: Ethernet ports with RDMA have an interface, a carrier, addresses and the MTU that the fabric needs."""
+"""RoCE: Ethernet ports with RDMA have an interface, a carrier, addresses and the right MTU."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Kubelet and container runtimes: they answer, call themselves healthy and ready, and can create containers.
 
-The kubelet's question to a runtime, whether it is ready, is asked by hand. CRI is gRPC over a Unix socket
+The kubelet's request for a runtime's status is built here without a library. CRI is gRPC over a Unix socket
 (kubernetes/cri-api, runtime/v1/api.proto). One call needs little of HTTP/2 (RFC 9113), of its header compression (RFC
 7541, without Huffman and without the dynamic table) and of protobuf, and saves a node the `crictl` command and its
 50 ms of start.
@@ -157,7 +157,7 @@ def call_cri(socket_path: str, path: str, until: float) -> bytes:
 
 
 def _acknowledge(connection: socket.socket, reply: bytes) -> None:
-    """A server that has answered and closed wants no acknowledgement: what it said is still to be read."""
+    """A server that has answered and closed needs no acknowledgement: its answer must still be read."""
     try:
         connection.sendall(reply)
     except (BrokenPipeError, ConnectionResetError):
@@ -293,7 +293,7 @@ def check_runtime_ready(
 
 
 def _all_but_one_spare(used: str, outcomes: List[Outcome]) -> List[Outcome]:
-    """The outcomes as they matter to the node: CRIT for the runtime that is used, and where none answers at all."""
+    """The outcomes by their importance: CRIT for the runtime that is used, and if none answers at all."""
     if not used and not any(outcome.verdict in (Verdict.OK, Verdict.WARN) for outcome in outcomes):
         return outcomes
     why = f"; the kubelet uses {used}" if used else "; another runtime answers"
@@ -392,7 +392,7 @@ _OF_THE_NODE = re.compile(
     r"|no ip addresses available",
     re.IGNORECASE,
 )
-"""Causes that lie with the node. A wrong command, image or mount of a pod is its owner's, and is not counted."""
+"""Causes in the node. A wrong command, image or mount of a pod is its owner's mistake, and is not counted."""
 
 
 @check(

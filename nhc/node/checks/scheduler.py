@@ -1,4 +1,4 @@
-"""The batch scheduler from the node's side: it answers, and has the node in a state to work."""
+"""The batch scheduler as the node sees it: it answers, and the node's state there allows jobs."""
 
 from __future__ import annotations
 

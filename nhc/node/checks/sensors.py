@@ -33,7 +33,7 @@ class Alarm(NamedTuple):
 
 
 def alarms(host: Host) -> Tuple[Alarm, ...]:
-    """Every alarm. A sensor of a device that sleeps gives an error, and says so."""
+    """Every alarm. A sensor of a sleeping device gives an error, which `unread` holds."""
     read: List[Alarm] = []
     for chip in host.names(HWMON):
         base = f"{HWMON}/{chip}"

@@ -1,4 +1,4 @@
-"""What a user of the node can do."""
+"""Whether a user can enter, list and write in directories of the node."""
 
 from __future__ import annotations
 

@@ -1,4 +1,6 @@
-"""The resident agent's answer to `nhc check local --max-age`: its report, if fresh and of the same question."""
+"""The resident agent's answer to `nhc check local --max-age`: its report, if it is fresh and answers the same
+question.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,8 @@ if TYPE_CHECKING:
 def of_agent(state: State, max_age: float, now: float, boot_id: str, args: CheckLocal) -> Optional[Report]:
     """The agent's report of this boot and node, at most `max_age` seconds old; None if there is none to use.
 
-    The agent runs every check that is meant for it, whatever fails first; `--check` and `--tag` select among its
-    results. A report of another configuration, or for another context, is no answer.
+    The agent runs every check that is meant for it, also after a failure; `--check` and `--tag` select among its
+    results. A report by another configuration, or for another context, is not used.
     """
     kept = state.load(report_name("agent"))
     if kept.get("config") != list(args.config) or kept.get("scripts", []) != list(args.scripts):

@@ -1,4 +1,4 @@
-"""`nhc list`, `nhc explain` and `nhc completion`: what there is and how to use it."""
+"""`nhc list`, `nhc explain` and `nhc completion`: lists what nhc offers and explains how to use it."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def list_command(args: ListChecksOptions) -> None:
 
 
 def _one_name(words: Tuple[str, ...]) -> str:
-    """The name that was asked for. Several words are one only where they are an Xid as the kernel writes it."""
+    """The name that was asked for. Several words are one name only if they are an Xid as the kernel writes it."""
     name = " ".join(words)
     if len(words) > 1 and not is_code(name):
         extra = words[1:]
@@ -100,7 +100,7 @@ def explain_command(args: ExplainOptions) -> None:
 
 
 def _explain_reason(name: str, form: str) -> bool:
-    """Print a reason's runbook; whether there is one."""
+    """Print a reason's runbook; returns whether there is one."""
     reason_runbook = runbook(name)
     if reason_runbook is None:
         return False

@@ -1,6 +1,6 @@
-"""`nhc check local`: judge the node this runs on, now.
+"""`nhc check local`: judge this node now.
 
-It imports nothing that a scheduler's prolog would notice: see docs/decisions/0001-start-up.md.
+It imports no module that would delay a scheduler's prolog: see docs/decisions/0001-start-up.md.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ def run(args: CheckLocal) -> int:
         check_all=bool(args.all),
         deadline=args.timeout,
         name=name,
-        # A report that somebody reads on a terminal does not show it.
+        # A report on a terminal does not show it.
         identify=args.form in ("json", "jsonl") or max_age is not None,
         progress=_progress if _show_progress(args) else None,
         meanwhile=lambda: _load_renderer(args),
@@ -89,7 +89,7 @@ def run(args: CheckLocal) -> int:
 
 
 def _print_report(report: Report, args: CheckLocal) -> int:
-    """Print the report; the exit status, an unknown verdict counted as --on-unknown says."""
+    """Print the report; returns the exit status, which counts an unknown verdict as --on-unknown says."""
     from nhc.core.command_line.report_output import emit
 
     status = emit(report, args)
@@ -102,7 +102,7 @@ def _print_report(report: Report, args: CheckLocal) -> int:
 
 
 def _known_context(name: str) -> None:
-    """Raises UsageError: a run for a context that there is not would judge by the lines without one."""
+    """Raises UsageError for an unknown context: the run would judge only by the lines without a context."""
     from nhc.core.language.line_options import CONTEXTS, unknown_context
     from nhc.core.plan import DEEP
 
@@ -128,7 +128,7 @@ def _host(asked: str, state: State) -> Host:
 
 
 def question(args: CheckLocal) -> Question:
-    """What the options ask of the node's plan."""
+    """The question that the options put to the node's plan."""
     from nhc.node.planning.local import Question
 
     return Question(args.config, args.scripts, args.profile, args.context, args.check, args.tag)
@@ -138,9 +138,9 @@ def plan_of(
     asked: Question, name: str, host: Host, state: State, lines: Optional[List[str]] = None,
     site: Optional[SiteSettings] = None,
 ) -> Optional[Plan]:  # fmt: skip
-    """The node's whole plan; None if the configuration cannot be used, which is said on stderr.
+    """The node's whole plan; None if the configuration cannot be used, which is reported on stderr.
 
-    Each line of that is added to `lines` as well. Raises UsageError for a profile that cannot be used.
+    Each line of that report is added to `lines` as well. Raises UsageError for a profile that cannot be used.
     """
     from nhc.node.planning.local import load_plan
     from nhc.node.planning.profiles import NoProfile
@@ -207,14 +207,14 @@ def fresh_report(state: State, max_age: float, host: Host, args: CheckLocal) -> 
 
 
 def _load_renderer(args: CheckLocal) -> None:
-    """Import what `emit` is about to need, while the first checks run."""
+    """Import what `emit` will need, while the first checks run."""
     __import__("nhc.core.command_line.report_output")
     if args.form in FORMATS:
         __import__(f"nhc.core.render.{'json' if args.form == 'jsonl' else args.form}")
 
 
 def _agents_report(state: State, max_age: float, host: Host, args: CheckLocal) -> Optional[Report]:
-    """The resident agent's, where one runs on this node and has a fresh one."""
+    """The resident agent's report, if an agent runs on this node and has a fresh report."""
     from nhc.node.commands.answer import of_agent
 
     return of_agent(state, max_age, host.time(), host.boot_id(), args)

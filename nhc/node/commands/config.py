@@ -1,5 +1,5 @@
-"""`nhc config`: what a configuration says, without running it (`check`, `match`), and what this node is judged by, each
-line with the file and line it comes from (`show`).
+"""`nhc config`: reads a configuration without running it (`check`, `match`), and shows the lines that judge this node,
+each with its file and line number (`show`).
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ def check_command(
 ) -> int:
     """Validate configurations: every line, or with `hostname` the lines for that node. Exit status 0, 1 or 2.
 
-    1: no line is for one of `nodes`. Of this node's own configuration it is said of this node, without a status.
+    1: no line is for one of `nodes`. For this node's own configuration that is reported, but the status is 0.
 
-    `scripts` are the directories of the site's own checks. What is not given is this node's own
+    `scripts` are the directories of the site's own checks. The default of each is this node's own
     (`nhc.core.language.site_settings`).
     """
     site = site_settings()
@@ -111,9 +111,9 @@ def check_command(
 
 
 def match_command(name: str, pattern: Optional[str] = None) -> int:
-    """Whether a target applies to a node: exit status 0 or 1. One that cannot be read applies to none.
+    """Whether a target applies to a node: exit status 0 or 1. A target that cannot be read applies to no node.
 
-    One that cannot be decided in time (a regular expression that backtracks for ever) is 3.
+    3: it cannot be decided in time (a regular expression that backtracks for ever).
 
     Without a pattern, standard input holds lines of a name, a tab and a pattern, and 0 or 1 is printed for each.
     """
@@ -203,7 +203,7 @@ def show(args: ConfigShowOptions) -> None:
 
 
 def _profile(plan: Plan, host: Host, wanted: str) -> Optional[Dict[str, str]]:
-    """The profile whose lines are in the plan; None for none."""
+    """The profile whose lines are in the plan, or None."""
     own = plan.settings.get(PROFILE, "") if wanted in (AUTO, UNLESS_NAMED) else ""
     chosen = profiles.resolve(own or wanted, host, True)
     if chosen is None or not chosen.name:
@@ -233,7 +233,7 @@ def _check(item: Item) -> Dict[str, Any]:
 
 
 def _options(item: Item) -> str:
-    """What the line says between bars, as far as it is not the default."""
+    """What the line says between bars, without defaults."""
     shown = [
         f"{key} {show_seconds(value)}" for key, value in (("every", item.every), ("timeout", item.timeout)) if value
     ]
@@ -247,7 +247,9 @@ def _options(item: Item) -> str:
 def _variable(
     name: str, value: str, origins: Dict[str, Tuple[str, int]], profile: Optional[Dict[str, str]]
 ) -> Dict[str, Any]:
-    """One of the variables at the end of the files. What no line sets comes from a script, else from the profile."""
+    """One of the variables at the end of the files. A variable that no line sets comes from a script, else from the
+    profile.
+    """
     file, number = origins.get(name, ("", 0))
     if not file and profile:
         file = profile["file"] or f"profile {profile['name']}"

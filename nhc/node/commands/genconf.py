@@ -1,4 +1,4 @@
-"""`nhc genconf`: write a configuration from what this node is and has, keeping only lines that hold."""
+"""`nhc genconf`: write a configuration from this node's hardware and software, keeping only lines that pass."""
 
 from __future__ import annotations
 
@@ -69,12 +69,12 @@ def command(args: GenconfOptions) -> None:
             if outcome.verdict not in (Verdict.OK, Verdict.SKIP):
                 click.echo(f"{line}: {printable(outcome.message)}", err=True)
     if not args.force:
-        _keep(path)  # it may have come while the lines were tried
+        _keep(path)  # it may have been written while the lines were tried
     _write(path, text)
 
 
 def judge(groups: List[LineGroup], node: str) -> Dict[str, Outcome]:
-    """What each line says of this node now, the worst where it says several things."""
+    """The result of each line on this node now, the worst one if it has several."""
     tried = generate.tried([line for group in groups for line in group.lines], node, Host())
     return {line: model.worst(tuple(outcomes)) for line, outcomes in tried.items()}
 
@@ -113,7 +113,7 @@ def _lines(group: LineGroup, held: Dict[str, Outcome], mask: str) -> List[str]:
 
 
 def _about_type(host: Host) -> str:
-    """What `--profile auto` adds on this node, in a comment."""
+    """A comment that says what `--profile auto` adds on this node."""
     node = node_type.detect(host)
     there = profiles.names(host)
     name = next((name for name in node.names if name in there), "")
@@ -127,7 +127,7 @@ def _about_type(host: Host) -> str:
 
 
 def _keep(path: str) -> None:
-    """Raises UsageError for a file that is there: somebody may have worked on it."""
+    """Raises UsageError for an existing file: somebody may have edited it."""
     if path != "-" and os.path.isfile(path):
         raise click.UsageError(
             f"{path} is there already and was left as it is. Write to another file with -c FILE, to standard output "
@@ -145,7 +145,7 @@ def _write(path: str, text: str) -> None:
     try:
         folder = os.path.dirname(path)
         if folder and not os.path.isdir(folder) and os.path.basename(path).endswith(".auto"):
-            os.makedirs(folder, 0o755, exist_ok=True)  # of the default, not of a FILE that somebody named
+            os.makedirs(folder, 0o755, exist_ok=True)  # of the default, not of a FILE that was named
         write_atomically(path, text)
     except OSError as error:
         raise click.UsageError(f"{folder}: {error.strerror or error} (-c - prints the configuration)") from None
@@ -158,7 +158,7 @@ def _write(path: str, text: str) -> None:
 
 
 def _counted(text: str) -> Tuple[int, int]:
-    """How many lines are in force, and how many are commented because they do not hold."""
+    """How many lines are active, and how many are commented out because they do not pass."""
     lines = text.split("\n")
     return sum(1 for line in lines if line and line[0] != "#"), sum(
         1 for line in lines if line.startswith("# Not now:")

@@ -1,4 +1,4 @@
-"""What `nhc` answers to LBNL NHC's command line: the commands that do the same here.
+"""The answer of `nhc` to LBNL NHC's command line: the commands that do the same here.
 
 `nhc -a`, `nhc -c FILE`, `nhc MARK_OFFLINE=0` and, from a scheduler, `nhc` without a word are LBNL NHC's. Here `nhc`
 is a family of commands, so each of these is wrong usage. It is never taken for a run: a health check program that
@@ -21,7 +21,7 @@ GUIDE = "docs/migration.md"
 
 
 def answer(arguments: Sequence[str], environ: Mapping[str, str] = os.environ) -> Optional[str]:
-    """What to say of LBNL NHC's command line, one line; None if it is not that."""
+    """The one-line answer to LBNL NHC's command line; None for any other."""
     first = arguments[0] if arguments else ""
     try:
         lbnl_settings.parse_command_line(arguments)

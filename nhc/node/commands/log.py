@@ -1,12 +1,12 @@
-"""`nhc log classify`: what each line of a kernel log means. `nhc ack log`: end findings that somebody has dealt with.
+"""`nhc log classify`: what each line of a kernel log means. `nhc ack log`: end findings that have been dealt with.
 
-The whole log is read before anything is printed: equal lines are one entry with a count, in the order of
-their first appearance, and some lines mean something else when another stands beside them.
+The whole log is read before anything is printed: equal lines are one entry with a count, in the order of their first
+appearance, and the meaning of some lines depends on others.
 
-With `--findings`: what still stands at the end of a kernel log, as check_kmsg would have it. A line alone says little:
-a link that came up again, a file server that is back, a repaired PCIe error end what went before them. With a node's
-root (`--root /`, or a recording's) findings are seen beside that node's devices, mounts and processes. Without one,
-what only the node could tell is no more than degraded.
+With `--findings`: the findings that are still active at the end of a kernel log, as check_kmsg judges them. A line
+alone says little: a link that came up again, a file server that is back or a repaired PCIe error ends earlier findings.
+With a node's root (`--root /`, or a recording's) findings are compared with that node's devices, mounts and processes.
+Without one, a finding that only the node could confirm is at most degraded.
 """
 
 from __future__ import annotations
@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import Finding, LogState
 
 DISTINCT = 100_000
-"""Different lines that are kept apart; further ones count towards the entry of the same error and device."""
+"""The most different lines with entries of their own; further ones count towards the entry of the same error and
+device."""
 KEPT = 256 << 20
 """Characters kept of different lines, at most."""
 
@@ -47,7 +48,7 @@ _OTHER = Match("other", "", INFO, Action.NONE)
 
 
 class FoldedLine(NamedTuple):
-    """One line of the answer: the log line as it stood when it first appeared, its meaning, how often it came."""
+    """One line of the answer: the log line as it first appeared, its meaning, and its count."""
 
     line: str
     match: Match
@@ -56,7 +57,7 @@ class FoldedLine(NamedTuple):
 
 
 class LineFolder:
-    """Lines in, entries out: equal messages, whatever their stamps, are one."""
+    """Lines in, entries out: equal messages are one entry, even if their time stamps differ."""
 
     def __init__(
         self, matcher: Matcher, show_all: bool = False, limit: int = DISTINCT, rules: Optional[RuleReader] = None
@@ -101,7 +102,7 @@ class LineFolder:
         return known
 
     def _apply(self, rules: RuleReader, text: str) -> None:
-        """Put every line before the rules of node-problem-detector, which may span several."""
+        """Apply the rules of node-problem-detector to every line; a rule may span several lines."""
         from nhc.node.facts.kernel_lines import message
 
         for line in text.split("\n"):
@@ -160,9 +161,9 @@ def classify_command(
     """Say what each line of a kernel log means: FILE, or standard input for none or "-".
 
     `format` is "text" or "json" (one object a line). `show_all` adds the lines that mean nothing to the
-    catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. With `findings` say what
-    still stands at the end of the log instead, beside the node whose root is `root`. `explain` adds to each line which
-    row judged it and what beside it decided. Returns 0, or 2 where the log or a rule file cannot be read.
+    catalogue. `npd_rules` are rule files of node-problem-detector that are applied as well. With `findings` print
+    instead what is still active at the end of the log, compared with the node whose root is `root`. `explain` adds to
+    each line which row judged it and what else decided. Returns 0, or 2 where the log or a rule file cannot be read.
     """
     from nhc.core.system import kernel_ring
     from nhc.node.kernlog.npd_rules import RuleReader, load_file
@@ -216,7 +217,7 @@ def as_object(entry: FoldedLine) -> Dict[str, object]:
 
 
 def _why(entry: FoldedLine) -> List[str]:
-    """Which row judged an entry, and what beside it decided."""
+    """Which row judged an entry, and what else decided."""
     if entry.row is None:
         return []
     from nhc.node.commands.log_catalogue import why
@@ -248,7 +249,7 @@ def as_text(entries: Sequence[FoldedLine], lines: int, explain: bool = False) ->
 
 
 def record_of(text: str, start: int) -> Optional[str]:
-    """An indented line as what it is: a further line of the record above, whose stamp stands before the first one."""
+    """An indented line as a further line of the record above, whose time stamp is on its first line."""
     end = text.find("\n", start)
     line = text[start : None if end < 0 else end].rstrip("\r")
     first = start
@@ -332,7 +333,7 @@ class LogFindings:
         take_in(self.state, records, self._last, self._rules)
 
     def standing(self) -> List[Tuple[str, Finding]]:
-        """What stands at the end, the most serious first."""
+        """The findings that are active at the end, the most serious first."""
         from nhc.node.checks.kmsg import beside
         from nhc.node.kernlog import node_context
 
@@ -344,7 +345,7 @@ class LogFindings:
         return sorted(pairs, key=lambda pair: -RANK[pair[1]["severity"]])
 
     def ended(self) -> List[Tuple[str, Finding]]:
-        """Fatal findings that stand no more, what ended each as its `last_line`. After `standing`."""
+        """Fatal findings that have ended; `last_line` is the line that ended each. To be called after `standing`."""
         standing = self.state.get("findings", {})
         gone = self.state["ended"].items()
         return [(key, entry) for key, entry in gone if key not in standing or entry["last_line"].startswith("the node")]
@@ -353,7 +354,7 @@ class LogFindings:
 def print_findings(chunks: Iterable[str], format: str, rules: Sequence[Rule], root: str, explain: bool = False) -> None:
     """Read a log and print its findings: one line or JSON object each. Raises OSError if the log cannot be read.
 
-    Text also says which fatal ones do not stand any more, and what ended them; JSON does so with `explain`.
+    Text also shows which fatal findings have ended, and what ended them; JSON does so with `explain`.
     """
     from nhc.core.host import Host
 
@@ -440,7 +441,7 @@ def ack(args: LogAckOptions) -> int:
 
 
 def _read_what_is_new(memory: Memory) -> None:
-    """Read what the kernel has logged since the last run, so that an acknowledgement covers all that came before it."""
+    """Read what the kernel has logged since the last run, so that an acknowledgement covers all earlier lines."""
     from nhc.core.host import Host
 
     try:
@@ -460,11 +461,11 @@ def ack_command(
     memory: Optional[Memory] = None,
     now: Optional[float] = None,
 ) -> int:
-    """Acknowledge findings of the kernel log; without anything named, list them.
+    """Acknowledge findings of the kernel log; list them if none is named.
 
     `keys` are as the list shows them (`xid/79/0000:3b:00.0`). `device` names all findings of a device, `drills`
     all that `nhc inject` made, `every` all. `note` says what was done; it is kept with the acknowledgement. A fault
-    that is logged again after this is a new finding. Returns 0; 1 where nothing that was named stands.
+    that is logged again after this is a new finding. Returns 0; 1 if none of the named findings is active.
     """
     from nhc.core.command_line.common_options import person
 

@@ -1,4 +1,4 @@
-"""`nhc log catalogue`: what nhc knows of a code or a text of the kernel's log; and why a line was judged as it was."""
+"""`nhc log catalogue`: what nhc knows about a code or a text of the kernel's log, and why a line was judged so."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from nhc.node.kernlog.xid import NEURON
 
 NUMBERED = ("xid", "sxid")
 DECISION = {"xid": 4, "sxid": 5}
-"""Which column of their tables says why nhc decides so."""
+"""The column of each table that gives the reason of nhc's decision."""
 
 
 class Known(NamedTuple):
-    """What the catalogue knows of one error. `decision` says why, where sources disagree."""
+    """What the catalogue knows of one error. `decision` gives the reason if sources disagree."""
 
     kind: str
     code: str
@@ -53,7 +53,7 @@ def known(matches: CatalogueRow) -> Known:
 
 
 def _each(texts: Iterable[str]) -> str:
-    """Different texts, each once, in a line."""
+    """The different texts, each once, on one line."""
     return ", ".join(dict.fromkeys(text for text in texts if text))
 
 
@@ -103,7 +103,7 @@ def rule_text(rule: Repeat) -> str:
 
 
 def standing_text(rule: Repeat) -> str:
-    """When a fault that a rule counts, and that stands, counts once more; "" if its standing makes no difference."""
+    """When an active fault that a rule counts is counted again; "" if it makes no difference that it is active."""
     if rule.standing is None:
         return ""
     silence = "" if rule.standing == float("inf") else f", or after {rule.standing / 60:g} minutes of silence"
@@ -140,7 +140,7 @@ def find(query: str) -> List[Known]:
 
 
 def catalogue_command(word: str = "", *, format: str = "text") -> int:
-    """Print what is known of a code or a word, or every row in one line where none is named. Returns 0, or 2."""
+    """Print what is known of a code or a word, or every row in one line if none is named. Returns 0, or 2."""
     entries = find(word) if word else [known(row) for row in rows() if row.code]
     if not entries:
         print(f"nhc log catalogue: the catalogue knows nothing of {printable(word)}; nhc log catalogue lists all of it",
@@ -173,7 +173,7 @@ def as_text(entry: Known) -> List[str]:
 
 
 def why(match: Match, row: CatalogueRow) -> List[str]:
-    """Which row of which table judged a line, and what beside the row decided."""
+    """Which row of which table judged a line, and what else decided."""
     where: Dict[str, str] = {"xid": "xid.tsv", "sxid": "sxid.tsv", "neuron": "the codes in nhc/node/kernlog/xid.py"}
     lines = [f"row: kernel.tsv {row.kind} {row.code or '(by its code)'}: {row.pattern}"]
     if not row.code:

@@ -1,4 +1,4 @@
-"""`nhc mute` and `nhc unmute`: a check that is to take this node out no more, until a date."""
+"""`nhc mute` and `nhc unmute`: a muted check does not take this node out until a date."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from nhc.node.planning.local import SCRIPTS
 from nhc.node.run.engine import mutes_path
 
 LONGEST = 366 * 86400.0
-"""Seconds: whoever needs longer should take the check out of the configuration."""
+"""Seconds: to mute a check for longer, remove it from the configuration."""
 
 
 class MuteOptions(options.Formatted):
@@ -98,7 +98,7 @@ def _list(form: str) -> None:
 
 
 def _path() -> str:
-    """Where the file is from here: below the node's root, where a container judges the node ($NHC_ROOT)."""
+    """The path of the file: below the node's root if a container judges the node ($NHC_ROOT)."""
     return root_of("") + mutes_path()
 
 
@@ -115,7 +115,7 @@ def _read(path: str) -> List[Mute]:
 
 
 def _change(change: Callable[[List[Mute]], List[Mute]]) -> None:
-    """Write the file anew, without mutes that have ended; with none left there is none, and runs read nothing."""
+    """Rewrite the file without mutes that have ended; if none is left, remove it, so that runs read nothing."""
     path = _path()
     try:
         os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
@@ -145,7 +145,7 @@ def _locked(directory: str) -> Iterator[None]:
 
 
 def _known(pattern: str) -> str:
-    """A check, or a pattern of some, that there is. Raises UsageError."""
+    """An existing check, or a pattern that matches some. Raises UsageError."""
     from nhc.core.check import find_all
     from nhc.core.language import site_scripts
     from nhc.core.language.line_options import near

@@ -1,4 +1,4 @@
-"""`nhc profile`: which node type this is, and what a node of a type should have."""
+"""`nhc profile`: the type of this node, and what a node of a type should have."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from nhc.core.model import printable
 from nhc.node.planning import node_type, profiles
 
 CRITERIA = ("clustermax",)
-"""Lists of published criteria that come with nhc: a table of nhc/core/data each."""
+"""Lists of published criteria that come with nhc, each a table in nhc/core/data."""
 
 
 class DetectOptions(options.Formatted):
@@ -67,7 +67,7 @@ def detect(args: DetectOptions) -> int:
 
 
 def _by_criteria(name: str, form: str) -> int:
-    """Print each criterion with what this node says of it."""
+    """Print each criterion with this node's result."""
     from nhc.core.language.site_settings import site_settings
     from nhc.node.planning import criteria as published
 
@@ -161,7 +161,7 @@ def bundle(directory: str, output: str) -> int:
 
 
 def main(root: Optional[str] = None) -> None:
-    """`python -m nhc.node.commands.profile`: write the bundle anew after a change in conf/profiles."""
+    """`python -m nhc.node.commands.profile`: rewrite the bundle after a change in conf/profiles."""
     import os
 
     import nhc

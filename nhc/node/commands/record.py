@@ -1,4 +1,4 @@
-"""`nhc record` and `nhc replay`: a sick node kept in a directory, judged again elsewhere."""
+"""`nhc record` and `nhc replay`: store a faulty node in a directory, and judge it again elsewhere."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def record_command(args: RecordOptions) -> None:
 
 
 def recording_host(directory: str, raw: bool = False) -> RecordingHost:
-    """The machine; what is seen of it goes to a new or empty directory. Raises UsageError, OSError."""
+    """The machine; what checks read of it is written to a new or empty directory. Raises UsageError, OSError."""
     if os.path.exists(directory) and (not os.path.isdir(directory) or os.listdir(directory)):
         raise click.UsageError(f"{directory} is there already and not an empty directory")
     os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -103,13 +103,14 @@ def _plan(asked: Question, name: str, host: Host) -> Plan:
 
 
 REMEMBERED = "remembered"
-"""The question under which a recording has what the node remembers of a log."""
+"""The key under which a recording has what the node remembers of a log."""
 
 
 def _remembered(state: State) -> Dict[str, Dict[str, Any]]:
-    """What stands on this node although its log does not say it any more: by store, the boot and the findings.
+    """Findings that are active on this node although its log no longer has their lines: by store, the boot and the
+    findings.
 
-    A log is rotated, a ring wraps: a recording without them would replay as a healthy node.
+    Logs are rotated, and the kernel's ring wraps: a recording without them would replay as a healthy node.
     """
     from nhc.core.host import Host
     from nhc.node.kernlog.read import read_log
@@ -134,7 +135,7 @@ def _remembered(state: State) -> Dict[str, Dict[str, Any]]:
 def complete(
     directory: str, plan: Plan, host: Host, name: str, started: Tuple[float, float], raw: bool, report: Report
 ) -> None:
-    """Finish the recording of a run, judge it again, and say where that differs. Raises OSError."""
+    """Finish the recording of a run, judge it again, and report differences. Raises OSError."""
     finish(directory, _without_secrets(plan, raw), host, name, started, raw)
     replayed = _judge(Replay(directory))
     with open(f"{directory}/report.json", "w", encoding="utf-8") as file:
@@ -209,7 +210,7 @@ def _judge(replay: Replay, config: List[str] | None = None) -> Report:
 
 
 class ReplayDifference(NamedTuple):
-    """A result that two reports have differently. None: the report has no such result."""
+    """A result that differs between two reports. None: the report has no such result."""
 
     check: str
     target: str
@@ -253,7 +254,7 @@ def _compared(found: Sequence[ReplayDifference], recorder: str) -> int:
 
 
 def _on_purpose(difference: ReplayDifference, recorder: str) -> str:
-    """Why a result is judged so since the version that recorded; "" if no row of judgements.tsv says so."""
+    """Why newer versions than the recording one judge a result this way; "" if no row of judgements.tsv tells."""
     before, after = (f"{side.verdict.name} {side.reason}".strip() if side else "none"
                      for side in (difference.before, difference.after))  # fmt: skip
     for since, check, was, becomes, why in table("judgements.tsv"):
@@ -264,9 +265,8 @@ def _on_purpose(difference: ReplayDifference, recorder: str) -> str:
 
 
 def _without_secrets(plan: Plan, raw: bool) -> Plan:
-    """A plan without the variables whose names say that their values are nobody's business, unless `raw`.
-
-    Nor has it those that no line can set, as a matcher's arrays: which lines apply has been decided.
+    """A plan without the variables whose names suggest secrets, unless `raw`, and without those that no line can set,
+    such as a matcher's arrays: which lines apply has been decided.
     """
 
     def public(settings: Mapping[str, str]) -> Dict[str, str]:

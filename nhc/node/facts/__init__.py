@@ -1,1 +1,1 @@
-"""One source of facts a file: a pure parser on text, and a gatherer on a Host."""
+"""Each file is one source of facts: a pure parser of text, and a gatherer on a Host."""

@@ -1,7 +1,7 @@
 """A node's accelerators, described alike for every vendor (`nhc.node.facts.accelerator_values`).
 
-`accelerators(host)` asks the vendors whose devices the PCI bus shows. A node without any reads one
-file and is done. `answering(host)` is for who must go on without an answer: it asks in a process that can be lost.
+`accelerators(host)` asks the drivers of the vendors whose devices the PCI bus shows. A node without any reads one file
+only. `answering(host)` is for callers that must go on without an answer: it asks in a process that may hang.
 """
 
 from __future__ import annotations
@@ -11,14 +11,14 @@ from nhc.node.facts.accelerator_values import Inventory, Source
 from nhc.node.facts.pci import accelerator_functions, other_accelerators, switch_functions
 
 ANSWER = 4.0
-"""Seconds that drivers have to answer one who can go on without them. NVML of eight GPUs answers within one or two."""
+"""Seconds for drivers to answer a caller that can go on without them. NVML of eight GPUs answers within one or two."""
 
 
 VENDORS = ("nvidia", "amd", "neuron", "gaudi")
 
 
 def _source(vendor: str, host: Host) -> Source:
-    """What a vendor's driver says. A node imports only what its own devices need."""
+    """The answer of a vendor's driver. A node imports only what its own devices need."""
     if vendor == "nvidia":
         from nhc.node.facts.nvidia import nvidia as gather
     elif vendor == "amd":
@@ -33,8 +33,8 @@ def _source(vendor: str, host: Host) -> Source:
 def accelerators(host: Host) -> Inventory:
     """The node's accelerators, each vendor on the bus asked once for the parts that `host.parts` names.
 
-    They are asked again only for a check that reads more than those before it: `nhc.node.run.engine` asks at once for
-    what all checks of a run read.
+    They are asked again only if a check reads more than the checks before it: `nhc.node.run.engine` asks at once for
+    all that the checks of a run read.
     """
     known = host.fact(asked)
     if _lacks(host, known):
@@ -45,12 +45,12 @@ def accelerators(host: Host) -> Inventory:
 
 
 def _lacks(host: Host, known: Inventory) -> bool:
-    """Whether a part that is read now was not asked for."""
+    """Whether a part that is needed now was not asked for."""
     return known.parts is not None and (host.parts is None or not host.parts <= known.parts)
 
 
 def asked(host: Host) -> Inventory:
-    """What the vendors on the bus answered: the fact that `accelerators` reads, and that a caller may know already."""
+    """The answers of the vendors on the bus: the fact that `accelerators` reads, and that a caller may know already."""
     functions, others = host.fact(accelerator_functions), host.fact(other_accelerators)
     if not functions:
         return Inventory(others=others)
@@ -60,7 +60,8 @@ def asked(host: Host) -> Inventory:
 
 
 def answering(host: Host) -> Inventory:
-    """The node's accelerators, if their drivers answer within `ANSWER` seconds; then for all who ask in this process.
+    """The node's accelerators, if their drivers answer within `ANSWER` seconds; the answer is then kept for this
+    process.
 
     A driver that hangs, or a library that crashes, costs a child process and not the caller. Raises OSError if
     there is no answer, which they had once.

@@ -1,9 +1,8 @@
-"""One description of an accelerator for every vendor: what a check sees of NVIDIA, AMD, Neuron and Gaudi devices.
+"""The description of an accelerator, the same for all vendors: NVIDIA, AMD, Neuron and Gaudi.
 
-A vendor's module (`nvidia`, `amd`, `neuron`, `gaudi`) fills what its device tells. None always means
-"this device has no such thing"; a thing that it has but that could not be read is None too, and its
-field's name is in `Device.unread` with the reason. So a check can skip the one and call the other
-UNKNOWN, and neither can be mistaken for 0.
+A vendor's module (`nvidia`, `amd`, `neuron`, `gaudi`) fills in what its device reports. None means that the device has
+no such thing, or that it could not be read: then the field's name is in `Device.unread` with the reason. So a check can
+skip the first and call the second UNKNOWN, and neither can be mistaken for 0.
 """
 
 from __future__ import annotations
@@ -25,9 +24,9 @@ UNREADABLE = "unreadable"
 """`Device.fault`: nothing is known, as we may not ask; `Device.problem` says why."""
 
 UNNAMED = "reason-"
-"""Begins a reason for lower clocks that has no name here: its bits follow."""
+"""The start of a reason for lower clocks that has no name here: its bits follow."""
 HARDWARE_REASONS = ("hw-slowdown", "hw-thermal", "hw-power-brake")
-"""Throttle reasons that point at the machine: heat, power supply, board."""
+"""Throttle reasons caused by the machine: heat, power supply, board."""
 
 SERVICES = ("nvidia-cuda-mps", "nv-hostengine", "nv-fabricmanage", "dcgm-exporter", "nvidia-persiste")
 """Daemons that hold a GPU on purpose. The kernel keeps 15 characters of a name."""
@@ -43,7 +42,7 @@ class ErrorCount(NamedTuple):
 class MemoryErrors(NamedTuple):
     """Error counts, DRAM (HBM) and SRAM (caches, register files) apart.
 
-    Volatile counts start anew when the driver loads, aggregate ones are kept on the board for life.
+    Volatile counts start at 0 when the driver loads, aggregate counts stay on the board for its lifetime.
     `sram_threshold_exceeded` is the vendor's own verdict that the SRAM is worn out.
     """
 
@@ -106,7 +105,7 @@ class Clocks(NamedTuple):
 class Thermal(NamedTuple):
     """Temperatures and the device's own limits, in degrees Celsius.
 
-    Newer devices tell what is left to the most they may run at (`margin`) instead of limits; below
+    Instead of limits, newer devices report the distance to their highest allowed temperature (`margin`); below
     `slowdown_margin`, which is 0 or less, they slow down.
     """
 
@@ -161,8 +160,8 @@ class Firmware(NamedTuple):
 class Fabric(NamedTuple):
     """The device's registration with the NVLink fabric.
 
-    `state` is "not-started", "in-progress" or "completed"; `status` what registration ended in ("" when
-    well); `problems` what the fabric says is wrong now; `summary` its own word where it gives one.
+    `state` is "not-started", "in-progress" or "completed"; `status` the error of the registration ("" for none);
+    `problems` what the fabric reports as wrong now; `summary` its own summary, if it gives one.
     """
 
     state: str
@@ -186,7 +185,7 @@ class Device(NamedTuple):
 
     `fault` is "", LOST, RESET_REQUIRED, FAILED or UNREADABLE, `problem` the vendor's words for it. `recovery` is
     what the vendor says would repair the device ("" for nothing to repair, None if it says nothing). `utilization`
-    is the share of recent time, in percent, in which some kernel ran on it: one that only waits counts, too.
+    is the share of recent time, in percent, in which some kernel ran on it: a kernel that only waits counts, too.
     """
 
     vendor: str
@@ -224,10 +223,10 @@ class Device(NamedTuple):
 
 
 class Source(NamedTuple):
-    """What one vendor's driver said. `reason` and `problem` are set where it did not answer at all.
+    """The answer of one vendor's driver. `reason` and `problem` are set if it did not answer at all.
 
-    `certain` tells a fault (the driver is not loaded) from a question that could not be put (the
-    library is not installed).
+    `certain` is True for a fault (the driver is not loaded), False if the driver could not be asked (the library is not
+    installed).
     """
 
     vendor: str
@@ -256,7 +255,9 @@ class Inventory(NamedTuple):
         return tuple(device for source in self.sources for device in source.devices)
 
     def lost_from_driver(self) -> Tuple[PciFunction, ...]:
-        """Functions on the bus that no driver's list holds, of vendors whose drivers answered with addresses."""
+        """Functions on the bus that are missing in the driver's list, of vendors whose drivers answered with
+        addresses.
+        """
         known = {device.pci for device in self.devices}
         spoke = {source.vendor for source in self.sources if not source.reason and all(d.pci for d in source.devices)}
         return tuple(f for f in self.on_bus if f.vendor_name in spoke and f.address not in known)

@@ -3,13 +3,13 @@
 Sources: the kernel's amdgpu documentation (RAS error counts, bad pages, hwmon, driver-core sysfs) and
 the kfd topology as ROCm reads it. No tool has to be installed.
 
-`xgmi_error` is not read: reading it clears it (amdgpu_xgmi.c), so that a look at the node would hide
-the error from whoever looks next. The RAS counter of the same block keeps its count.
+`xgmi_error` is not read: reading it clears it (amdgpu_xgmi.c), so that the next reader would not see the error. The RAS
+counter of the same block keeps its count.
 
-Why GPUs are slowed down stands in the driver's binary `gpu_metrics` file. Source: struct gpu_metrics_v1_* in the
-kernel's kgd_pp_interface.h, and for what the residencies mean AMD's rocm_smi.h. MI200 (1.3) tells the state of the
-moment as bits, MI300 and newer (1.6 to 1.8) count the firmware's cycles spent under each throttler. 1.4 and 1.5 tell
-nothing that is the same on two chips; they, and any form that is not known, are taken as telling nothing.
+The driver's binary `gpu_metrics` file says why GPUs are slowed down. Source: struct gpu_metrics_v1_* in the
+kernel's kgd_pp_interface.h, and for what the residencies mean AMD's rocm_smi.h. MI200 (1.3) has the current state as
+bits; MI300 and newer (1.6 to 1.8) count the firmware's cycles under each throttler. The fields of 1.4 and 1.5 differ
+between chips; these and unknown forms are not used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def parse_bad_pages(text: str) -> Tuple[int, int, int]:
 
 
 class _Files:
-    """A device's small files, and what they did not tell although they are there: `Device.unread`, by area."""
+    """A device's small files, and those that exist but could not be read: `Device.unread`, by area."""
 
     def __init__(self, host: Host) -> None:
         self.host = host
@@ -108,7 +108,8 @@ def architecture(properties: Mapping[str, int]) -> str:
 def topology(host: Host) -> Tuple[KfdNode, ...]:
     """The GPUs that kfd knows. Empty if the driver's compute part is not there.
 
-    What may not be read is left out: kfd answers EPERM for a GPU that the control group may not use (`unread_nodes`).
+    GPUs that may not be read are left out: kfd answers EPERM for a GPU that the control group may not use
+    (`unread_nodes`).
     """
     nodes = []
     for path in host.glob(f"{KFD}/topology/nodes/*/gpu_id"):
@@ -139,10 +140,9 @@ def unread_nodes(host: Host) -> str:
 def links(node: KfdNode, nodes: Tuple[KfdNode, ...], errors: ErrorCount) -> Optional[Tuple[model.Link, ...]]:
     """A link for each other GPU of the same hive, up where the driver has joined the two.
 
-    kfd joins the GPUs of a hive by XGMI as it starts, so this finds a GPU that did not come up with the
-    others, whether alone (no hive at all, on a node that has one) or towards some of them. A link that fails
-    later shows in the RAS counts. gpu_metrics' xgmi_link_status is not used: its slots cannot be distinguished
-    by peer, and the unused ones read as down.
+    kfd joins the GPUs of a hive by XGMI as it starts. So this finds a GPU that did not come up with all others (no hive
+    on a node that has one) or with some of them. A link that fails later shows in the RAS counts. gpu_metrics'
+    xgmi_link_status is not used: its slots do not name the peer, and unused slots read as down.
     """
     hives = {other.hive for other in nodes} - {0}
     if not hives:
@@ -282,7 +282,7 @@ def _milli(value: Optional[int]) -> Optional[int]:
 
 
 def _power(files: _Files, base: str) -> model.PowerDraw:
-    """Power and its cap (hwmon, in microwatts). Newer devices tell the power of the moment, older ones a mean."""
+    """Power and its cap (hwmon, in microwatts). Newer devices report the current power, older ones a mean."""
     stem = next(iter(files.host.glob(f"{base}/hwmon/hwmon*/power1_cap")), "")[: -len("cap")]
 
     def watts(*names: str) -> Optional[float]:
@@ -298,7 +298,7 @@ def _power(files: _Files, base: str) -> model.PowerDraw:
 
 
 def _processes(host: Host, gpu_id: int) -> Tuple[model.DeviceProcess, ...]:
-    """Processes that hold memory of the GPU; one that has merely opened the driver shows 0."""
+    """Processes that hold memory of the GPU; a process that has only opened the driver shows 0."""
     processes = []
     for path in host.glob(f"{KFD}/proc/*/vram_{gpu_id}"):
         memory = whole(host.read_or(path))

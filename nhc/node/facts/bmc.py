@@ -1,6 +1,6 @@
-"""What the board's management controller says, by ipmitool: sensors and its log of events (the SEL).
+"""The board's management controller, read with ipmitool: sensors and the event log (SEL).
 
-ipmitool has no bound on the time that it waits for a controller that does not answer: every command here has one.
+ipmitool waits without a limit for a controller that does not answer, so every command here has a deadline.
 """
 
 from __future__ import annotations
@@ -47,11 +47,11 @@ class EventLogInfo(NamedTuple):
 
 
 class BmcError(Exception):
-    """ipmitool could not tell; the text says why."""
+    """ipmitool failed; the text says why."""
 
 
 def device(host: Host) -> Optional[str]:
-    """The kernel's door to the controller, None if there is none."""
+    """The kernel's device file of the controller, None if there is none."""
     return next((path for path in DEVICES if host.exists(path)), None)
 
 
@@ -70,7 +70,7 @@ def parse_sensors(text: str) -> Tuple[Sensor, ...]:
 
 
 def parse_events(text: str) -> Tuple[BmcEvent, ...]:
-    """The lines of `sel elist`, in the log's order; others are left out. A record of a maker's own has no direction."""
+    """The lines of `sel elist`, in the log's order; others are left out. A vendor-specific record has no direction."""
     events: List[BmcEvent] = []
     for line in text.splitlines():
         cells = [cell.strip() for cell in line.split("|")]
@@ -104,7 +104,7 @@ _LAN_ADDRESS = re.compile(r"^IP Address\s*: (\d{1,3}(?:\.\d{1,3}){3})\s*$", re.M
 
 def parse_lan(text: str) -> str:
     """The controller's own IPv4 address in what `ipmitool lan print` says of its first LAN channel (ipmitool(1)), ""
-    if it has none. It is the one that a network reaches; the address in SMBIOS type 42 is the host's way to it.
+    if it has none. This address is reachable from a network; the one in SMBIOS type 42 only from the host.
     """
     match = _LAN_ADDRESS.search(text)
     return match[1] if match and match[1].strip("0.") else ""
@@ -134,7 +134,7 @@ def run(host: Host, *arguments: str, timeout: float) -> str:
     ended = host.run(["ipmitool", *arguments], timeout=timeout)
     if ended.timed_out:
         raise BmcError(f"the controller did not answer ipmitool within {timeout:g} s")
-    # With sensors that do not answer `sdr` ends in failure after all the others were printed.
+    # If a sensor does not answer, `sdr` fails after it has printed all others.
     if ended.status and not ended.stdout.strip():
         raise BmcError(f"ipmitool {' '.join(arguments)}: {ended.complaint}")
     return ended.stdout

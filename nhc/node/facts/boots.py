@@ -1,9 +1,9 @@
-"""How the node's last boot ended: orderly, or without a word.
+"""How the node's last boot ended: with or without an orderly shutdown.
 
 init writes a record at each boot and at each orderly shutdown, reboot or kexec (systemd: systemd-update-utmp, with the
-user "reboot" or "shutdown"; sysvinit: halt and reboot). A machine that loses power, hangs until somebody resets it, or
-is reset by its watchdog or a panic has two records of a boot with none of a shutdown between them. What a management
-controller says of the restart's cause tells what a person, or whoever repairs the node, has done through it.
+user "reboot" or "shutdown"; sysvinit: halt and reboot). If a machine loses power, hangs until it is reset, or is reset
+by its watchdog or a panic, there are two boot records without a shutdown record between them. The cause of the restart
+that the management controller reports shows a restart by a person or by a repair.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ if TYPE_CHECKING:
     from nhc.core.system.wtmp import BootRecord
 
 LARGEST = 16 << 20
-"""Bytes of a file of records that are read: logrotate starts another every month, or at one megabyte."""
+"""Bytes of a record file that are read: logrotate starts another every month, or at one megabyte."""
 SKEW = 900.0
 """Seconds that the last boot's record may differ from what the kernel's clock gives for this boot."""
 CAUSE = 5.0
-"""Seconds that a management controller has to say why the machine was started."""
+"""Seconds for a management controller to report why the machine was started."""
 
 _BY_COMMAND = re.compile(r"System restart cause: (chassis power control command|(?:reset|power-up) via pushbutton)")
-"""Causes of ipmitool's lib/ipmi_chassis.c that are a person's, or a repair's."""
+"""Causes in ipmitool's lib/ipmi_chassis.c of restarts by a person or a repair."""
 
 
 def ended_orderly(host: Host) -> Optional[bool]:
@@ -57,7 +57,7 @@ def _of_database(host: Host) -> List[BootRecord]:
 
 
 def by_command(host: Host) -> str:
-    """What a person or a repair did to restart the machine, as its management controller has it; "" for no such."""
+    """How a person or a repair restarted the machine, by its management controller; "" for another cause."""
     from nhc.node.facts import bmc
 
     if bmc.device(host) is None or not host.which("ipmitool"):

@@ -1,11 +1,11 @@
-"""When network links lost their carrier and when it came back, as system logs tell it, and how long they were away.
+"""When network links lost their carrier and when it came back, from system logs, and how long they were down.
 
 systemd-networkd writes `ib0: Lost carrier`, dhcpcd `ib0: carrier lost`, NetworkManager
 `device (ib0): carrier: link disconnected`; the kernel's mlx5 driver writes
-`mlx5_core 0101:00:00.0 ib0: Link down`. Several of them log one loss, so they are counted apart.
+`mlx5_core 0101:00:00.0 ib0: Link down`. Several of them log the same loss, so they are counted separately.
 
-Pairs of lines in logs and looks at the ports tell how long a link was away. NCCL gives a link up after about 7 seconds
-(NCCL_IB_TIMEOUT 20 and 7 retries, ncclIbDev in its net_ib.cc), so that an outage ends jobs although the link is well
+Pairs of log lines, and repeated reads of the ports, show how long a link was down. NCCL gives a link up after about 7
+seconds (NCCL_IB_TIMEOUT 20 and 7 retries, ncclIbDev in its net_ib.cc), so an outage ends jobs although the link is up
 again when somebody looks.
 """
 
@@ -27,7 +27,7 @@ NETWORK, DRIVER = "lost carrier", "link down"
 """Who noticed: the network daemon, or the driver."""
 STORE = "carrier-losses"
 RING = "/dev/kmsg"
-"""The kernel's own log, which a node without a log file has all the same."""
+"""The kernel's own log, which a node without log files also has."""
 _KEPT = 1000
 
 _HINT = re.compile(r"carrier|link (?:is |status definitely )?(?:down|up|active|nop)\b", re.IGNORECASE)
@@ -58,7 +58,7 @@ class CarrierChange(NamedTuple):
 
 
 def change_of(text: str) -> Optional[Tuple[str, str, bool]]:
-    """What a line without its stamp says of a link: the link, who noticed, and whether it is up; None for nothing."""
+    """What a line without its time stamp says: the link, who noticed, and whether it is up; None for other lines."""
     if not _HINT.search(text):
         return None
     match = _DAEMON.search(text)
@@ -78,7 +78,7 @@ def change_of(text: str) -> Optional[Tuple[str, str, bool]]:
 
 
 def parse_changes(text: str, now: float, booted: float) -> List[CarrierChange]:
-    """What a log tells of links, whatever form its stamps have (ISO-8601, syslog, dmesg, JSON)."""
+    """The link changes in a log, with any form of time stamps (ISO-8601, syslog, dmesg, JSON)."""
     reported: List[CarrierChange] = []
     for line in text.split("\n"):
         if not _HINT.search(line):
@@ -94,7 +94,7 @@ def parse_changes(text: str, now: float, booted: float) -> List[CarrierChange]:
 
 
 def changes(host: Host, path: str) -> List[CarrierChange]:
-    """What a log file tells of links since boot, what earlier runs read of it included. Raises OSError.
+    """The link changes in a log file since boot, including what earlier runs read. Raises OSError.
 
     A change counts once a second and kind. A file whose name ends in .gz is read whole each time.
     """
@@ -138,7 +138,7 @@ def changes(host: Host, path: str) -> List[CarrierChange]:
 
 
 def _ring_changes(host: Host) -> List[CarrierChange]:
-    """What the kernel's ring tells, beyond what it still holds. Raises OSError."""
+    """The link changes in the kernel's ring, including those that it no longer holds. Raises OSError."""
     booted, boot = boot_time(host), host.boot_id()
     held: List[CarrierChange] = []
 
@@ -190,14 +190,14 @@ LONG_OUTAGE = 7.0
 """Seconds after which NCCL gives up."""
 OUTAGES_STORE = "ib-outages"
 PORT_SETTLES = 300.0
-"""Seconds after boot in which a link that goes down and was not up before is one that is being set up."""
+"""Seconds after boot in which a link that goes down without having been up is still being set up."""
 PORT_UNSEEN = 60.0
-"""Seconds after the last look that found a link down which count to its outage, where it was up at the next look."""
+"""The most seconds after the last look that found a link down that count as outage, if it was up at the next look."""
 _OUTAGES_KEPT = 200
 
 
 class Outage(NamedTuple):
-    """A time in which a link was away, in Unix time."""
+    """A time in which a link was down, in Unix time."""
 
     link: str
     begin: float
@@ -209,9 +209,9 @@ class Outage(NamedTuple):
 
 
 def paired_outages(changes: Iterable[CarrierChange], booted: float) -> List[Outage]:
-    """The outages that lines tell of: from the first that a link is down to the next that it is up.
+    """The outages in log lines: from the first line that says down to the next that says up.
 
-    Several programs may tell of one. A link that is down at the end, and one whose return no line tells, has none.
+    Several programs may report one outage. A link whose return no line reports has none.
     """
     by_link: Dict[str, List[Tuple[float, bool]]] = {}
     for change in changes:
@@ -231,7 +231,7 @@ def paired_outages(changes: Iterable[CarrierChange], booted: float) -> List[Outa
 
 
 def seen_outages(host: Host) -> List[Outage]:
-    """The outages of RDMA links that looks of this boot have found, this one included.
+    """The outages of RDMA links that the looks of this boot have found, this one included.
 
     A link counts once it was seen up. An outage lasts from the first look that found it down to the one that found it
     up, of which the last step counts for at most UNSEEN seconds.

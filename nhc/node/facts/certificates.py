@@ -1,4 +1,4 @@
-"""How long a certificate is good: OpenSSH's (PROTOCOL.certkeys) and X.509 (RFC 5280), read without any tool.
+"""How long a certificate is valid: OpenSSH's (PROTOCOL.certkeys) and X.509 (RFC 5280), read without any tool.
 
 ssh-keygen and openssl print times in forms that change with their version and the time zone; the files do not.
 """

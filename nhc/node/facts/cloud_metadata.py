@@ -1,4 +1,4 @@
-"""The instance type that a cloud's metadata service tells, asked once and soon given up.
+"""The instance type from a cloud's metadata service, asked once, with a short timeout.
 
 The services listen on a link-local address that only the node's own hypervisor answers. Only the machine type is
 read here (announced maintenance: nhc.node.checks.cloud), never credentials or user data.
@@ -36,9 +36,9 @@ _HEADERS: Dict[str, Dict[str, str]] = {
 
 
 def headers(cloud: str, base: str, until: float) -> Dict[str, str]:
-    """What a service asks for beside the path, so that no program reads it by mistake. Raises NoHttpResponse.
+    """What a service requires besides the path, so that no program reads it by mistake. Raises NoHttpResponse.
 
-    EC2 asks for a session of IMDSv2; the first version answers without, where it is still allowed.
+    EC2 requires a session of IMDSv2; IMDSv1 answers without one, if it is still allowed.
     """
     if cloud != "aws":
         return _HEADERS[cloud]

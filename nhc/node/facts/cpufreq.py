@@ -74,7 +74,7 @@ def policies(host: Host) -> Tuple[FrequencyPolicy, ...]:
 
 
 def current_khz(host: Host) -> List[int]:
-    """The frequency of each policy now. Costs up to 10 ms for each idle processor, so ask only where it matters."""
+    """The frequency of each policy now. Takes up to 10 ms for each idle processor, so use it only if needed."""
     texts = host.read_each(POLICIES, policy_names(host), "scaling_cur_freq")
     return [khz for text in texts.values() for khz in (_khz(text),) if khz]
 

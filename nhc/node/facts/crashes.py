@@ -1,4 +1,4 @@
-"""What a kernel that died left behind: pstore's records, systemd's copies of them, kdump's dumps.
+"""What a crashed kernel left behind: pstore's records, systemd's copies of them, kdump's dumps.
 
 The firmware, or memory that outlives a reset, keeps the last lines of the kernel's log
 (Documentation/admin-guide/pstore-blk.rst, fs/pstore/platform.c: each record begins with `Panic#1 Part1` or `Oops#1
@@ -27,7 +27,9 @@ _LIMIT = 1 << 20
 
 
 class Crash(NamedTuple):
-    """One death of the kernel. `identity` is the same wherever its record lies; `at` is the record's time (Unix)."""
+    """One crash of the kernel. `identity` is the same in every place of its record; `at` is the record's time
+    (Unix).
+    """
 
     identity: str
     kind: str
@@ -71,7 +73,7 @@ def _files(host: Host, directory: str, depth: int) -> List[str]:
 
 
 def crashes(host: Host) -> Tuple[Crash, ...]:
-    """What pstore and its archive hold, one a crash however many parts it has. Raises OSError."""
+    """What pstore and its archive hold, one entry a crash, also if it has many parts. Raises OSError."""
     by_identity: Dict[str, Crash] = {}
     nameless: List[Crash] = []
     for directory, depth in ((PSTORE, 0), (ARCHIVE, 2)):

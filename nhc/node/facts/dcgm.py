@@ -4,9 +4,9 @@ Sources: NVIDIA DCGM 4.6.0 (testing/python3/dcgm_diag_schema.json, dcgmlib/dcgm_
 "DCGM GPU Diagnostic" and names GPUs by `gpu_id`, or by `gpu_ids` where several share a result; DCGM 4 has the root
 "DCGM Diagnostic" and names entities. With --iterations the whole is wrapped once more.
 
-`dcgmi health` tells what DCGM's background watches have found. Sources: NVIDIA DCGM 4.6.0 and 3.3.9 (dcgmi/Health.cpp,
-DcgmiOutput.cpp): body has "Overall Health" and a group for each kind of entity (GPU, Switch ...), in which each entity
-has "Errors" by system, with the texts as `overflow`.
+`dcgmi health` reports what DCGM's background watches have found. Sources: NVIDIA DCGM 4.6.0 and 3.3.9
+(dcgmi/Health.cpp, DcgmiOutput.cpp): body has "Overall Health" and a group for each kind of entity (GPU, Switch ...), in
+which each entity has "Errors" by system, with the texts as `overflow`.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class DiagResult(NamedTuple):
 
 
 class Diagnostic(NamedTuple):
-    """A whole run. `generation` is 3 or 4; `trouble` is DCGM's own word on why it could not run, "" if it did.
+    """A whole run. `generation` is 3 or 4; `trouble` is DCGM's message if it could not run, "" if it did.
 
     `gpus` are the numbers of the GPUs it was about, as far as it says so.
     """

@@ -1,7 +1,7 @@
-"""Which accelerator a fault is of: all its names, by its address or its label.
+"""Identifies the accelerator of a fault: all its names, by its address or its label.
 
-Asks no driver that may hang: NVIDIA's has the UUID and the minor number of each GPU as text below /proc, amdgpu in
-sysfs, also of one that is lost. What a vendor's library said is used where a check has asked it already.
+Asks no driver that may hang: NVIDIA's has the UUID and the minor number of each GPU, also of a lost one, as text below
+/proc, amdgpu in sysfs. The answer of a vendor's library is used if a check has already asked it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def by_address(host: Host, address: str) -> DeviceId:
 
 
 def reset_together(host: Host, address: str) -> bool:
-    """Whether a reset of the device is one of its peers as well."""
+    """Whether a reset of the device also resets its peers."""
     if host.read_or(f"{DEVICES}/{address}/xgmi_hive_info/xgmi_hive_id").strip("0x \n"):
         return True
     return bool(_TOGETHER.search(_information(host, address).get("Model", "")))

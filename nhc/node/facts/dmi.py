@@ -14,7 +14,7 @@ _HANDLE = re.compile(r"Handle (0[xX][0-9A-Fa-f]{1,8}), DMI type (\d{1,4}),")
 
 
 class Structure(NamedTuple):
-    """One table entry. `lines` are its properties, each led by what it stands under.
+    """One table entry. `lines` are its properties, each prefixed with its headings.
 
     `BIOS Information: Characteristics: PCI is supported` is how LBNL NHC spells a property.
     """

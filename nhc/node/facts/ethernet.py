@@ -31,7 +31,7 @@ class Interface(NamedTuple):
 
     @property
     def has_speed(self) -> bool:
-        """Whether there is a wire with a speed: paravirtual interfaces have none."""
+        """Whether the link has a speed: paravirtual interfaces have none."""
         return self.driver not in ("virtio_net", "xen_netfront", "vif", "veth", "hv_netvsc") or self.speed is not None
 
 

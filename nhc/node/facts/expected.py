@@ -1,7 +1,7 @@
-"""What a machine should reach in deep checks: a table by node type and metric, each with tolerance and source.
+"""Expected figures of deep checks: a table by node type and metric, each row with tolerance and source.
 
 Ours is nhc/core/data/deep_expected.tsv, a site's own /etc/nhc/deep-expected.tsv (`nhc deep calibrate` writes one). A
-metric without a row has no threshold: nothing is judged by a figure that nobody can name the source of.
+metric without a row has no threshold: nothing is judged by a figure without a known source.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ UNITS = ("GB/s", "Gb/s", "TFLOPS", "us", "Cel", "MHz", "%")
 
 
 class Expected(NamedTuple):
-    """One row. `at_least` says that less is worse; `tolerance` is a share; `size` the least it holds for, in bytes.
+    """One row. `at_least` says that less is worse; `tolerance` is a share; `size` the smallest size it applies to, in
+    bytes.
 
     `spread` is the share by which healthy machines of the kind differ, 0 if that is not known.
     """
@@ -99,9 +100,8 @@ def format_row(row: Expected) -> str:
 def find(
     tables: Sequence[Sequence[Expected]], kinds: Sequence[str], metric: str, size: int = 0, device: str = ""
 ) -> Optional[Expected]:
-    """The row to judge by: of the first table that has one, by the first kind that has one, else by the GPU's name.
-
-    Of several that a size allows the one for the greatest size counts, of several names the longest.
+    """The row to judge by: from the first table that has one, by the first kind that has one, else by the GPU's name.
+    Of several rows that a size allows, the one for the greatest size counts; of several names, the longest.
     """
     for table in tables:
         rows = [row for row in table if row.metric == metric and row.size <= size]

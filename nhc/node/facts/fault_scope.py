@@ -1,7 +1,7 @@
-"""What a fault speaks of: the node, or by its reason (nhc/core/data/scopes.tsv) one accelerator, a link, a board.
+"""The scope of a fault: the node or, by its reason (nhc/core/data/scopes.tsv), one accelerator, a link, a board.
 
-A fault of a device that cannot be reset alone is its board's: GPUs before the Ampere generation with NVLink are reset
-together (nvidia-smi's manual, --gpu-reset), as are AMD's in one XGMI hive (amdgpu_device_gpu_recover).
+A fault of a device that cannot be reset alone is a fault of its board: GPUs before the Ampere generation with NVLink
+are reset together (nvidia-smi's manual, --gpu-reset), as are AMD's in one XGMI hive (amdgpu_device_gpu_recover).
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ if TYPE_CHECKING:
 
 
 def with_scope(host: Host, outcomes: Sequence[Outcome]) -> List[Outcome]:
-    """The outcomes with scope and device, where a check has not set them. Doubt is the node's: an UNKNOWN stays so."""
+    """The outcomes with scope and device, if a check has not set them. An UNKNOWN keeps the scope of the node."""
     scopes = _scopes()
     return [_about(host, outcome, scopes) for outcome in outcomes]
 
 
 def scope_of(reason: str) -> Scope:
-    """What a fault with this reason speaks of, where its device is known."""
+    """The scope of a fault with this reason, if its device is known."""
     return _scope(reason, _scopes())
 
 
@@ -41,7 +41,7 @@ def _about(host: Host, outcome: Outcome, scopes: Dict[str, str]) -> Outcome:
     scope = _scope(outcome.reason, scopes)
     if scope is Scope.NODE:
         return outcome
-    from nhc.node.facts import device_identity  # what a fault of the node does without: its imports take 3 ms
+    from nhc.node.facts import device_identity  # not needed for a fault of the node: its imports take 3 ms
 
     device = outcome.device if outcome.device.known else device_identity.device_of(host, outcome.target)
     if scope is Scope.DEVICE:

@@ -1,4 +1,4 @@
-"""What /etc/fstab promises of this node's file systems, and which of the mounted ones are of what kind."""
+"""The file systems of this node by /etc/fstab, and the kinds of the mounted ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _OF_KERNEL = frozenset(
         "usbfs", "xenfs",
     )
 )  # fmt: skip
-"""Types in which the kernel shows itself: no data. autofs among them: who looks into it mounts something."""
+"""Types of the kernel's own interfaces: no data. autofs is one of them: reading it mounts something."""
 _LOCAL = frozenset(
     (
         "tmpfs", "ramfs", "rootfs", "overlay", "overlayfs", "aufs", "squashfs", "erofs", "cramfs", "romfs", "iso9660",
@@ -38,15 +38,15 @@ _LOCAL_PROGRAMS = ("lxcfs", "portal", "snapfuse", "squashfuse", "gvfsd", "gvfs",
                    "mergerfs", "bindfs", "vmware-vmblock", "fuse2fs", "ntfs-3g", "archivemount", "encfs", "gocryptfs",
                    "rofiles-fuse", "dwarfs", "erofsfuse", "ratarmount", "zfs-fuse", "fuse-archive", "appimage",
                    "revokefs", "kio-fuse", "fuseiso", "fuse-zip")  # fmt: skip
-"""What the names of FUSE's programs begin with or end in that serve this node's own data. All others reach another
+"""The starts or ends of the names of FUSE programs that serve this node's own data. All others access another
 machine."""
 REMOTE, LOCAL, OF_KERNEL, UNKNOWN = "remote", "local", "kernel", "unknown"
 
 
 def place(mount: Mount) -> str:
-    """Where the data of a mount lies: REMOTE, LOCAL, OF_KERNEL, or UNKNOWN for a type that nobody here knows.
+    """Where the data of a mount is: REMOTE, LOCAL, OF_KERNEL, or UNKNOWN for an unknown type.
 
-    No list of types is complete: whoever asks decides what an unknown one is, and never takes it for absent.
+    No list of types is complete: the caller decides what an unknown type is, and never treats it as absent.
     """
     if mount.type in _REMOTE:
         return REMOTE
@@ -66,9 +66,9 @@ def may_hang(mount: Mount) -> bool:
 
 
 def is_users_own(mount: Mount) -> bool:
-    """Whether a user mounted this with fusermount for himself (fuse(4)): root may not even look.
+    """Whether a user mounted this with fusermount for private use (fuse(4)): even root has no access.
 
-    With `allow_other` it is there for all, as a service's own account mounts rclone, CVMFS or goofys.
+    With `allow_other` all users have access, as to rclone, CVMFS or goofys mounted by a service's account.
     """
     options = mount.options.split(",")
     of_user = any(option.startswith("user_id=") and option != "user_id=0" for option in options)
@@ -124,7 +124,7 @@ def parse_swaps(text: str) -> Tuple[str, ...]:
 
 
 def swap_device(source: str) -> str:
-    """Where udev links the device that `UUID=...` and its kin name; another source as it is."""
+    """The udev link of the device that `UUID=...`, `LABEL=...` or the like names; another source unchanged."""
     tag, equals, value = source.partition("=")
     value = value.strip('"')
     return f"/dev/disk/{_TAGS[tag]}/{value}" if equals and tag in _TAGS else source

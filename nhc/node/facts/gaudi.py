@@ -130,7 +130,7 @@ def gaudi(host: Host) -> Source:
 
 
 def _states(host: Host) -> Dict[str, str]:
-    """The driver's word on each device, by PCI address."""
+    """The driver's status of each device, by PCI address."""
     states = {}
     for path in host.glob("/sys/class/accel/accel*/device/status"):
         device_path = path[: -len("/status")]

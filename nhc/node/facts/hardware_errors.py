@@ -1,7 +1,7 @@
-"""Hardware errors that something on this node counts.
+"""Counts of hardware errors on this node.
 
 Machine checks that the processors raised: the kernel counts them in /proc/interrupts. Memory errors: the mcelog daemon
-tells them by `mcelog --client` (mcelog's memdb.c and its client protocol), the kernel's EDAC drivers in sysfs
+reports them by `mcelog --client` (mcelog's memdb.c and its client protocol), the kernel's EDAC drivers in sysfs
 (Documentation/ABI/testing/sysfs-devices-edac).
 """
 
@@ -58,8 +58,8 @@ _PLACE = regex(r'DMI_NAME "([^"]*)"')
 class McelogErrors(NamedTuple):
     """One kind of error at one place. `recent` is the count within `period`, which mcelog's default makes 24h.
 
-    `place` is mcelog's: `SOCKET 0 CHANNEL 1 DIMM 0`, with the board's label where it knows one. `any`
-    in it says that mcelog could not tell more closely, or sums up what lies below.
+    `place` is mcelog's: `SOCKET 0 CHANNEL 1 DIMM 0`, with the board's label where it knows one. `any` in it says that
+    mcelog does not know the exact place, or sums up what lies below.
     """
 
     place: str

@@ -1,8 +1,8 @@
 """How much kernel and device counters grew over a window of time, from run to run.
 
-A total says little: a hundred corrected errors in a year of uptime are nothing, in an hour they are a
-dying DIMM. The samples of earlier runs of this boot are kept in the host's memory, a dozen a window
-however often the check runs, so that two runs a second apart judge the same hour.
+A total says little: a hundred corrected errors are nothing in a year, but in an hour they mean a failing DIMM. The
+samples of earlier runs of this boot are kept in the host's memory, about twelve for each window regardless of how often
+the check runs, so that two runs a second apart judge the same hour.
 """
 
 from __future__ import annotations
@@ -54,9 +54,9 @@ def growth(
 
 
 def first_seen(host: Host, name: str, things: Mapping[str, float]) -> Dict[str, float]:
-    """When each thing was first seen, remembered under `name` beyond a restart; what is gone is forgotten.
+    """When each thing was first seen, remembered under `name` across restarts; things that are gone are forgotten.
 
-    `things` has what is taken for it where nothing is remembered yet: when the thing itself says that it came.
+    `things` has the time to use if none is remembered yet: the thing's own.
     """
     now = host.time()
 
@@ -72,12 +72,12 @@ def first_seen(host: Host, name: str, things: Mapping[str, float]) -> Dict[str, 
 
 
 def _moment(stored: object, now: float) -> float:
-    """A moment as it is remembered; now where that is none, or is still to come."""
+    """A remembered time; now if that is no time, or lies in the future."""
     return float(stored) if isinstance(stored, (int, float)) and stored <= now else now
 
 
 def unchanged_since(host: Host, name: str, values: Mapping[str, int]) -> Dict[str, float]:
-    """Since when each value has been what it is, as far as this boot's earlier runs looked, on the monotonic clock."""
+    """Since when each value is unchanged, by the earlier runs of this boot, on the monotonic clock."""
     now, boot = host.monotonic(), host.boot_id()
     since: Dict[str, float] = {}
 
@@ -108,8 +108,8 @@ def _judge(
         series = [(at, values[key]) for at, values in samples if key in values] + [(now, value)]
         guesses = [_since(series, now, window)] if len(series) > 1 else []
         if since_boot and now - series[0][0] < window:
-            # Until the samples cover the window, what was counted before the first of them weighs as its
-            # average over the time since boot: the second run must not forget what the first one saw.
+            # Until the samples cover the window, what was counted before the first sample is included as its average
+            # over the time since boot: the second run must not forget what the first one saw.
             guesses.append(_since([(0.0, 0.0), *series], now, window))
         if guesses:
             judged[key] = max(guesses)
@@ -121,7 +121,7 @@ def _since(series: Sequence[Tuple[float, float]], now: float, window: float) -> 
     begin = now - window
     total = 0.0
     for (at, value), (later, more) in zip(series, series[1:]):
-        # A counter that went down started anew (driver reload): it has grown by at least what it shows.
+        # A counter that went down was reset (driver reload): it has grown by at least its value.
         added = more - value if more >= value else more
         if later > begin:
             total += added * min(1.0, (later - begin) / (later - at)) if later > at else added

@@ -1,14 +1,14 @@
 """RDMA ports (InfiniBand, RoCE, iWARP, Omni-Path) as the kernel shows them below /sys/class/infiniband.
 
 Formats: the kernel's Documentation/ABI/stable/sysfs-class-infiniband. Nothing here asks the hardware;
-reading `state` and `rate` costs a query of the driver's cache, so a port that is gone does not hang it.
+reading `state` and `rate` costs a query of the driver's cache, so it does not hang if a port is gone.
 
-sysfs tells the rate a port runs at, not the one it is capable of: that is in PortInfo, as smpquery(8) of
+sysfs has the current rate of a port, not the highest it supports: that is in PortInfo, as smpquery(8) of
 infiniband-diags prints it.
 
-Amazon's Elastic Fabric Adapters are called efa_0 by the kernel and rdmap16s27 by rdma-core's udev rules, so the driver
-tells, not the name. Their counters: drivers/infiniband/hw/efa/efa_verbs.c; the port's below ports/1/hw_counters, the
-device's below hw_counters (all below the device before Linux 5.14).
+Amazon's Elastic Fabric Adapters are called efa_0 by the kernel and rdmap16s27 by rdma-core's udev rules, so they are
+recognised by the driver, not by the name. Their counters: drivers/infiniband/hw/efa/efa_verbs.c; the port's below
+ports/1/hw_counters, the device's below hw_counters (all below the device before Linux 5.14).
 
 Counters tell link errors, transport errors and traffic: `ports/N/counters` are the subnet management's port counters
 (InfiniBand Architecture Specification, PortCounters), `ports/N/hw_counters` the driver's own: the kernel's
@@ -53,18 +53,18 @@ class Port(NamedTuple):
 
     @property
     def name(self) -> str:
-        """`mlx5_0:1`, the way the field writes a port."""
+        """`mlx5_0:1`, the usual name of a port."""
         return f"{self.device}:{self.port}"
 
     def fault(self, rate: Optional[float] = None) -> str:
-        """What is wrong with it where it is to run at `rate` Gb/s: its state, or both rates; the same on each node."""
+        """What is wrong with it if it should run at `rate` Gb/s: its state, or both rates; the same on each node."""
         if self.up and self.rate_gbps is not None and rate is not None:
             return f"{self.name} {self.rate_gbps:g} of {rate:g} Gb/s"
         return f"{self.name} {'rate unknown' if self.up else self.state or 'state unknown'}"
 
     @property
     def label(self) -> str:
-        """What logs call the link: the network interface's name where it has one, else the port's."""
+        """The name of the link in logs: the network interface's if it has one, else the port's."""
         return self.netdev or self.name
 
     @property
@@ -105,7 +105,7 @@ def ports(host: Host) -> Tuple[Port, ...]:
 
 
 def addresses(host: Host) -> Tuple[str, ...]:
-    """The PCI addresses of the RDMA devices, each once; those that hang on no PCI bus (soft RoCE) have none."""
+    """The PCI addresses of the RDMA devices, each once; devices without a PCI bus (soft RoCE) have none."""
     from nhc.node.facts.pci import ADDRESS
 
     places = (host.realpath(f"{CLASS}/{device}/device").rpartition("/")[2] for device in host.names(CLASS))
@@ -116,7 +116,7 @@ VERBS = "/sys/class/infiniband_verbs"
 
 
 def without_verbs(host: Host) -> Dict[str, str]:
-    """RDMA devices that no program can open, each with what is missing: without its uverbs device it is of no use.
+    """RDMA devices that no program can open, each with what is missing: without a uverbs device it cannot be used.
 
     Empty if the kernel shows no such devices at all, and in a container, whose /dev has what was put into it
     (its /dev is a tmpfs; a node's is a devtmpfs, where the kernel itself makes /dev/infiniband/uverbsN).
@@ -287,7 +287,7 @@ CEILING: Dict[str, int] = {
     "excessive_buffer_overrun_errors": 0xF,
     "VL15_dropped": 0xFFFF,
 }
-"""Where the specification's counters stop: they do not wrap, so one that is full no longer tells anything."""
+"""The highest value of the specification's counters: they do not wrap, so a full one no longer counts."""
 
 EFA_LAYER = "Unknown"
 """What sysfs calls the link layer of Amazon's Elastic Fabric Adapter, which is neither InfiniBand nor Ethernet."""

@@ -1,9 +1,9 @@
-"""Whose jobs the resource manager runs here now.
+"""The users whose jobs the resource manager runs on this node now.
 
-What the kernel counts of a job's memory is in its control group, for as long as that is there. Slurm's steps of a job
+The kernel's counts of a job's memory are in its control group, as long as that exists. Slurm's steps of a job
 lie below one group, `job_ID` (src/plugins/cgroup/v2/cgroup_v2.c): its `memory.events` counts over all of them on this
-node (Documentation/admin-guide/cgroup-v2.rst). The group goes with the job's last step. cgroup v1 has no such file: the
-kernel log is all there is.
+node (Documentation/admin-guide/cgroup-v2.rst). The group is removed with the job's last step. cgroup v1 has no such
+file: only the kernel log is left.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class JobsUnknown(Exception):
-    """It is not known who has jobs here, so nobody may be called unauthorised."""
+    """It is not known who has jobs here, so no user may be called unauthorised."""
 
 
 def parse_squeue(text: str) -> FrozenSet[str]:
@@ -169,7 +169,7 @@ def parse_events(path: str, text: str) -> Optional[MemoryEvents]:
 
 
 def _groups(host: Host, job: str) -> Iterator[str]:
-    """Where the job's group may lie: where this process is in the job, else below slurmd's scope, of each slurmd."""
+    """Paths of the job's group: this process's own if it is in the job, else below the scope of each slurmd."""
     own = next((line[3:] for line in host.read_or("/proc/self/cgroup").splitlines() if line.startswith("0::")), "")
     before, within, _ = f"{own}/".partition(f"/job_{job}/")
     if within:
