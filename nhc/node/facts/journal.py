@@ -1,4 +1,4 @@
-"""The kernel's messages as journald kept them, read with journalctl: what is new, and whether some of it is gone.
+"""The kernel's messages in journald, read with journalctl: which are new, and whether some are lost.
 
 journald deletes its oldest entries when it needs room. `journalctl --after-cursor` does not report this: it goes on
 with the entries that are left, and skips the first of them as if it were the cursor's own. So journalctl is asked with
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 FIELDS = "MESSAGE,PRIORITY,SYSLOG_IDENTIFIER,SYSLOG_PID,_BOOT_ID,_SOURCE_MONOTONIC_TIMESTAMP,_TRANSPORT"
 JOURNALCTL = ("journalctl", "-o", "json", f"--output-fields={FIELDS}", "--no-pager", "-q", "-b")
 STALE = 600.0
-"""Seconds after which the place is moved to the journal's end. The kernel writes few entries, other programs many: the
+"""Seconds after which the cursor is moved to the journal's end. The kernel writes few entries, other programs many: the
 journal drops the kernel's newest entry long before one of the kernel's is lost, and that would look like a loss."""
 
 
@@ -26,7 +26,7 @@ NO_JOURNAL = "journald keeps no journal here (/run/log/journal, /var/log/journal
 
 
 def is_kept(host: Host) -> bool:
-    """Whether journald keeps a journal. `journalctl --follow` waits for one for ever and says nothing."""
+    """Whether journald keeps a journal. Without one `journalctl --follow` waits for ever without a message."""
     return any(host.glob(f"{place}/log/journal/*/*.journal") for place in ("/run", "/var"))
 
 
@@ -35,7 +35,7 @@ def read_journal(host: Host, cursor: str, identifier: str = "") -> Batch:
     what = ["-t", identifier] if identifier else ["-k"]
     end = _end(host) if cursor and _realtime(cursor) + STALE < host.time() else ""
     lines = _ask(host, *what, *([f"--cursor={cursor}"] if cursor else []))
-    if lines is None:  # journald can make nothing of the cursor
+    if lines is None:  # journald cannot use the cursor
         return read_journal(host, "", identifier)._replace(lost=-1)
     boot = host.boot_id().replace("-", "")
     lost, place, records = 0, cursor, []
@@ -76,7 +76,7 @@ def _lines(done: Completed) -> List[str]:
 
 
 def _end(host: Host) -> str:
-    """The place of the newest entry of all, read before the kernel's so that none of those is jumped over."""
+    """The cursor of the newest entry of all, read before the kernel's entries so that none of those is skipped."""
     entry = next(map(parse_journal, _ask(host, "-n", "1") or ()), None)
     return entry[1] if entry else ""
 

@@ -1,6 +1,6 @@
 r"""Lines of the kernel log in the forms of syslog, journald and dmesg: text into `Record`s. Pure.
 
-A record is the text without its stamps, and when it was said; the stamps differ by who kept the line: /dev/kmsg,
+A record is the text without its time stamps, and its time; the form of the stamps depends on the source: /dev/kmsg,
 journald, a syslog daemon, dmesg in each of its forms.
 """
 
@@ -26,16 +26,16 @@ _FACILITY = (
 )
 _ISO = r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d:\d\d(?:[.,]\d+)?(?:Z| ?[+-]\d\d:?\d\d(?: [A-Z]{3,4}\b)?)?"
 _DAY = r" {1,2}\d{1,2}"
-"""A day of the month, which syslog and dmesg pad to two characters: a page on the web keeps one of two blanks."""
+"""A day of the month, which syslog and dmesg pad to two characters: a web page shows one of two blanks."""
 _BSD = rf"[^\W\d_]{{3,5}}\.?{_DAY}(?: \d{{4}})? \d\d:\d\d:\d\d(?:\.\d+)?(?: \d{{4}}(?= ))?"
 _TAG = r"(?P<tag>[^\s:\[]+)(?:\[\d+\])?: ?"
 _HOST = r"(?!\[)\S+(?<!:) "
 _BARE = r" {0,3}(?:kernel|(?P<bare>[^\s:\[]+)\[\d+\]): ?"
-"""The name of a program where `journalctl --no-hostname` wrote the line, or where somebody took the host out."""
+"""The name of a program if `journalctl --no-hostname` wrote the line, or if the host was removed from it."""
 
 
 def _sender(number: str) -> str:
-    """Who a journal's or syslog's line is from, its groups numbered."""
+    """The sender of a line of a journal or syslog, with numbered groups."""
     return (rf"(?:{_HOST}{_TAG}|{_BARE})").replace("<tag>", f"<tag{number}>").replace("<bare>", f"<bare{number}>")
 
 
@@ -65,7 +65,7 @@ _STAMP = (
     r"(?:\[ *[TC]\d+\] ?)?"
 )
 _STACKED = 3
-"""Stamps that may stand before one another: a collector stamps what syslog, and before it the kernel, has stamped."""
+"""Time stamps that may follow each other: a collector stamps what syslog, and before it the kernel, has stamped."""
 _NUMBERS = frozenset("0123456789[<")
 # A pattern is compiled by `re` when it is first used, and kept there: a run that reads no text compiles none.
 
@@ -73,7 +73,7 @@ _NUMBERS = frozenset("0123456789[<")
 class Record(NamedTuple):
     """One message of the kernel. `when` is Unix time, None if the source does not tell.
 
-    `since_boot` is seconds since boot where the source tells those. `number` is the kernel's own, -1
+    `since_boot` is seconds since boot if the source has them. `number` is the kernel's own, -1
     outside /dev/kmsg. `kernel` is False for a line of a syslog file that another program wrote.
     """
 
@@ -106,7 +106,7 @@ def parse_record(raw: str) -> Optional[Record]:
 
 
 def message(line: str) -> Optional[str]:
-    """What the kernel said in a log line, its stamp taken off; None for another program's line in a syslog file.
+    """The kernel's message in a log line, without the time stamp; None for another program's line in a syslog file.
 
     `[   12.3] x`, `Nov 21 02:28:15 host kernel: x`, `<4>x` and the rest are all `x`.
     """
@@ -125,7 +125,7 @@ def message(line: str) -> Optional[str]:
 
 
 def parse_line(line: str, now: float) -> Record:
-    """A line of a syslog file or a saved dmesg. `now` tells the year where a stamp has none."""
+    """A line of a syslog file or a saved dmesg. `now` gives the year if a stamp has none."""
     line, wrapped = _uncoloured(line), None
     if line.startswith("{"):
         entry = parse_journal(line)
@@ -155,7 +155,7 @@ def parse_line(line: str, now: float) -> Record:
 
 
 def _uncoloured(line: str) -> str:
-    """A line without the colours that dmesg and journalctl give it on a terminal (ECMA-48: SGR), as it was copied."""
+    """A line without the terminal colours of dmesg and journalctl (ECMA-48: SGR), which copied text may have."""
     return re.sub(r"\x1b\[[0-9;]{0,40}m", "", line) if "\x1b" in line else line
 
 
@@ -197,7 +197,7 @@ def unwrap(line: str) -> CollectedLine:
 
 
 class _Stamp(NamedTuple):
-    """What stands before a message, and where the message begins. `program` is who wrote it, "" for the kernel."""
+    """The prefix of a message, and where the message begins. `program` wrote it, "" for the kernel."""
 
     end: int
     program: str
@@ -211,14 +211,15 @@ class _Stamp(NamedTuple):
 
 
 _FOUND = r"(?=\S)(?:[\w./@+-]{1,120}?[:-])?(?:\d{1,9}[:\t -])? ?(?=[^\W\d_]{3}|\[|\d{4}-\d\d-|<\d)"
-"""What grep writes before a line that it found (`messages:`, `kern.log-123-`), or `cat -n` and pagers (`  123 `)."""
+"""The prefix that grep writes before a line that it found (`messages:`, `kern.log-123-`), or `cat -n` and pagers (`
+123 `)."""
 
 _QUOTED = r" {0,8}(?:[>|`] {0,3}){0,4}"
-"""What a mail or a page on the web writes before a line that it quotes."""
+"""The prefix of a quoted line in a mail or on a web page."""
 
 
 def _take_off(line: str) -> _Stamp:
-    """The stamps of a line, what a search for it wrote before them too."""
+    """The time stamps of a line, and what a search tool wrote before them."""
     stamp = _stamps(line, 0)
     if stamp.end:
         return stamp
@@ -259,9 +260,9 @@ def _without_zone(full: str) -> str:
 
 
 def _said(text: str) -> str:
-    """What was said behind a line's stamps. rsyslog writes what came again as `message repeated 3 times: [x]`.
+    """The message after a line's time stamps. rsyslog writes repeated messages as `message repeated 3 times: [x]`.
 
-    rsyslog runtime/msg.c, the option RepeatedMsgReduction. The message within has the kernel's stamp where it had one.
+    rsyslog runtime/msg.c, the option RepeatedMsgReduction. The message within has the kernel's stamp if it had one.
     """
     if text.startswith("message repeated "):
         repeated = re.match(r"(?a)message repeated \d{1,9} times: \[ ?(.*?)\]?$", text)

@@ -1,8 +1,8 @@
 r"""The kernel log, from any source: /dev/kmsg, journald, a syslog file, a saved dmesg.
 
-Each source gives `Record`s (`nhc.node.facts.kernel_lines`): the text without its stamp, and when it was said. /dev/kmsg
-numbers its records (Documentation/ABI/testing/dev-kmsg), so a cursor of boot id and number tells what is new and how
-many records were overwritten before they were read.
+Each source gives `Record`s (`nhc.node.facts.kernel_lines`): the text without its time stamp, and its time. /dev/kmsg
+numbers its records (Documentation/ABI/testing/dev-kmsg), so a cursor of boot id and number shows which records are new
+and how many were overwritten before they were read.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _PROBE = 65536
 
 
 class Batch(NamedTuple):
-    """What one read of a source gave. `cursor` is to be handed to the next read, in JSON's own types.
+    """The result of one read of a source. `cursor`, in JSON's own types, is for the next read.
 
     `lost` is how many records were overwritten unread (-1: some, and nothing tells how many). `problem` says
     why the source could not be read to its end, "" if it could.
@@ -71,7 +71,7 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
         if rotated:
             text, end, left_out = log_tail(host, rotated, int(offset), TAIL)
             parts.append(text)
-            left_out += max(host.stat(rotated).size - end - _PROBE, 0)  # nobody comes back to it
+            left_out += max(host.stat(rotated).size - end - _PROBE, 0)  # it is never read again
         else:
             lost = -1
         offset = 0
@@ -82,7 +82,7 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
         offset = _boot_offset(host, path, stat.size, began)
     text, end, more = log_tail(host, path, int(offset), TAIL)
     parts.append(text)
-    if more > _PROBE or inode:  # the rest of the line that a first read begins in is nobody's loss
+    if more > _PROBE or inode:  # the rest of the line in which a first read begins is not a loss
         left_out += more
     records: List[Record] = []
     for line in "".join(parts).split("\n"):
@@ -102,18 +102,19 @@ def read_file(host: Host, path: str, cursor: object, keep_all: bool = False) -> 
 
 
 ZONES = 900.0
-"""Seconds that zones lie apart: a quarter of an hour."""
+"""Seconds between time zones: a quarter of an hour."""
 FARTHEST = 26 * 3600.0
 """Seconds between the farthest zones there are (UTC-12 and UTC+14)."""
 DRIFT = 60.0
-"""Seconds by which the kernel's clock of its stamps and the wall's may differ, and a daemon be late."""
+"""Seconds by which the clock of the kernel's stamps and the wall clock may differ, including a daemon's delay."""
 
 
 def _of_this_boot(records: List[Record], began: float, now: float) -> List[Record]:
-    """Those records of a syslog file that are of this boot, by their stamps.
+    """The records of a syslog file that are from this boot, by their time stamps.
 
-    A daemon may stamp in another zone than ours (a container's, a collector's). Where the kernel's own stamp stands
-    beside, it decides: of the lines since it last began anew, those whose stamp is off by a zone are of this boot.
+    A daemon may write stamps of another time zone (a container's, a collector's). If the kernel's own stamp is also
+    there, it decides: of the lines since that stamp last started at 0, those whose stamp is off by a zone are of this
+    boot.
     """
     anew, last = 0, 0.0
     for index, record in enumerate(records):
@@ -140,13 +141,13 @@ def _of_this_boot(records: List[Record], began: float, now: float) -> List[Recor
 
 
 def log_tail(host: Host, path: str, offset: int, limit: int) -> Tuple[str, int, int]:
-    """The lines from `offset` on, where they end, and how many bytes were left out since they are no lines."""
+    """The lines from `offset` on, where they end, and how many bytes were left out because they are not lines."""
     text, end, *left_out = host.system.log_tail(path, offset, limit)  # earlier recordings have two values
     return str(text), int(end), int(left_out[0]) if left_out else 0
 
 
 def unread(path: str, left_out: int, behind: int) -> str:
-    """A note about a file that was not read to its end; "" if only a line that is still written is missing."""
+    """A note about a file that was not read to its end; "" if only a line that is still being written is missing."""
     notes = []
     if left_out:
         notes.append(f"{left_out} bytes of {path} are no lines (a hole, a line without an end) and were not read")
@@ -156,7 +157,9 @@ def unread(path: str, left_out: int, behind: int) -> str:
 
 
 def _boot_offset(host: Host, path: str, size: int, began: float) -> int:
-    """Where in a long file this boot begins, to a few hundred kilobytes: a file may hold months before it."""
+    """Where in a long file this boot begins, to within a few hundred kilobytes: a file may hold months of earlier
+    lines.
+    """
     low, high, now = 0, size, host.time()
     while high - low > 4 * _PROBE:
         middle = (low + high) // 2

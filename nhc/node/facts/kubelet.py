@@ -1,7 +1,7 @@
-"""What the kubelet of this node was told: which container runtime it uses.
+"""The configuration of this node's kubelet: which container runtime it uses.
 
-Its options win over its configuration's drop-ins, and these over its configuration (kubernetes.io, "Set Kubelet
-Parameters Via A Configuration File"). kubeadm keeps the options in a file of its own.
+Its options take precedence over its configuration's drop-ins, and these over its configuration (kubernetes.io, "Set
+Kubelet Parameters Via A Configuration File"). kubeadm keeps the options in a file of its own.
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 CONFIG = "/var/lib/kubelet/config.yaml"
 TRACES = (CONFIG, "/var/lib/kubelet/pki", "/etc/kubernetes/kubelet.conf", "/var/lib/kubelet/cpu_manager_state")
-"""What shows that a kubelet was set up on this node; the last is written by each that has ever run."""
+"""Files that show that a kubelet was set up on this node; every kubelet that has ever run has written the last one."""
 _FILES = ("/var/lib/kubelet/kubeadm-flags.env", "/etc/default/kubelet", "/etc/sysconfig/kubelet")
-"""Where kubeadm and distributions keep options of the kubelet: of one that does not run now, too."""
+"""Where kubeadm and distributions keep options of the kubelet, also of one that does not run now."""
 _ENDPOINT = regex(r"""(?m)^\s*"?containerRuntimeEndpoint"?\s*:\s*["']?([^"',\s#]+)""")
 """The line of a KubeletConfiguration (kubelet.config.k8s.io/v1beta1), in YAML or JSON."""
 
@@ -37,7 +37,7 @@ def _options(words: List[str]) -> Dict[str, str]:
 
 
 def runs(host: Host) -> bool:
-    """Whether a kubelet runs here, wherever its configuration lies."""
+    """Whether a kubelet runs here, independent of the place of its configuration."""
     return bool(_running(host))
 
 

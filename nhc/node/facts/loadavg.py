@@ -7,7 +7,7 @@ from nhc.core.light import NamedTuple
 
 
 class LoadAverage(NamedTuple):
-    """Over one, five and fifteen minutes; then what runs now, of how many scheduling entities."""
+    """Over one, five and fifteen minutes; then the number of running scheduling entities, and of all."""
 
     one: float
     five: float

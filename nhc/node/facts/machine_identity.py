@@ -1,4 +1,4 @@
-"""Which machine this is: what a repair compares before it acts, as labels of the node's report.
+"""Which machine this is, as labels of the node's report: a repair compares them before it acts.
 
     machine/uuid         DMI's product_uuid, in lower case; only root may read it
     machine/provider-id  the cloud's instance, in the form of Kubernetes' spec.providerID
@@ -10,7 +10,7 @@
     machine/kernel       the kernel's release
     machine/driver       the loaded driver of its accelerators, with its version
 
-The last four say what the machine is made of: how often nodes fail is counted by them (nhc.store.fleet_rates).
+The last four describe the machine: failure rates are counted by them (nhc.store.fleet_rates).
 
 Sources: SMBIOS 3.7, 7.2.1 (System UUID); the cloud providers of Kubernetes (the forms of provider ids); the metadata
 services' own documents (the paths). EC2's Nitro instances have their id as the board's asset tag.
@@ -33,11 +33,11 @@ UUID, PROVIDER_ID, ADDRESS, ZONE = "machine/uuid", "machine/provider-id", "machi
 BMC = "machine/bmc"
 MODEL, FIRMWARE, KERNEL, DRIVER = "machine/model", "machine/firmware", "machine/kernel", "machine/driver"
 DRIVERS = ("nvidia", "amdgpu", "neuron", "habanalabs", "xe")
-"""The accelerators' modules that have a version of their own: one of the kernel's tree has the kernel's."""
+"""The accelerators' modules with a version of their own: modules of the kernel's tree have the kernel's version."""
 
 STORE = "machine-identity"
 ASK_AGAIN = 3600.0
-"""Seconds after which a metadata service or a controller is asked again that did not answer."""
+"""Seconds after which a metadata service or controller that did not answer is asked again."""
 BMC_LIMIT = 1.0
 """Seconds that the board's controller may take."""
 

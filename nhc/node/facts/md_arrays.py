@@ -17,9 +17,8 @@ class MdArray(NamedTuple):
     """One array. `state` is array_state, "" if it cannot be read.
 
     `degraded` is how many members are missing, None if the level knows no such thing (raid0, linear). `unread` says
-    why one of the two is there and cannot be read. `action` is
-    what it does besides its work (`idle`, `resync`, `recover`, `check`, `reshape`), `progress` how far that is in
-    percent. `faulty` are members that the kernel took out.
+    why one of the two is there and cannot be read. `action` is its background action (`idle`, `resync`, `recover`,
+    `check`, `reshape`), `progress` how far that is in percent. `faulty` are members that the kernel took out.
     """
 
     name: str

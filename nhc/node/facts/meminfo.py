@@ -28,7 +28,7 @@ class MemoryInfo(NamedTuple):
 
     @property
     def usable(self) -> int:
-        """What a program can have: the kernel's estimate, free memory alone where there is none."""
+        """The memory a program can get: the kernel's estimate, or free memory if there is none."""
         return self.free if self.available is None else self.available
 
     @property

@@ -1,4 +1,4 @@
-"""Pages of memory: how free memory is cut up, and how many huge pages of which size there are.
+"""Pages of memory: how fragmented free memory is, and how many huge pages of each size there are.
 
 Sources: /proc/buddyinfo and /proc/pagetypeinfo (proc(5), Documentation/admin-guide/mm), for huge pages
 Documentation/admin-guide/mm/hugetlbpage.rst.

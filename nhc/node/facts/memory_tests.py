@@ -3,7 +3,7 @@
 Sources: memtester(8) 4.6, stressapptest 1.0.6 and its README.
 
 memtester overwrites its progress with backspaces; its status is a sum of 1 (could not run), 2 (stuck address) and 4
-(another test). Asked for more memory than there is it takes all of it.
+(another test). If it is given more memory than there is, it takes all.
 
 Our own (nhc/core/data/triad.c) prints a line a kernel, then `validated` and `end`.
 """
@@ -55,7 +55,7 @@ def parse_memtester(text: str) -> Memtester:
             failures.append(line[line.index("FAILURE:") :].strip()[:200])
             if loops and line.startswith("  ") and colon:
                 results[name.strip()] = False
-        elif loops and line.startswith("  ") and rest.split()[-1:] == ["ok"]:  # else it was cut off: it says nothing
+        elif loops and line.startswith("  ") and rest.split()[-1:] == ["ok"]:  # else it was cut off, and proves nothing
             results[name.strip()] = results.get(name.strip(), True)
     if not began:
         raise ValueError("not an output of memtester")
@@ -65,7 +65,7 @@ def parse_memtester(text: str) -> Memtester:
 class Stressapptest(NamedTuple):
     """A run. `moved` in bytes, `seconds`, `rate` in GB/s; `passed` None if there is no status line.
 
-    `procedural` says that it failed by itself, not by what it found.
+    `procedural` says that the program itself failed, not the memory.
     """
 
     moved: float

@@ -38,7 +38,7 @@ def unescape(text: str) -> str:
 
 
 def escape(text: str) -> str:
-    r"""`/scratch/my dir` as the kernel writes it, and as who copies a line of /proc/mounts has it."""
+    r"""`/scratch/my dir` as the kernel writes it, and as in a copied line of /proc/mounts."""
     return "".join(f"\\{ord(char):03o}" if char in " \t\n\\" else char for char in text)
 
 
@@ -67,7 +67,7 @@ def under(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
 def at(mounted: Sequence[Mount], path: str) -> Optional[Mount]:
     r"""What is mounted at exactly `path`: the last mount there, which covers the earlier ones; None if nothing is.
 
-    The path may also be written as /proc/mounts has it, where a blank is `\040`.
+    The path may also be written as in /proc/mounts, with `\040` for a blank.
     """
     wanted = path.rstrip("/") or "/"
     for mount in reversed(mounted):

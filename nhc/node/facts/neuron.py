@@ -76,7 +76,7 @@ def device(
 def _links(connected: object, text: Optional[str]) -> Optional[Tuple[Link, ...]]:
     """The devices that this one is joined to, by design: the driver does not report whether a link is up.
 
-    From Trainium2 on the driver answers from a table (fw_io_topology_v3 in its sources).
+    From Trainium2 on the driver takes the answer from a table (fw_io_topology_v3 in its sources).
     """
     if isinstance(connected, list):
         peers = [peer for peer in map(whole_of, connected) if peer is not None]

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs: what NVML said (`nhc.node.facts.nvml`), read into the vendor-neutral description.
+"""NVIDIA GPUs: turns NVML's answers (`nhc.node.facts.nvml`) into the vendor-neutral description.
 
 Sources of meaning: nvml.h and NVIDIA's NVML API reference. A query that NVML answers with "not
 supported" leaves None; any other failure leaves None and a line in `Device.unread`.
@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
     from nhc.node.facts.nvml_binding import Plain
 
-# What a refused handle says of the device. "Unknown error" is how a GPU that has dropped off the bus often shows.
+# What a refused handle means for the device. A GPU that has dropped off the bus often gives "Unknown error".
 _FAULTS = {
     8: model.FAILED,
     11: model.FAILED,
@@ -148,9 +148,7 @@ def _links(a: NvmlAnswers) -> Optional[Tuple[model.Link, ...]]:
     for number, answers in enumerate(a.entries("links", "links") or ()):
         if not isinstance(answers, dict):
             raise ValueError(f"NVML's answer for NVLink {number} makes no sense")
-        link = NvmlAnswers(
-            answers
-        )  # of its failures only the state's is noted: a counter that is not there says nothing
+        link = NvmlAnswers(answers)  # of its failures only the state's is noted: a missing counter means nothing
         state, code = link.whole("state", "links"), error_code(answers.get("state"))
         if code is not None:
             a.unread.setdefault("links", error_text(code))
@@ -280,7 +278,7 @@ def parse_nvml(answers: Mapping[str, Plain]) -> Source:
 
 
 def _failed(code: int) -> Source:
-    """NVML did not start. Certain is what the driver itself says; that a library is missing is not the GPUs' fault."""
+    """NVML did not start. Only the driver's own answer is certain; a missing library is not a fault of the GPUs."""
     reason, certain = {
         -1: ("BindingMissing", False),
         9: ("DriverNotLoaded", True),
@@ -299,7 +297,9 @@ def nvidia(host: Host) -> Source:
 
 
 def _placed(host: Host, devices: Tuple[Device, ...]) -> List[Device]:
-    """The devices with addresses for those too lost to tell theirs: NVML numbers GPUs in the order of the bus."""
+    """The devices, with addresses added for lost ones that do not report theirs: NVML numbers GPUs in the bus's
+    order.
+    """
     known = {device.pci for device in devices}
     free = [f.address for f in host.fact(accelerator_functions) if f.vendor_name == "nvidia" and f.address not in known]
     if len(free) != sum(not device.pci for device in devices):
@@ -308,7 +308,9 @@ def _placed(host: Host, devices: Tuple[Device, ...]) -> List[Device]:
 
 
 def _complete(host: Host, device: Device) -> Device:
-    """What NVML leaves open and the kernel knows: the link of a device that does not answer, processes' names."""
+    """Adds what NVML did not answer and the kernel knows: the link of a device that does not answer, processes'
+    names.
+    """
     if device.fault and device.pci and device.pcie == model.PcieLink():
         from nhc.node.facts.pcie import link_speed
 
@@ -361,7 +363,7 @@ class NvmlAnswers:
         return self._of_type(list, key, area)
 
     def wholes(self, key: str, area: str, count: int) -> Optional[List[int]]:
-        """So many whole numbers."""
+        """`count` whole numbers."""
         entries = self.entries(key, area)
         numbers = [entry for entry in entries or () if isinstance(entry, int)]
         if entries is None or len(numbers) == len(entries) == count:

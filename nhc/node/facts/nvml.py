@@ -1,13 +1,13 @@
-"""Everything NVML tells of a node, read once into plain values that can be recorded and replayed.
+"""Reads all that NVML reports of a node once, into plain values that can be recorded and replayed.
 
 NVML is NVIDIA's management library, reached through NVIDIA's own binding (nvidia-ml-py, imported as
-`pynvml`), which is imported here and nowhere else. Nothing is judged or interpreted here: a query that
-failed leaves `{"error": CODE}` in the place of its value, and `nhc.node.facts.nvidia` reads the whole.
+`pynvml`), which is imported here and nowhere else. Nothing is judged or interpreted here: a query that failed gives
+`{"error": CODE}` instead of its value, and `nhc.node.facts.nvidia` interprets the result.
 
-A call into NVML can hang in the driver or bring the process down. The engine runs checks in
-processes it can lose, so there is no defence against that here.
+A call into NVML can hang in the driver or bring the process down. The engine runs checks in processes that may hang or
+die, so there is no protection against that here.
 
-Peer-to-peer states of pairs and InfoROM checksums are asked only by the checks that judge them.
+Peer-to-peer states of pairs and InfoROM checksums are queried only for the checks that judge them.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ BINDING_MISSING = -1
 
 
 class _Lost(Exception):
-    """The device answers nothing any more: asking on costs seconds a call."""
+    """The device no longer answers: each further query would take seconds."""
 
 
 class _Queries:
-    """Queries of one loaded NVML, each failure kept as its code."""
+    """Queries of one loaded NVML; each failure is returned as its code."""
 
     def __init__(self, nvml: Binding) -> None:
         self.nvml = nvml
@@ -84,7 +84,7 @@ class _Queries:
         return {name: _field(value) for name, value in zip(wanted, values)}
 
     def _reasons(self, handle: Handle) -> Plain:
-        """Why clocks are held down. Drivers before 535 know the query by its old name only."""
+        """Why clocks are reduced. Drivers before 535 know the query only by its old name."""
         answer = self.ask("nvmlDeviceGetCurrentClocksEventReasons", handle)
         if answer == {"error": self.nvml.NVML_ERROR_FUNCTION_NOT_FOUND}:
             return self.ask("nvmlDeviceGetCurrentClocksThrottleReasons", handle)
@@ -293,7 +293,7 @@ ALWAYS: Queries = (
     ("memory", "nvmlDeviceGetMemoryInfo", ()),
     ("temperature", "nvmlDeviceGetTemperature", (0,)),
 )
-"""What every snapshot asks of a device: which it is, and enough to see whether it answers. So are DEVICE_FIELDS."""
+"""What every snapshot asks of a device, like DEVICE_FIELDS: its identity, and enough to see whether it answers."""
 
 PARTS: Dict[str, Queries] = {
     "vbios": (("vbios", "nvmlDeviceGetVbiosVersion", ()),),
@@ -348,7 +348,7 @@ PARTS: Dict[str, Queries] = {
 """The parts of a snapshot that a check names as `parts` of what it reads, each with its plain queries.
 
 A query takes 0.1 to 3 ms on an H100 with driver 580; application clocks, limits and margins of heat and remapped rows
-take the longest. A node has eight GPUs, and a GPU up to 18 links, so that what nobody judges is not asked.
+take the longest. A node has eight GPUs, and a GPU up to 18 links, so values that no check judges are not queried.
 """
 
 
@@ -410,10 +410,10 @@ def _at(nvml: Binding, pci: str) -> Any:
 
 
 def take_out(pci: str) -> Dict[str, Plain]:
-    """Take a GPU from the driver as if it were gone: persistence off, drained, removed. For a drill, as root.
+    """Remove a GPU from the driver as if it were gone: persistence off, drained, removed. For a drill, as root.
 
-    Answers `persistence`, what is to be switched on again; `error` and the `step` that failed, all undone then. NVML
-    refuses where a process holds the GPU (IN_USE). Source: nvml.h, Drain states.
+    Returns `persistence`, to be switched on again; or `error` and the failed `step`, with all steps undone. NVML
+    refuses if a process holds the GPU (IN_USE). Source: nvml.h, Drain states.
     """
 
     def act(nvml: Binding) -> Dict[str, Plain]:
@@ -446,7 +446,7 @@ def take_out(pci: str) -> Dict[str, Plain]:
 
 
 def put_back(pci: str, persistence: bool) -> Dict[str, Plain]:
-    """Have the driver find a GPU again that `take_out` took; `error` and the `step` that failed where it does not."""
+    """Let the driver find a GPU again that `take_out` removed; `error` and the failed `step` if it does not."""
 
     def act(nvml: Binding) -> Dict[str, Plain]:
         reader = _Queries(nvml)
@@ -472,10 +472,10 @@ def put_back(pci: str, persistence: bool) -> Dict[str, Plain]:
 def operational_events(wait: int, least: int) -> Iterator[Dict[str, Plain]]:
     """The driver's GPU Operational Events from now on, each as its fields, with the `xid` that it stands for.
 
-    After `wait` milliseconds without one there is an empty answer, so that who follows can look up. `least` is the
-    severity below which nothing is sent. The first answer says that all GPUs are followed; `error` ends it, 13 where
-    this driver has no such events (before R615). It holds the GPUs open: none can be reset meanwhile.
-    Source: nvml.h of R615, nvmlEventSetRegisterGpuOperationalEvents_v1 and nvmlEventSetWait_v3.
+    After `wait` milliseconds without an event there is an empty answer, so that the caller gets control. Events below
+    severity `least` are not sent. The first answer says that all GPUs are followed; `error` is the last answer, 13 if
+    this driver has no such events (before R615). It keeps the GPUs open: none can be reset during this time. Source:
+    nvml.h of R615, nvmlEventSetRegisterGpuOperationalEvents_v1 and nvmlEventSetWait_v3.
     """
     try:
         nvml: Any = __import__("pynvml")

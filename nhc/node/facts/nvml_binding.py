@@ -1,4 +1,4 @@
-"""What is used of NVIDIA's binding, nvidia-ml-py, which has no types of its own: for type checkers alone."""
+"""The types of the used parts of NVIDIA's binding, nvidia-ml-py, which has none: only for type checkers."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Plain: TypeAlias = "Union[bool, int, float, str, Sequence[Plain], Mapping[str, P
 """An answer as JSON's own types; `{"error": CODE}` is a query that failed."""
 
 Handle: TypeAlias = object
-"""NVML's word for a device."""
+"""NVML's handle of a device."""
 
 
 class NvmlFailure(Exception):

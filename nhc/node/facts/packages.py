@@ -53,7 +53,7 @@ def installed(host: Host, names: Sequence[str]) -> Dict[str, List[str]]:
     if ended.timed_out:
         raise NoPackagesError(f"{argv[0]} did not answer within 20 s")
     versions = parse(ended.stdout)
-    # Both exit 1 where a package is not installed; anything else said is a broken database.
+    # Both exit 1 if a package is not installed; any other message means a broken database.
     complaints = [line for line in ended.stderr.splitlines() if line and "no packages found matching" not in line]
     if complaints and not versions:
         raise NoPackagesError(f"{argv[0]}: {' '.join(complaints)[:200]}")
@@ -61,18 +61,18 @@ def installed(host: Host, names: Sequence[str]) -> Dict[str, List[str]]:
 
 
 _DISTRIBUTION = re.compile(r"\.(?:el|fc|amzn|lp)\d[0-9._]*")
-"""What of a release belongs to its version although it holds letters: `.el9_4`, `.fc40`."""
+"""The part of a release that belongs to its version although it has letters: `.el9_4`, `.fc40`."""
 
 
 class Pending(NamedTuple):
-    """What says that a reboot is due: `why` for a person, `evidence` the raw lines."""
+    """Why a reboot is due: `why` for a person, `evidence` the raw lines."""
 
     why: str
     evidence: Sequence[str] = ()
 
 
 def flavour(release: str) -> str:
-    """What tells kernels of one version apart: `amd64` of 6.1.0-18-amd64, `aws` of 6.8.0-1015-aws, `debug` builds."""
+    """The flavour of a kernel: `amd64` of 6.1.0-18-amd64, `aws` of 6.8.0-1015-aws, `debug` builds."""
     return "-".join(re.findall(r"[A-Za-z_]{2,}[A-Za-z0-9_]*", _DISTRIBUTION.sub("", release)))
 
 
@@ -98,7 +98,7 @@ def reboot_marks(host: Host) -> bool:
 
 
 def marker(host: Host) -> Optional[Pending]:
-    """Debian's and Ubuntu's mark, with the packages that asked for it."""
+    """Debian's and Ubuntu's mark, with the packages that require the reboot."""
     for path in ("/run/reboot-required", "/var/run/reboot-required"):
         if host.exists(path):
             packages = sorted(set(host.read_or(f"{path}.pkgs").split()))
@@ -120,7 +120,7 @@ def asked_of_dnf(host: Host) -> Optional[List[str]]:
     updated = [line.strip(" *") for line in ended.stdout.splitlines() if line.lstrip().startswith("*")]
     if ended.status == 0:
         return []
-    # Status 1 is also Python's own for a crash: then it lists nothing and says nothing of a reboot.
+    # Status 1 is also Python's own for a crash: then it lists nothing and does not mention a reboot.
     return updated or (["needs-restarting"] if "reboot" in ended.stdout.lower() else None)
 
 
@@ -143,7 +143,7 @@ def compare_versions(left: str, right: str) -> int:
 
 
 def _parts(version: str) -> List[List[_Piece]]:
-    """Epoch, version and, where it is named, release: two numbers, as 1.2-9 is older than 1.2.1-1."""
+    """Epoch, version and, if it is named, release: two numbers, as 1.2-9 is older than 1.2.1-1."""
     epoch, colon, rest = version.partition(":")
     number, dash, release = (rest if colon else version).partition("-")
     parts = [epoch if colon and epoch.isdigit() else "0", number, *([release] if dash else [])]

@@ -1,7 +1,7 @@
-"""The PCI bus: which accelerators and switches sit on it, and what their links run at.
+"""The PCI bus: its accelerators and switches, and the speed of their links.
 
-The bus is the witness against the driver: a GPU that has fallen off its driver's list is still
-enumerated here until the node restarts.
+The bus shows what the driver does not: a GPU that is no longer in its driver's list is still enumerated here until the
+node restarts.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ DEVICES = "/sys/bus/pci/devices"
 # and processing accelerators. NVIDIA's data-centre GPUs are 0302, AMD's MI200 0380 and MI300 1200.
 _GPU_CLASSES = frozenset({0x0300, 0x0302, 0x0380, 0x1200})
 _COMPUTES = frozenset({0x0302, 0x1200})
-"""Classes without a screen: what has one of them computes, whoever made it."""
+"""Classes without a screen: a device of such a class computes, from any maker."""
 _DISPLAYS = frozenset({0x0300, 0x0380})
 OWN_MEMORY = 256 << 20
-"""A display controller that maps more memory than this has its own to compute in (Intel's Max maps 128 GB). The
+"""A display controller that maps more memory than this is an accelerator (Intel's Max maps 128 GB). The
 screens of management controllers and virtual machines, and graphics inside a processor, map up to 256 MB.
 """
 _NVSWITCH_CLASS = 0x0680
 
 FOR_GUESTS = frozenset(["pci-stub", "vfio-pci"])
-"""Drivers that hold a device for a virtual machine: it is not this node's to judge."""
+"""Drivers that reserve a device for a virtual machine: this node does not judge it."""
 
 ADDRESS = regex(r"(?:[0-9a-fA-F]{4,8}:)?[0-9a-fA-F]{2}:[0-9a-fA-F]{2}\.[0-7]")
 """A function's address, with or without its domain."""
@@ -86,7 +86,7 @@ def generation(speed: str) -> Optional[int]:
 
 
 def bridges(host: Host, address: str) -> Tuple[str, ...]:
-    """The ports that a function hangs on, from the root down: the directories above its own in /sys/devices."""
+    """The ports above a function, from the root down: the directories above its own in /sys/devices."""
     above = host.realpath(f"{DEVICES}/{address}").split("/")[:-1]
     return tuple(part for part in above if ADDRESS.fullmatch(part))
 
@@ -105,7 +105,7 @@ def _functions(host: Host) -> Tuple[PciFunction, ...]:
         vendor, device = (hexadecimal(host.read_or(f"{base}/{name}")) for name in ("vendor", "device"))
         class_code = hexadecimal(host.read_or(f"{base}/class")) >> 8
         driver = host.link_name(f"{base}/driver")
-        numa = host.number(f"{base}/numa_node")  # -1, and so no number, where the firmware says nothing
+        numa = host.number(f"{base}/numa_node")  # -1, which is no number, if the firmware says nothing
         functions.append(PciFunction(address, vendor, device, class_code, driver, numa))
     return tuple(functions)
 
@@ -113,8 +113,8 @@ def _functions(host: Host) -> Tuple[PciFunction, ...]:
 def reads_as_ones(count: int) -> bool:
     """Whether no counter can have this value: a read that nothing answers completes as ones (PCI Express, 2.3.2).
 
-    Cards that sleep or are gone give it, also cut to a field of the register: 1048560 is 0xffff0. In a register of
-    state the same value means that the device is gone.
+    Cards that sleep or are gone give this value, also cut to a field of the register: 1048560 is 0xffff0. In a status
+    register the same value means that the device is gone.
     """
     while count and count % 16 == 0:
         count >>= 4

@@ -1,6 +1,6 @@
 """The PCI bus in one read: which of its functions may be accelerators, before any of them is looked at.
 
-Apart from `nhc.node.facts.pci` because a run reads this on each node, and regular expressions are dear to import.
+Not in `nhc.node.facts.pci` because a run reads this on each node, and regular expressions are slow to import.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     Listed = Tuple[str, int, int, Optional[int], str]
 
 INDEX = "/proc/bus/pci/devices"
-"""Every function in one read, without its class and domain: enough to see which ones need no further look."""
+"""Every function in one read, without its class and domain: enough to see which ones need a second read."""
 
 NEURON_IDS = frozenset({0x7064, 0x7065, 0x7066, 0x7067, 0x7164, 0x7264, 0x7364, 0x7564, 0x7565})
 """Inferentia, Trainium, Inferentia2, Trainium2 and 3 (neuron_device.h of the Neuron driver).
@@ -23,7 +23,7 @@ Amazon's other functions are network adapters and disks. A device that the Neuro
 AMAZON = 0x1D0F
 
 VENDORS: Dict[int, str] = {0x10DE: "nvidia", 0x1002: "amd", 0x1DA3: "gaudi", AMAZON: "neuron"}
-"""Whose drivers nhc can ask. An accelerator of any other vendor is found by its class."""
+"""Vendors whose drivers nhc can ask. An accelerator of any other vendor is found by its class."""
 _OTHER_DRIVERS = frozenset([
     "ahci", "ast", "ata_piix", "be2net", "bnxt_en", "efa", "ena", "gve", "hibmc-drm", "i40e", "ice", "idxd", "igb",
     "igc", "intel_qat", "ioatdma", "irdma", "ixgbe", "lpc_ich", "megaraid_sas", "mgag200", "mlx4_core", "mlx5_core",
@@ -54,9 +54,9 @@ def parse_index(text: str) -> List[Listed]:
 
 
 def may_accelerate(function: Listed) -> bool:
-    """Whether a function needs a look at its class: one of a vendor that nhc can ask, or of nobody knows whom.
+    """Whether the class of a function must be read: the vendor is one that nhc can ask, or the driver is unknown.
 
-    What has no memory of its own on the bus (most functions inside a processor) serves no program.
+    A function without memory of its own on the bus (most functions inside a processor) is not for programs.
     """
     _place, vendor, device, memory, driver = function
     known = vendor in VENDORS and vendor != AMAZON

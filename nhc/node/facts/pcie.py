@@ -23,7 +23,7 @@ _ALL_ONES_WIDTH = 63
 class PcieDeviceLink(NamedTuple):
     """One device's link. Speeds are GT/s, 0 if sysfs does not know; widths are lanes.
 
-    `best_speed` and `best_width` are what both ends of the link can do: a x16 card in a x8 slot has 8.
+    `best_speed` and `best_width` are the best that both ends of the link support: a x16 card in a x8 slot has 8.
     """
 
     address: str
@@ -104,10 +104,10 @@ _SEVERITIES = ("fatal", "nonfatal", "correctable")
 
 
 def aer(host: Host) -> Tuple[Dict[str, Dict[str, int]], Dict[str, str]]:
-    """What the kernel counted of each function's errors: `fatal`, `nonfatal`, `correctable`, and each kind by name.
+    """The kernel's error counts of each function: `fatal`, `nonfatal`, `correctable`, and each kind by name.
 
-    A function whose errors are not counted is left out. Beside them the functions of which a count that is there
-    cannot be read, and why.
+    A function whose errors are not counted is left out. Also returns the functions with a count that cannot be read,
+    and why.
     """
     by_address: Dict[str, Dict[str, int]] = {}
     unread: Dict[str, str] = {}
@@ -134,7 +134,7 @@ ROOT_PORT, DOWNSTREAM = 4, 6
 _BITS = ((0x01, "SrcValid"), (0x02, "TransBlk"), (0x04, "ReqRedir"), (0x08, "CmpltRedir"), (0x10, "UpstreamFwd"),
          (0x20, "EgressCtrl"), (0x40, "DirectTrans"))  # fmt: skip
 REDIRECT = 0x04 | 0x08 | 0x20
-"""Request and completion redirect, egress control: what a device writes to another goes up to the root, or nowhere."""
+"""Request and completion redirect, egress control: writes from device to device go up to the root, or are blocked."""
 
 
 class AcsPort(NamedTuple):

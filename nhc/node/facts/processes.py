@@ -1,7 +1,7 @@
 """Processes: command lines, owners, CPU time and memory, read from /proc as ps(1) reads them.
 
 Each source is read for all processes at once and kept for the run. Command lines cost 5 microseconds
-a process; `stat` files 7; owners 2, and only the processes that matter are asked for theirs.
+a process; `stat` files 7; owners 2, and they are read only for the processes that matter.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ def parse_cmdline(text: str) -> str:
 
 
 def first_word(args: str) -> str:
-    """What a command line calls its program: argv[0], up to its first blank.
+    """The program name in a command line: argv[0], up to its first blank.
 
     A daemon that rewrites its title (setproctitle) leaves `sshd: /usr/sbin/sshd -D [listener] 0 of
-    10-100 startups` or `nginx: master process /usr/sbin/nginx`: there it is the path that ends in the
-    title's name, else that name without its colon.
+    10-100 startups` or `nginx: master process /usr/sbin/nginx`: then the result is the path that ends in the title's
+    name, else that name without its colon.
     """
     program, _, rest = args.partition(" ")
     if not program.endswith(":") or len(program) < 2:
@@ -38,8 +38,8 @@ def first_word(args: str) -> str:
 def is_ssh_session(args: str) -> bool:
     """Whether this is sshd serving one login, not the daemon that listens.
 
-    The listener says `[listener]` since OpenSSH 8.2 and kept its plain command line before that; every
-    other `sshd: ` title is a session's (setproctitle in sshd.c, auth.c and session.c).
+    Since OpenSSH 8.2 the listener's title has `[listener]`; before that it had its plain command line. Every other
+    `sshd: ` title is a session's (setproctitle in sshd.c, auth.c and session.c).
     """
     return args.startswith("sshd: ") and "[listener]" not in args
 
@@ -106,7 +106,7 @@ def own(host: Host) -> Tuple[int, ...]:
 def nameless(host: Host) -> Dict[int, str]:
     """What ps prints of the processes without a command line: `[kswapd0]`. Zombies are left out.
 
-    Those whose command line could not be read (`unreadable`) are among them, under the same form.
+    Processes whose command line could not be read (`unreadable`) are included, in the same form.
     """
     wanted = [str(pid) for pid, raw in host.fact(raw_command_lines).items() if not raw]
     names = {}
@@ -133,7 +133,7 @@ def args_of(host: Host, pid: int) -> str:
 def all_args(host: Host) -> Iterator[Tuple[int, str]]:
     """Every process with its command line as ps prints it: first those that have one, then the others.
 
-    Reads no further than it is asked to go.
+    Reads only as far as the caller iterates.
     """
     lines = host.fact(Scan)
     at = 0
@@ -160,7 +160,7 @@ def stat_of(host: Host, pid: int) -> Optional[ProcessStat]:
 def switches(host: Host, pid: int) -> int:
     """How often a process gave up or lost the CPU: unchanged means that it has not run (proc_pid_status(5)).
 
-    It is what the kernel's khungtaskd compares. -1 if nothing tells.
+    The kernel's khungtaskd compares the same counts. -1 if nothing tells.
     """
     lines = host.read_or(f"/proc/{pid}/status").splitlines()
     counts = [line.rpartition(":")[2].strip() for line in lines if "ctxt_switches:" in line]
@@ -214,7 +214,7 @@ def clock(host: Host) -> Clock:
 
 
 def cpu_permille(process: ProcessStat, now: Clock) -> int:
-    """CPU time over the process's whole life, in thousandths of one CPU: ps's %CPU before it is printed."""
+    """CPU time over the process's whole lifetime, in thousandths of one CPU: ps's %CPU before it is printed."""
     lived = int(now.uptime - process.started / now.ticks)
     return int(process.cpu * 1000 / now.ticks / lived) if lived > 0 else 0
 

@@ -1,6 +1,6 @@
-"""What the batch scheduler says when a node asks: does it answer, and what does it think of this node?
+"""The batch scheduler's answers to this node: whether it responds, and the state in which it has this node.
 
-Every question is bounded, and of each answer only what its manual promises is read: scontrol(1), qstat(1B) and
+Every query has a deadline, and only documented parts of an answer are read: scontrol(1), qstat(1B) and
 pbsnodes(8B) of PBS and Torque, lsid(1) and bhosts(1) of LSF, qhost(1) of Grid Engine, flux-ping(1).
 """
 
@@ -21,7 +21,7 @@ _DOWN = re.compile(
     r"|unable to connect|No such file or directory.*flux|Operation timed out",
     re.IGNORECASE,
 )
-"""How the clients say that nobody answers, rather than that they cannot ask."""
+"""Messages of the clients that the scheduler does not answer (not: that the client cannot ask)."""
 
 
 class SchedulerAnswer(NamedTuple):
@@ -33,7 +33,7 @@ class SchedulerAnswer(NamedTuple):
 
 
 class SchedulerView(NamedTuple):
-    """What the scheduler has this node as. `states` are its words in lower case, none if it does not know it."""
+    """The node in the scheduler. `states` are its words in lower case, none if the node is unknown to it."""
 
     states: FrozenSet[str]
     reason: str
@@ -107,7 +107,9 @@ def _slurm(text: str, _node: str) -> Optional[SchedulerView]:
 
 
 class SlurmNodeMemory(NamedTuple):
-    """A node's memory in MB as Slurm has it: all, what is kept for the system, and what jobs have; and their CPUs."""
+    """A node's memory in MB as Slurm has it: all, reserved for the system, and allocated to jobs; and the jobs'
+    CPUs.
+    """
 
     real: int
     special: int

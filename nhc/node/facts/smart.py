@@ -1,4 +1,4 @@
-"""What disks say of themselves: smartctl's JSON (smartmontools 7.0 and newer), nvme-cli's, and sysfs."""
+"""The disks' own health data: smartctl's JSON (smartmontools 7.0 and newer), nvme-cli's, and sysfs."""
 
 from __future__ import annotations
 
@@ -148,7 +148,7 @@ def disks(host: Host) -> Tuple[str, ...]:
 
 
 class NvmeController(NamedTuple):
-    """One controller as the kernel sees it (/sys/class/nvme). Over a fabric it is the array's to watch its wear."""
+    """One controller as the kernel sees it (/sys/class/nvme). Over a fabric the storage array watches its wear."""
 
     name: str
     state: str

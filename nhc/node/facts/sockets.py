@@ -125,7 +125,7 @@ def parse_link(target: str) -> Optional[int]:
 
 
 def inodes_of(host: Host, pids: Iterable[int]) -> Tuple[FrozenSet[int], bool]:
-    """The sockets that these processes hold, and whether every one of them let us look."""
+    """The sockets that these processes hold, and whether all of them could be read."""
     inodes: Set[int] = set()
     complete = True
     for pid in pids:

@@ -1,4 +1,4 @@
-"""What systemd says of its units. Nothing here talks to units: a hung manager hangs systemctl, within its deadline."""
+"""The state of systemd's units. Only the manager is asked: if it hangs, systemctl hangs until its deadline."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ PROPERTIES = "Id,LoadState,ActiveState,SubState,Result,NRestarts"
 
 
 class SystemdError(Exception):
-    """systemctl could not tell; the text says why."""
+    """systemctl failed; the text says why."""
 
 
 class FailedUnit(NamedTuple):
@@ -68,7 +68,7 @@ def _systemctl(host: Host, arguments: Sequence[str]) -> str:
 
 
 def control(host: Host, timeout: float, *arguments: str) -> str:
-    """Have systemctl do something to a unit; why it could not, "" if it was done."""
+    """Let systemctl act on a unit; returns why that failed, "" if it worked."""
     try:
         ended = host.run(["systemctl", *arguments], timeout)
     except OSError as error:
@@ -92,7 +92,7 @@ def failed(host: Host) -> Tuple[FailedUnit, ...]:
 
 
 def up_for(host: Host, name: str) -> float:
-    """Seconds since systemd last set about starting a unit. Raises SystemdError, OSError.
+    """Seconds since systemd last began to start a unit. Raises SystemdError, OSError.
 
     InactiveExitTimestamp, not ActiveEnterTimestamp: a unit that is killed while it starts has only the first
     (node-problem-detector's health-checker).

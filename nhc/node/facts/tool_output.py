@@ -1,4 +1,4 @@
-"""What the parsers of several tools share: launchers' prefixes, progress that overwrites itself, JSON after text."""
+"""Shared by the parsers of several tools: launchers' prefixes, progress that overwrites itself, JSON after text."""
 
 from __future__ import annotations
 

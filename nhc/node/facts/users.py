@@ -1,6 +1,6 @@
 """Users: names and numbers from the passwd file, and from the name service only for what is not there.
 
-A cluster's name service can be slow or away, and a check of local daemons must not wait for it.
+A cluster's name service can be slow or down, and a check of local daemons must not wait for it.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def account(host: Host, name: str) -> Account:
 
 
 def obstacle(host: Host, user: Account, path: str) -> Optional[str]:
-    """The first directory along `path` whose mode lets the user not pass, and why; None if modes show none.
+    """The first directory of `path` whose mode does not let the user pass, and why; None if all modes do.
 
     Access control lists and a server's own rules do not show in a mode. Raises OSError if the path cannot be
     looked at.

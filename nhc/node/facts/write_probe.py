@@ -15,7 +15,7 @@ BLOCK = 4096
 
 
 def content(name: str, size: int) -> bytes:
-    """What is written: no two probes write the same, so that an older file is not taken for this one."""
+    """The content to write: different for every probe, so that an older file is not taken for this one."""
     seed = f"nhc write probe {name}\n".encode()
     return (seed * (size // len(seed) + 1))[:size]
 
@@ -51,7 +51,7 @@ def probe(directory: str, name: str, size: int) -> Dict[str, Any]:
         except OSError:
             _quiet(lambda: os.close(fd))
             raise
-        step("close", lambda: os.close(fd))  # NFS tells of a full quota only here
+        step("close", lambda: os.close(fd))  # NFS reports a full quota only here
         read_back = step("read", lambda: _read(path, size, answer))
         answer["differs"] = read_back != wanted
         answer.pop("failed")
@@ -75,7 +75,7 @@ def _write(fd: int, data: bytes) -> None:
 
 
 def _forget(fd: int) -> None:
-    """Drop what the page cache holds of the file, where the kernel does that."""
+    """Drop the file from the page cache, if the kernel supports that."""
     _quiet(lambda: os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED))
 
 

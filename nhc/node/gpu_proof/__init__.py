@@ -1,1 +1,1 @@
-"""A GPU proved in a second by processes of their own, one a GPU, that call libcuda, or AMD's libamdhip64."""
+"""Proves GPUs in a second, in one process for each GPU, which calls libcuda or AMD's libamdhip64."""

@@ -2,8 +2,8 @@
 
 Then of copies between GPUs.
 
-A result that is wrong is tried again: once with the same seed, once with another. The answer says what each try gave;
-`nhc.node.checks.gpu_proof` judges it.
+A test with a wrong result is repeated: once with the same seed, once with another. The answer has the result of each
+try; `nhc.node.checks.gpu_proof` judges it.
 """
 
 from __future__ import annotations
@@ -24,13 +24,14 @@ if TYPE_CHECKING:
 
 PATTERN_KERNELS = ("fill", "verify")
 NUMBERS, COMPLEMENT, WALKING_BIT = range(3)
-"""What is written: numbers that place and seed decide; their complement, so that each bit has been 0 and 1; one bit."""
+"""What is written: numbers that follow from place and seed; their complement, so that each bit has been 0 and 1; one
+bit."""
 BLOCKS = 4096
 """Enough to keep the largest GPU's memory busy: 32 for each SM of an H100."""
 
 
 def write_pattern(gpu: Gpu, place: c_ulonglong, size: int, seed: int, mode: int = NUMBERS) -> float:
-    """Fill `size` bytes with what the seed decides; bytes a second."""
+    """Fill `size` bytes with numbers that follow from the seed; returns bytes a second."""
     begun = time.monotonic()
     gpu.run("fill", BLOCKS, place, c_ulonglong(size // 16), c_ulonglong(seed), c_uint(mode))
     return size / max(time.monotonic() - begun, 1e-9)
@@ -69,7 +70,7 @@ SMS = 1024
 """Room for the counts of so many SMs; the largest GPU has 192 (B300)."""
 PLAIN_KERNELS = ("units", "shared_memory", "cache", *PATTERN_KERNELS)
 PER_SM = 8
-"""Blocks for each SM: enough that each gets some, whatever order the GPU deals them out in."""
+"""Blocks for each SM: enough that each gets some in any order of the GPU's scheduling."""
 TENSOR_SHARE, MEMORY_UNTIL = 0.3, 0.85
 """The parts of the time for tensor products (in all), and until when memory may take it."""
 SPARE = 256 << 20
@@ -85,10 +86,11 @@ WALKS = 8
 
 
 class ProofLimits(NamedTuple):
-    """What the proof may take.
+    """The limits of a proof.
 
-    `seconds` are without setting up and giving back; `memory` is in bytes, 0 for all that is free; `kinds` are those of
-    tensor products, () for all that the GPU has; `spoil` is an SM that is to be found wrong, to try whether it is.
+    `seconds` do not include set-up and release; `memory` is in bytes, 0 for all that is free; `kinds` are those of
+    tensor products, () for all that the GPU has; `spoil` is an SM whose results are made wrong, to test that this is
+    found.
     """
 
     seconds: float = 1.0
@@ -104,7 +106,7 @@ def prove(driver: Driver, seed: int, limits: ProofLimits, step: Callable[[str], 
     step("making a context")
     gpu = driver.gpus()[0]
     answer = _GpuProof(gpu, seed, limits, step).run(begun)
-    step("giving back")  # where the proof fails, the end of this process does it
+    step("giving back")  # if the proof fails, the end of this process does it
     gpu.close()
     return answer
 
@@ -153,18 +155,18 @@ class _GpuProof:
         return self.begun + self.limits.seconds * share - time.monotonic()
 
     def _rate(self, name: str, amount: float, elapsed: float = 1.0) -> None:
-        """Keep the best: what another process or a clock that was asleep took away says nothing about the GPU."""
+        """Keep the best: a figure lowered by another process or a sleeping clock says nothing about the GPU."""
         self.rates[name] = max(self.rates.get(name, 0.0), amount / max(elapsed, 1e-9))
 
     def _tried(self, name: str, test: Try) -> None:
-        """Carry out a test; what was wrong goes to the faults, with how often it was so again in two more tries."""
+        """Run a test; a wrong result is added to the faults, with how often it was wrong again in two more tries."""
         wrong = test(self.seed)
         if not wrong:
             return
         self.step(f"{name} again")
         again = [test(self.seed), test(self.seed ^ 0x5EED)]
         fault = {"test": name, **wrong, "again": sum(map(bool, again))}
-        # A bit shows in several passes: the fault is kept that was so again most often.
+        # A wrong bit shows in several passes: the fault that was confirmed most often is kept.
         if not any(old["test"] == name and old["again"] >= fault["again"] for old in self.faults):
             self.faults = [*(old for old in self.faults if old["test"] != name), fault]
 
@@ -236,7 +238,9 @@ class _GpuProof:
             self.gpu.free(place)
 
     def _memory(self) -> int:
-        """Write and read back what memory is free, then use it for the way to the host; how many bytes were proved."""
+        """Write and read back the free memory, then use it to test copies to the host; returns how many bytes were
+        proved.
+        """
         self.step("taking memory")
         free, _ = self.gpu.memory()
         size = min(free - SPARE, self.limits.memory or free)
@@ -251,7 +255,7 @@ class _GpuProof:
             except DriverError as error:
                 if error.code != OUT_OF_MEMORY:
                     raise
-                size -= max(size // 8, 2 << 20)  # in pieces, or another process was quicker
+                size -= max(size // 8, 2 << 20)  # fragmented, or another process took it first
         try:
             size = self._affordable(place, size)
             for mode in (NUMBERS, COMPLEMENT):
@@ -269,7 +273,7 @@ class _GpuProof:
         return size
 
     def _affordable(self, place: c_ulonglong, size: int) -> int:
-        """How much of `size` two passes can write and read in what time is left: a first GiB tells."""
+        """How much of `size` two passes can write and read in the remaining time, measured on a first GiB."""
         if self.limits.thorough:
             return size
         sample = min(size, 1 << 30)
@@ -284,7 +288,7 @@ class _GpuProof:
         return wrong
 
     def _host_copies(self, place: c_ulonglong, size: int, seed: int) -> Mapping[str, Any]:
-        """A pattern goes from the GPU to the host and comes back to another place, where it is compared."""
+        """A pattern is copied from the GPU to the host and back to another place, and compared there."""
         host = self.gpu.pinned(size)
         back = c_ulonglong(place.value + size)
         try:
@@ -306,7 +310,7 @@ COPY_SIZE = 64 << 20
 
 
 def prove_copies(driver: Driver, seed: int, step: Callable[[str], None]) -> List[Dict[str, Any]]:
-    """What each copy between two GPUs gave: `from` and `to` by PCI address, bytes a second, how often it was wrong.
+    """The result of each copy between two GPUs: `from` and `to` by PCI address, bytes a second, how often it was wrong.
 
     Pairs that do not reach each other are left out. Raises DriverError, NoDriver.
     """
@@ -322,7 +326,7 @@ def prove_copies(driver: Driver, seed: int, step: Callable[[str], None]) -> List
         if gpus[first].reaches(gpus[second]):
             step(f"copying from {gpus[first].pci} to {gpus[second].pci}")
             copies.append(_copy_between(gpus[first], places[first], gpus[second], places[second], seed))
-    step("giving back")  # where a copy fails, the end of this process does it
+    step("giving back")  # if a copy fails, the end of this process does it
     for gpu in gpus:
         gpu.close()
     return copies

@@ -30,7 +30,7 @@ OUT_OF_MEMORY, ALREADY = 2, 704
 
 
 class Attributes(NamedTuple):
-    """The numbers by which a library is asked for what a device is like."""
+    """The numbers of a device's attributes in a library."""
 
     units: int
     l2: int
@@ -69,7 +69,7 @@ class Driver:
     """
 
     libraries: Tuple[str, ...] = ("libcuda.so.1",)
-    """What it is called: the first that can be loaded is taken."""
+    """File names of the library: the first that can be loaded is used."""
 
     def __init__(self, step: Callable[[str], None], visible: str) -> None:
         self.show(visible)
@@ -79,11 +79,11 @@ class Driver:
         self.call("cuInit", c_uint(0))
 
     def show(self, visible: str) -> None:
-        """Let this process see the GPUs of these names alone."""
+        """Let this process see only the GPUs of these names."""
         os.environ.update(CUDA_DEVICE_ORDER="PCI_BUS_ID", CUDA_VISIBLE_DEVICES=visible)
 
     def name_of(self, call: str) -> str:
-        """What this library calls a call of libcuda's."""
+        """The name of a libcuda call in this library."""
         return call
 
     def call(self, name: str, *arguments: object) -> None:
@@ -113,7 +113,7 @@ class Driver:
         return value.value
 
     def gpus(self) -> List[Gpu]:
-        """Those that this process is to prove, each with a context; the last is the one that calls mean."""
+        """The GPUs that this process proves, each with a context; the last one is current."""
         return [Gpu(self, ordinal) for ordinal in range(self.number("cuDeviceGetCount"))]
 
     def version(self) -> Tuple[int, int]:
@@ -125,7 +125,7 @@ class Driver:
 class Gpu:
     """A GPU (or an instance of one, under MIG) and a context on it, current in this thread. Raises DriverError.
 
-    `close` gives everything back; the end of the process does, too.
+    `close` releases everything; so does the end of the process.
     """
 
     attributes = Attributes(units=16, l2=38, shared=97, major=75, minor=76)
@@ -147,7 +147,7 @@ class Gpu:
         return device
 
     def use(self) -> None:
-        """Make this GPU the one that the next calls mean."""
+        """Make this GPU the current one for the next calls."""
         self.driver.call("cuCtxSetCurrent", self._context)
 
     def close(self) -> None:
@@ -198,7 +198,7 @@ class Gpu:
         return free.value, total.value
 
     def code(self, name: str) -> bytes:
-        """A text as the driver takes it: PTX, which it translates for this GPU or takes from its cache."""
+        """A text as the driver accepts it: PTX, which it translates for this GPU or takes from its cache."""
         return read(name).encode()
 
     def load(self, name: str, names: Sequence[str]) -> None:
@@ -262,7 +262,7 @@ class Gpu:
         self.wait()
 
     def reaches(self, other: Gpu) -> bool:
-        """Whether it reads and writes the other's memory by itself."""
+        """Whether it can access the other GPU's memory directly."""
         return bool(self.driver.number("cuDeviceCanAccessPeer", self.device, other.device))
 
     def reach(self, other: Gpu) -> None:
@@ -278,10 +278,10 @@ class Gpu:
         self.driver.call("cuCtxEnablePeerAccess", other._context, c_uint(0))
 
     def copy_to(self, other: Gpu, target: c_ulonglong, place: c_ulonglong, size: int) -> None:
-        """Copy from this GPU's memory into another's, which it reaches, and wait for the end."""
+        """Copy from this GPU's memory to the memory of another one that it can access, and wait for the end."""
         self.driver.call("cuMemcpyPeer", target, other._context, place, self._context, c_size_t(size))
         self.wait()
 
     def wait(self) -> None:
-        """Until the GPU has done all that it was given: what went wrong meanwhile is raised here."""
+        """Wait until the GPU has finished its work: an error during it is raised here."""
         self.driver.call("cuCtxSynchronize")

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 SOURCE = "gpu_proof.cu"
 HIDING = ("CUDA_VISIBLE_DEVICES", "GPU_DEVICE_ORDINAL", "HIP_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES")
-"""Variables that leave GPUs out and number the others anew: a GPU is chosen by its PCI address."""
+"""Variables that hide GPUs and renumber the others: a GPU is chosen by its PCI address."""
 INTEGRATED = 16
 """hipDeviceAttributeIntegrated"""
 MOST_SHARED = 64 << 10
@@ -36,7 +36,7 @@ NAMES = {
     "cuMemHostAlloc": "hipHostMalloc",
     "cuMemsetD8_v2": "hipMemset",
 }
-"""HIP's names for libcuda's calls, their arguments the same, where they differ by more than their beginning."""
+"""HIP's names for libcuda's calls with the same arguments, if more than the start of the name differs."""
 
 
 class HipDriver(Driver):
@@ -118,7 +118,7 @@ class HipGpu(Gpu):
         return self.driver.code()
 
     def allow_shared(self, kernel: str, size: int) -> None:
-        """HIP has it without being asked."""
+        """HIP allows it without a call."""
 
     def enable_peer(self, other: Gpu) -> None:
         self.driver.call("cuDeviceEnablePeerAccess", other.device, c_uint(0))

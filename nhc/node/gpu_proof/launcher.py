@@ -1,4 +1,4 @@
-"""A process for each GPU, all at once: a call of the driver that hangs loses one GPU, and the others' results stand.
+"""Starts a process for each GPU, all at once: if a call of the driver hangs, only the result of one GPU is lost.
 
 `nhc.node.gpu_proof.request` starts this as a program, with the request as JSON on its standard input, and reads the
 answer from its output. The processes of the GPUs hold nothing of the caller's but their own pipe.
@@ -30,11 +30,11 @@ if TYPE_CHECKING:
     Open: TypeAlias = Callable[[Step], Driver]
 
 ENDING = 1.0
-"""Seconds that a killed process gets to be gone; one that stays is stuck in the kernel, and is left there."""
+"""Seconds for a killed process to end; one that does not is stuck in the kernel, and is left there."""
 
 
 class _Process:
-    """One GPU's process: what it said last, and its answer."""
+    """One GPU's process: its last message, and its answer."""
 
     def __init__(self, opened: Open, work: Callable[[Driver, Step], Any]) -> None:
         self.begun = time.monotonic()
@@ -56,7 +56,7 @@ class _Process:
         return bool(data)
 
     def end(self) -> Answer:
-        """What came of it. One that did not end by itself is killed."""
+        """Its result. A process that did not end by itself is killed."""
         hung = {"hung": round(time.monotonic() - self.begun, 1)}
         os.close(self.fd)
         if self.answer is not None and self._gone(ENDING):
@@ -86,7 +86,7 @@ class _Process:
 
 
 def _child(fd: int, opened: Open, work: Callable[[Driver, Step], Any]) -> None:
-    """In the new process: nothing of the caller's stays open, so that nobody waits for one that hangs."""
+    """In the new process: close all descriptors of the caller, so that no program waits for a process that hangs."""
     null = os.open(os.devnull, os.O_RDWR)
     for stream in (0, 1, 2):
         os.dup2(null, stream)
@@ -119,7 +119,7 @@ def _child(fd: int, opened: Open, work: Callable[[Driver, Step], Any]) -> None:
 
 
 def _all(work: Sequence[_Process], timeout: float) -> List[Any]:
-    """What came of each process, in their order, at most `timeout` seconds from now."""
+    """The result of each process, in their order, at most `timeout` seconds from now."""
     deadline = time.monotonic() + timeout
     running = {process.fd: process for process in work}
     poll = select.poll()
@@ -134,7 +134,7 @@ def _all(work: Sequence[_Process], timeout: float) -> List[Any]:
 
 
 def _opener(visible: str, architecture: str) -> Open:
-    """What loads the library for these GPUs: HIP's where they have an architecture."""
+    """The loader of the library for these GPUs: HIP's if they have an architecture."""
     if not architecture:
         return lambda step: Driver(step, visible)
     from nhc.node.gpu_proof.hip import HipDriver

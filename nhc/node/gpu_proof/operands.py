@@ -1,4 +1,4 @@
-"""Operands of tensor products, drawn anew for each seed, and the sums that they must give, in Python's whole numbers.
+"""Operands of tensor products, drawn for each seed, and the expected sums, in Python's whole numbers.
 
 Operands are -1, 0 and 1, so that every product and every sum is a whole number that each data type holds exactly: a
 result is right or wrong, without a tolerance. Lanes and fragments: NVIDIA, PTX ISA, "Warp Level Matrix
@@ -59,7 +59,7 @@ WARP_KINDS = (
     TensorKind("int8", 16, 8, 32, "b", (0, 1, -1), "i"),
     TensorKind("fp64", 8, 8, 4, "d", _ONES, "d"),
 )
-"""From compute capability 8.0 on (text gpu_proof_80)."""
+"""Since compute capability 8.0 (text gpu_proof_80)."""
 FP8 = TensorKind("fp8", 16, 8, 32, "B", (0, 0x38, 0xB8), "f")
 """e4m3, from compute capability 8.9 on (text gpu_proof_89)."""
 WMMA = TensorKind("fp16", 16, 16, 16, "H", (0, 0x3C00, 0xBC00), "f")
@@ -87,9 +87,8 @@ MFMA = {
 
 
 def texts(capability: Tuple[int, int], version: Tuple[int, int]) -> Tuple[Dict[str, Tuple[TensorKind, ...]], str]:
-    """The texts that this GPU and driver take, each with its kinds, the plain kernels' first; and why not more.
-
-    No text: the GPU is older than Volta, or the driver than CUDA 11.8, which first spoke PTX 7.8.
+    """The texts that this GPU and driver accept, each with its kinds, the plain kernels' first; and why not more. No
+    text: the GPU is older than Volta, or the driver than CUDA 11.8, the first with PTX 7.8.
     """
     if version < (11, 8):
         return {}, f"the driver speaks CUDA {version[0]}.{version[1]}, the proof takes 11.8 (driver 520) or newer"

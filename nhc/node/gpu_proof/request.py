@@ -1,4 +1,4 @@
-"""A proof asked for: the launcher as a program of its own, which a hung driver cannot take the caller with."""
+"""Requests a proof: runs the launcher as a separate program, so that a hung driver does not hang the caller."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""nhc's own proofs of GPUs that run now: whoever looks for what a job left tells them from it."""
+"""Finds nhc's own running proofs of GPUs, to distinguish them from processes that a job left behind."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ if TYPE_CHECKING:
     from nhc.core.host import Host
 
 NAME = "nhc-gpu-proof"
-"""What the processes that hold the GPUs call themselves, in /proc/PID/comm (at most 15 characters)."""
+"""The name of the processes that hold the GPUs, in /proc/PID/comm (at most 15 characters)."""
 
 
 def is_proof(host: Host, pid: int) -> bool:
-    """Whether a process is a proof: root's or our own user's. A process of another user that takes the name is none."""
+    """Whether a process is a proof: root's or our own user's. A process of another user with this name is not one."""
     if host.read_or(f"/proc/{pid}/comm") != NAME:
         return False
     try:
@@ -29,5 +29,5 @@ def proofs(host: Host) -> List[int]:
     try:
         pids = [int(name) for name in host.listdir("/proc") if name.isdigit()]
     except OSError:
-        return []  # no /proc: nobody can be told from anybody
+        return []  # no /proc: processes cannot be distinguished
     return [pid for pid in pids if is_proof(host, pid)]

@@ -1,11 +1,11 @@
 """A node seen from a container: `--root DIR`, where DIR is the node's whole root (a bind mount of it, or /proc/1/root).
 
-Files are the node's, in the mount namespace of its process 1 where that can be reached (DIR/proc/1/root): so a file
-system that was mounted a moment ago is there, and a mount is read-only only where the node has it so, however DIR
-was bound. Commands run in that namespace (nsenter, by argv), so that `df` or `findmnt` speak of the node; where it
-cannot be entered, below DIR (chroot). Names of users and hosts are what the node's own `getent` says.
+Files are the node's, in the mount namespace of its process 1 if that can be reached (DIR/proc/1/root): so a file system
+that was mounted a moment ago is visible, and a mount is read-only only if it is so on the node, independent of the bind
+mount of DIR. Commands run in that namespace (nsenter, by argv), so that `df` or `findmnt` show the node; if it cannot
+be entered, they run below DIR (chroot). Names of users and hosts come from the node's own `getent`.
 
-Kept out of it: nhc's configuration, scripts and state, and libraries (NVML), which are the container's.
+Not from the node but from the container: nhc's configuration, scripts and state, and libraries (NVML).
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def resolve(root: str, path: str, follow: bool = True, kernel_too: bool = False)
             return here
         try:
             target = os.readlink(root + here)
-        except OSError:  # no link, or nothing at all: that is for whoever opens it to find
+        except OSError:  # no link, or nothing at all: the one who opens it will find out
             done = here
             continue
         links += 1
@@ -65,7 +65,7 @@ def _parts(path: str) -> list[str]:
 
 
 def of_process_1(path: str) -> str:
-    """Mounts and network of a process are its own: those of the node are its process 1's."""
+    """Mounts and network differ by process: those of the node are those of its process 1."""
     if path.startswith(("/proc/mounts", "/proc/net")):
         return f"/proc/1{path[len('/proc') :]}"
     if path.startswith(("/proc/self/mount", "/proc/self/net")):
@@ -99,12 +99,12 @@ class NodeSystem(System):
         self._enter = self._entrance(root)
 
     def _entrance(self, root: str) -> Tuple[str, ...]:
-        """What is put before a command so that it runs on the node; empty if nothing works."""
+        """The prefix of a command that makes it run on the node; empty if nothing works."""
         nsenter, chroot = process.find("nsenter"), process.find("chroot")
         ways = []
         if nsenter and self._reached:
             others = [(name, file) for name, file in _NAMESPACES if file == "mnt" or not self.shares(file)]
-            # Process 1 may run below a chroot, and its namespace's own root is then another than what it calls /.
+            # Process 1 may run below a chroot: then the root of its namespace is not its own /.
             below = f"{self._first}/root"
             spaces = (f"--{name}={self._first}/ns/{file}" for name, file in others)
             ways.append((nsenter, *spaces, f"--root={below}", f"--wd={below}", "--"))
@@ -133,7 +133,7 @@ class NodeSystem(System):
     # Files.
 
     def _below(self, path: str, follow: bool = True) -> str:
-        """Where `path` of the node lies for this process, links followed as they are meant on the node."""
+        """The path of the node's `path` in this process, with links followed as on the node."""
         real = self.root + resolve(self.root, path, follow)
         return KMSG if path == KMSG and not os.path.exists(real) else real
 
@@ -180,7 +180,7 @@ class NodeSystem(System):
         return [] if done.status or done.timed_out else done.stdout.splitlines()
 
     def _entry(self, database: str, key: str) -> List[str]:
-        """What the node's name service knows under a name or number, that alone where it knows nothing."""
+        """The entry of a name or number in the node's name service, or just that name or number if there is none."""
         try:
             return (self._ask("getent", "--", database, key) or [key])[0].split(":")
         except OSError:
@@ -205,8 +205,8 @@ class NodeSystem(System):
     def _shares_name(self) -> bool:
         """Whether the kernel tells this process the node's host name.
 
-        Without the right to compare namespaces: container runtimes share it together with the network, and every
-        network's files below /proc have numbers of their own.
+        Needs no right to compare namespaces: container runtimes share it together with the network, and every network's
+        files below /proc have numbers of their own.
         """
         if self._reached:
             return self.shares("uts")

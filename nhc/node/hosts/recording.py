@@ -1,4 +1,4 @@
-"""Recorded machines: everything that checks saw of a node, kept in a directory, judged again anywhere.
+"""Recorded machines: all that checks read of a node, stored in a directory, to be judged again anywhere.
 
 `nhc record DIR` runs the checks through a RecordingHost, which writes each file it reads below DIR and each
 other answer (a command's output, statvfs, a directory's names) into DIR/answers.json. `Replay` gives the same
@@ -47,7 +47,7 @@ class AnswerRecorder:
     def answer(
         self, question: Sequence[Any], ask: Callable[[], T], plain: Callable[[T], Any] = lambda value: value
     ) -> T:
-        """Ask, and keep the answer or the OSError."""
+        """Ask, and store the answer or the OSError."""
         try:
             value = ask()
         except OSError as error:
@@ -60,12 +60,12 @@ class AnswerRecorder:
         return value
 
     def _write(self, question: Sequence[object], answer: Mapping[str, object]) -> None:
-        if self._pid != os.getpid():  # a worker keeps none of the descriptors that its parent had open
+        if self._pid != os.getpid():  # a worker has none of its parent's open descriptors
             self._open()
         os.write(self._fd, (json.dumps([list(question), answer]) + "\n").encode())
 
     def redacted(self, text: str) -> str:
-        """A text without its secrets, which are never written down; `finish` rewrites what names somebody."""
+        """A text without its secrets, which are never stored; `finish` rewrites what identifies somebody."""
         if self.raw or not text:
             return text
         if "\0" in text:  # a command line
@@ -116,7 +116,7 @@ class RecordingSystem(System):
         return [self._redacted(item) for item in value] if isinstance(value, (list, tuple)) else value
 
     def read_each(self, directory: str, names: Sequence[str], leaf: str) -> Dict[str, Optional[str]]:
-        """One answer a name: two workers list the processes at different moments."""
+        """One answer for each name: two workers list the processes at different times."""
         texts = self.live.read_each(directory, names, leaf)
         for name, text in texts.items():
             kept = self.recorder.redacted(text) if text else text
@@ -132,7 +132,7 @@ class RecordingHost(Host):
         super().__init__(root, RecordingSystem(self.recorder, live or System(root)))
 
     def reading(self, parts: Optional[FrozenSet[str]]) -> Host:
-        """Itself: a recording keeps all parts of a source, for checks that are not of this run."""
+        """Itself: a recording keeps all parts of a source, also for checks that do not run now."""
         return self
 
     def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
@@ -199,7 +199,7 @@ OF_SYSTEM = (
     "which", "stat", "statvfs", "access", "user_name", "user_id", "group_name", "resolve", "connect", "effective_uid",
     "effective_gid", "sysconf", "in_network", "kernel_log", "log_tail",
 )  # fmt: skip
-# Questions about names in the file system: the recorded tree answers what was not asked then.
+# Questions about names in the file system: the recorded tree answers those that were not recorded.
 OF_HOST = ("exists", "isdir", "listdir", "peek", "glob", "readlink", "realpath")
 for _name in OF_SYSTEM:
     setattr(RecordingSystem, _name, _recorded(_name))
@@ -235,7 +235,7 @@ class Replay:
                 raise ValueError(f"{directory}/answers.json: the answer to {question[:80]} is none")
 
     def plan(self, plan: Plan) -> Plan:
-        """A plan with each line that a shell ran when the machine was recorded as such a line again."""
+        """A plan in which each line that a shell ran during the recording is a shell line again."""
         items = (
             item._replace(kind=SHELL) if json.dumps(["ask", SHELL_LINE + item.line]) in self.answers else item
             for item in plan.items
@@ -342,7 +342,7 @@ class ReplaySystem(System):
         return bool(self.replay.ask(["in_network"], lambda: True))
 
     def kernel_log(self, after: int) -> List[str]:
-        """Of all records that were recorded those above `after`: where a replay's memory stands is another matter."""
+        """The recorded records above `after`, which comes from the replay's own memory."""
         asked = [question for question in self.replay.answers if question.startswith('["kernel_log", ')]
         answers = [self.replay.ask(json.loads(question)) for question in asked or [json.dumps(["kernel_log", after])]]
         from nhc.core.system.kernel_ring import number_of
@@ -351,7 +351,7 @@ class ReplaySystem(System):
         return [records[number] for number in sorted(records) if number > max(after, -1)]
 
     def log_tail(self, path: str, offset: int, limit: int) -> List[Any]:
-        """What was recorded from `offset` on; nothing further where that was not asked."""
+        """The recorded lines from `offset` on; none if that was not recorded."""
         return list(self.replay.ask(["log_tail", path, offset, limit], lambda: ["", offset, 0]))
 
 
@@ -364,7 +364,7 @@ class ReplayHost(Host):
         super().__init__(f"{replay.directory}/root", ReplaySystem(replay), settings, environ={})
 
     def path(self, path: str) -> str:
-        """Below the recorded tree, whatever `..` a line of the recording's holds."""
+        """Always below the recorded tree, even if a line of the recording holds `..`."""
         return self.root + os.path.normpath(f"/{path.lstrip('/')}")
 
     def read_bytes(self, path: str, limit: int = 64 << 20) -> bytes:
@@ -373,7 +373,7 @@ class ReplayHost(Host):
 
 
 def _replayed(name: str, otherwise: Optional[Callable[..., Any]]) -> Callable[..., Any]:
-    """A method that gives the recorded answer, or asks the recorded tree where `otherwise` can."""
+    """A method that gives the recorded answer, or asks the recorded tree if `otherwise` can."""
 
     def method(self: Any, *arguments: Any) -> Any:
         fallback = None if otherwise is None else lambda: otherwise(self, *arguments)

@@ -1,8 +1,8 @@
-"""What a recording must not show, replaced in one way everywhere in it, so that it can be attached to a bug report.
+"""Replaces what a recording must not show, everywhere in the same way, so that it can be attached to a bug report.
 
-Secrets are cut out. What names a machine or a person (hosts, users, addresses, serial numbers, UUIDs) gets another
-name, the same for the same thing in every file, answer and line of configuration: a replay finds what it looks
-for, and gives the same verdicts. docs/extending.md lists what is replaced, and by what.
+Secrets are removed. What identifies a machine or a person (hosts, users, addresses, serial numbers, UUIDs) gets another
+name, the same one in every file, answer and line of configuration: a replay finds what it looks for, and gives the same
+verdicts. docs/extending.md lists what is replaced, and by what.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ _WORDS = frozenset([
     "compute", "debian", "default", "kernel", "localhost", "master", "munge", "python", "root", "scratch", "server",
     "slurm", "storage", "system", "ubuntu",
 ])  # fmt: skip
-"""Names of hosts and users that are words of their own, which nobody is known by."""
+"""Names of hosts and users that are common words and identify nobody."""
 
 
 def secrets(text: str) -> str:
@@ -46,7 +46,7 @@ def secrets(text: str) -> str:
 
 
 class Redactor:
-    """First `learn` everything that is to be kept, then ask for each piece's `text`."""
+    """First `learn` every text of the recording, then get each one's `text`."""
 
     def __init__(self) -> None:
         self._names: Dict[str, str] = {}  # words: hosts, users, serial numbers
@@ -237,7 +237,7 @@ def redact_recording(directory: str, pairs: List[Any], machine: Dict[str, Any], 
 
 
 def _question(redactor: Redactor, question: Sequence[object]) -> List[Any]:
-    """What was asked. The kernel's own paths are nobody's names."""
+    """The question. The kernel's own paths are not names of persons or machines."""
     kernels = ("/proc/", "/sys/", "/dev/")
     parts = [part if isinstance(part, str) and part.startswith(kernels) else redactor.value(part) for part in question]
     # The word after --password; getent's `passwd` is a table's name.

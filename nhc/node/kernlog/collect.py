@@ -195,8 +195,8 @@ _NO_RESET_MENDS = ("xid", "sxid", "nvrm", "amdgpu", "neuron")
 def _outlasts(finding: Finding, scope: str, when: float) -> bool:
     """Whether a reset or a load leaves a finding standing.
 
-    So it is where it asks for new hardware, where it recurs although the device comes back each time, and where it is
-    of that very load.
+    It does if the finding asks for new hardware, if it recurs although the device comes back each time, and if it is of
+    that very load.
     """
     mended = finding["kind"] not in _NO_RESET_MENDS or finding["action"] != Action.REPLACE.value
     if not mended or finding.get("recurring"):

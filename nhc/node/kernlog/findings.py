@@ -1,9 +1,9 @@
 """Faults that the kernel log reported, remembered until they are shown to be gone.
 
 Pure: a state (JSON's own types, as `host.memory` keeps it), lines as matches with their times, and out comes the
-state changed. A finding ends when the log shows its cause gone (a reset, a link that came up, a driver that was
-loaded anew), when the node has restarted and its device is found clean, when the device's own state says so, or
-when a person acknowledges it: never because time has passed.
+state changed. A finding ends when the log shows its cause gone (a reset, a link that came up, a driver that was loaded
+again), when the node has restarted and its device is found clean, when the device's own state says so, or when a person
+acknowledges it: never because time has passed.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ def leaves_no_finding(host: Host, match: Match) -> bool:
 
 
 def apart(state: LogState, finding: Finding) -> Finding:
-    """A finding that depends on the node, where the node cannot be asked."""
+    """A finding that depends on the node, if the node cannot be asked."""
     if finding["severity"] != FATAL or not depends(finding) or finding.get("compared"):
         return finding
     if finding["kind"] in ("nvme", *device_role.KINDS):  # most devices are in the node, and it needs them

@@ -66,7 +66,7 @@ def worth_a_look(host: Host) -> bool:
 
 
 def detect(host: Host, ask: bool = True, base: Optional[str] = None) -> NodeType:
-    """Find out anew. With `ask`, a cloud whose firmware does not tell the type is asked by its metadata service."""
+    """Find out again. With `ask`, a cloud whose firmware does not tell the type is asked by its metadata service."""
     cloud = cloud_of(host)
     product = host.read_or(f"{DMI}/product_name")
     names: List[str] = []

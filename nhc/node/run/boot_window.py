@@ -1,4 +1,4 @@
-"""The first minutes of a boot: what is still on its way then is no fault, whoever asks.
+"""The first minutes of a boot: what is still starting then is not a fault.
 
 NVLinks train, GPUs register with the fabric, a subnet manager activates ports, daemons start. A check names the reasons
 that such a node has (`settles` and `starting` of `nhc.core.check.Check`). What is on its way is UNKNOWN until the

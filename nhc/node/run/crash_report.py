@@ -1,4 +1,4 @@
-"""The last handler: what nobody foresaw is one line, a status of ours, and a file that can be attached to a report.
+"""The last handler: an unexpected error gives one line, a status of ours, and a file that can be attached to a report.
 
 The file lies in the state directory, for its owner alone, one for each command: a newer one replaces it. It holds the
 traceback, versions and the names of what was asked, cleaned of what looks like a secret; no variable's value.
