@@ -3,19 +3,19 @@
     {"nhc": "push", "schema": 1, "node": "n1", "lost": 0, "boot": "b1", "seq": 9000,
      "reports": [{"at": 1.5, "seq": 8000, "complete": true, "report": {...}}]}
 
-A report that says what its node's newest says already, figures aside, is sent as what may differ in it:
+A report that differs from its node's newest only in figures is sent as the parts that may differ:
 
     {"at": 61.5, "seq": 68000, "complete": true, "unchanged": DIGEST, "started": 61.0, "elapsed": 0.5, "results": [...]}
 
-DIGEST is what the server answered to the whole report, and `results` are the problems alone, left out where there are
-none. Its times are of milliseconds. A server whose store has another digest of the node answers `"whole": true`, takes
-nothing, and is sent the whole.
+DIGEST is what the server answered to the whole report, and `results` are the problems alone, left out if there are
+none. Its times have milliseconds. A server whose store has a different digest of the node answers `"whole": true` and
+stores nothing; the agent then sends the whole report.
 
 `at` is when the node was so (Unix time); its report begins with its oldest result. `seq` counts the milliseconds of
-this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: no clock that is set changes the
-order of reports, and the difference says how old one is. `suite` is there in a report of deep checks: it says what they
-found, and nothing of how the node is now. `lost`, where it is there, counts reports that the agent could not keep while
-the server was away. The reader takes nothing on trust: the bytes are bounded before and after they are unpacked.
+this boot (CLOCK_BOOTTIME) until the report was made, and until the push was sent: setting the clock does not change the
+order of reports, and the difference is a report's age. A report of deep checks has `suite`: it gives their results, not
+the node's present state. `lost`, if present, counts reports that the agent could not store while the server was not
+reachable. The reader trusts nothing: the bytes are bounded before and after they are unpacked.
 """
 
 from __future__ import annotations
@@ -52,13 +52,14 @@ class Pushed(NamedTuple):
     complete: bool
     at: float
     suite: str = ""
-    """The suite of deep checks that it is of, "" for an ordinary report."""
+    """Its suite of deep checks, "" for an ordinary report."""
     seq: int = 0
-    """Milliseconds of its boot when it was made, no two the same; 0 where it is not known."""
+    """Milliseconds of its boot when it was made, no two the same; 0 if it is not known."""
     unchanged: str = ""
-    """The digest of what its node's newest report says, where this says the same: it then has the problems alone."""
+    """The digest of its node's newest report, if this one says the same: it then has the problems alone."""
     text: bytes = b""
-    """The JSON of which `report` has no more of results that are OK than their checks' names; "" where it has all."""
+    """The JSON of the report if `report` has only the checks' names of results that are OK; "" if it has all of
+    them."""
 
 
 class Push(NamedTuple):
@@ -68,13 +69,13 @@ class Push(NamedTuple):
     reports: Tuple[Pushed, ...]
     lost: int = 0
     boot: str = ""
-    """The boot in which it was sent, "" where it is not known."""
+    """The boot in which it was sent, "" if it is not known."""
     seq: int = 0
     """Milliseconds of that boot when it was sent."""
 
 
 def to_text(pushed: Pushed) -> str:
-    """One report as a spool keeps it: what stands in the list of a push, on one line."""
+    """One report as a spool stores it: an entry of a push's list, on one line."""
     more = {**({"suite": pushed.suite} if pushed.suite else {}), **({"seq": pushed.seq} if pushed.seq else {})}
     return json.dumps(
         {"at": pushed.at, "complete": pushed.complete, **more, "report": to_dict(pushed.report)}, separators=(",", ":")
@@ -82,7 +83,7 @@ def to_text(pushed: Pushed) -> str:
 
 
 def to_unchanged_text(pushed: Pushed, digest: str) -> str:
-    """A report that says what the server has under `digest`: its times and its problems."""
+    """A report that says the same as the server's under `digest`: its times and its problems."""
     report = pushed.report
     results = [to_result(result) for result in report.results if result.is_problem]
     return json.dumps(
@@ -105,7 +106,7 @@ def pack(node: str, texts: Sequence[str], lost: int = 0, boot: str = "", seq: in
 
 
 def bounded(body: bytes) -> None:
-    """Raises TooLarge where a JSON document has too many values, those in its texts counted too."""
+    """Raises TooLarge if a JSON document has too many values; values in its texts count too."""
     if len(body) > VALUES and len(body) - len(body.translate(None, b",[{")) > VALUES:  # a fifth of the time of `count`
         raise TooLarge(f"more than {VALUES} values")
 

@@ -1,13 +1,12 @@
 """The bounds on the loop's actions, at one time and within a time. Pure: returns the bound that holds, from counts.
 
-Every bound is counted from a ledger (`nhc.marks.policy.ledger.CountsActions`), so who starts again has spent what it
-spent before. A level says how many nodes may be out (or under repair) at one time, a rate how many actions may begin
-within a time; each for the whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a
-pool, an instance group.
-A share of a radius is one node at least: of three nodes 20 % is none, and one must still be repairable.
+Every bound is counted from a ledger (`nhc.marks.policy.ledger.CountsActions`), so a restart does not reset what was
+spent. A level says how many nodes may be out (or under repair) at one time, a rate how many actions may begin within a
+time; each for the whole fleet and for every blast radius: a rack, an NVLink domain, a leaf switch, a zone, a pool, an
+instance group. A share of a radius is at least one node: 20 % of three nodes is none, and one must still be repairable.
 
 Bounds hold at all times or within hours of the week (`Hours`), read in the site's zone, so that a window keeps its
-place when the clocks change. `tzinfo` objects do not compare by name, so a policy keeps both.
+local time when the clocks change. `tzinfo` objects do not compare by name, so a policy stores both.
 """
 
 from __future__ import annotations
@@ -141,7 +140,7 @@ def read_zone(name: str) -> Zone:
 
 
 MARK = "mark"
-"""The action of marking, beside the rungs, where a bound names actions."""
+"""The action of marking, next to the rungs, in a bound that names actions."""
 
 REPAIRS: Tuple[Rung, ...] = LADDER[: LADDER.index(Rung.ESCALATE)]
 """The rungs that do something to a node."""
@@ -166,7 +165,7 @@ OWN = ("protected", "zone", "bounds", "quiet-hours", "maintenance-windows")
 """The keys of a file that `read_bounds` reads, besides `attempts` and `window` of `[limits]`."""
 
 AT_FIRST = ("first_run", "first_run_for", "approvals")
-"""The bounds that the repair loop alone has."""
+"""The bounds that only the repair loop has."""
 
 Radius = Tuple[str, str]
 """A blast radius: its kind and its name, as ("rack", "r17"); the fleet is ("fleet", "")."""
@@ -182,8 +181,8 @@ def _limit(text: str) -> Optional[Limit]:
 class RadiusBounds(NamedTuple):
     """The bounds of one kind of radius. None, and a rate that is not named: no bound.
 
-    `out` bounds the nodes that are out because of us, `repairing` those under repair now. `rates` are by action:
-    `mark`, a rung, or `repair` for all rungs together.
+    `out` bounds the nodes that nhc took out, `repairing` those under repair now. `rates` are by action: `mark`, a rung,
+    or `repair` for all rungs together.
     """
 
     out: Optional[Limit] = declared.converted("out", _limit, None, "nodes out at one time", show=Limit.written)
@@ -245,7 +244,7 @@ class Bounds(NamedTuple):
     or shell pattern, in place of what `radii` says of every partition. `first_run` bounds the nodes out for the first
     `first_run_for` seconds after marking was first enabled on a store. `attempts` is how many repairs a node may have
     within `window` seconds, across episodes. `protected` are patterns of nodes that are never touched. In `quiet` hours
-    the actions named do not begin; where `windows` are given, the actions named begin only in them. `approvals` is how
+    the actions named do not begin; if `windows` are given, the actions named begin only in them. `approvals` is how
     many persons must agree. `asked` are the kinds of radii whose bounds the site has set: some node must be in one of
     each.
     """
@@ -310,7 +309,7 @@ class Bounds(NamedTuple):
         return self.radii.get(radius[0], RadiusBounds()).repairing
 
     def unmatched(self, sizes: Mapping[Radius, int]) -> List[str]:
-        """The kinds of radii that the site has bounded and that no node is in: such a bound would hold nothing."""
+        """The kinds of radii that the site has bounded and that no node is in: their bounds would have no effect."""
         return sorted(self.asked - {kind for kind, _name in sizes} - {FLEET})
 
     def without_nodes(self, sizes: Mapping[Radius, int]) -> List[str]:
@@ -325,8 +324,8 @@ class Bounds(NamedTuple):
 
 
 def read_bounds(file: Table, default: Bounds, only: Collection[str] = ()) -> Bounds:
-    """The bounds in a file's tables, those of `only` where it names some; what the file does not say is as in
-    `default`. Raises SettingsError.
+    """The bounds in a file's tables, those of `only` if it names some; what the file does not say is as in `default`.
+    Raises SettingsError.
     """
     found = declared.read(Bounds, file, default, only=only)
     asked = frozenset(kind for kind, radius in found.radii.items() if radius != default.radii.get(kind))
@@ -352,11 +351,12 @@ class Held(NamedTuple):
 
 
 class Usage:
-    """What is out and what was begun, by radius; kept up while a round decides.
+    """What is out and what was begun, by radius; updated while a round decides.
 
     `groups` are the radii of each node without the fleet; a node that is not in it counts for the fleet alone.
-    `machines_since` says since when another machine has a node's name: its repairs are counted from then on, but for
-    replacements, which a name that no machine keeps healthy would go on to ask for.
+    `machines_since` says since when a different machine has a node's name: its repairs are counted from then on.
+    Replacements are counted from before as well: otherwise a name on which no machine stays healthy would ask for them
+    without end.
     """
 
     def __init__(
@@ -437,7 +437,7 @@ def sizes(groups: Mapping[str, Sequence[Radius]], absent: Container[str] = ()) -
 def may_mark(
     bounds: Bounds, usage: Usage, node: str, now: float, enabled_at: Optional[float], again: bool = False
 ) -> Optional[Held]:
-    """The bound that keeps a node from being marked now, None where every one has room.
+    """The bound that prevents a node from being marked now, None if every bound has room.
 
     `enabled_at` is when marking was first enabled on this store, None for never until now. `again`: it was marked
     within the time of a rate, and does not count twice.
@@ -455,7 +455,7 @@ def may_mark(
 
 
 def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) -> Optional[Held]:
-    """The bound that keeps a repair from beginning now, None where every one has room."""
+    """The bound that prevents a repair from beginning now, None if every bound has room."""
     return (
         never_now(bounds, rung.value, node, now)
         or no_such_kind(bounds, usage)
@@ -465,13 +465,13 @@ def may_repair(bounds: Bounds, usage: Usage, node: str, rung: Rung, now: float) 
 
 
 def no_such_kind(bounds: Bounds, usage: Usage) -> Optional[Held]:
-    """A bound that the site has set and that matches no node holds everything: it was meant to hold something."""
+    """A bound that the site has set and that matches no node blocks everything: it was meant to block something."""
     missing = usage.unmatched(bounds)
     return Held(f"{missing[0]}.unmatched", f"bounds.{missing[0]}: no node is in such a group") if missing else None
 
 
 def never_now(bounds: Bounds, action: str, node: str, now: float) -> Optional[Held]:
-    """The bound that keeps an action off a node now however much room there is: the node is protected, or the hour."""
+    """The bound that blocks an action on a node now even if there is room: the node is protected, or the hour."""
     return protected(bounds, node) or _timed(bounds, action, now)
 
 
@@ -481,7 +481,7 @@ def protected(bounds: Bounds, node: str) -> Optional[Held]:
 
 
 def spent(bounds: Bounds, usage: Usage, node: str, now: float) -> str:
-    """Why a node may have no further repair, "" where it may: then it is for a person."""
+    """Why a node may have no further repair and is left to a person; "" if it may."""
     count = usage.repairs_of(node, now - bounds.window)
     if count < bounds.attempts:
         return ""
@@ -499,7 +499,7 @@ def _timed(bounds: Bounds, action: str, now: float) -> Optional[Held]:
 
 
 def room(bounds: Bounds, usage: Usage, node: str) -> Optional[Held]:
-    """The bound on the nodes out that has no room for one more, None where each has."""
+    """The bound on the nodes out that has no room for one more, None if each has."""
     return _held(full_radius(bounds, usage, node), "out", "out")
 
 
@@ -517,7 +517,7 @@ class FullRadius(NamedTuple):
 
 
 def full_radius(bounds: Bounds, usage: Usage, node: str) -> Optional[FullRadius]:
-    """The first radius of a node in which as many nodes are out as may be, None where each has room."""
+    """The first radius of a node that has reached its limit of nodes out, None if each has room."""
     return _full(usage, node, bounds.out, usage.out)
 
 
@@ -539,7 +539,7 @@ def _held(full: Optional[FullRadius], name: str, what: str) -> Optional[Held]:
 
 
 def rate(bounds: Bounds, usage: Usage, node: str, actions: Tuple[str, ...], now: float) -> Optional[Held]:
-    """The rate that is used up, None where one more action fits each."""
+    """The rate that is used up, None if one more action fits each."""
     for radius in usage.radii(node):
         rates = bounds.radii.get(radius[0], RadiusBounds()).rates
         for action in actions:

@@ -1,8 +1,8 @@
 """The breaker: what opens it by itself. Pure.
 
 A component that is wrong about many nodes at once, or a repair that does not help anywhere, is no fault of the nodes.
-Then the breaker opens: no mark is set and no repair begins until a person closes it. It never stops a mark from being
-cleared, a sent repair from being watched, or a node from being verified: nodes must not stay out because of it.
+Then the breaker opens: no mark is set and no repair begins until a person closes it. It never prevents that a mark is
+cleared, a sent repair is watched, or a node is verified: nodes must not stay out because of it.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class BreakerInput(NamedTuple):
 
 
 def opens(settings: BreakerSettings, seen: BreakerInput) -> str:
-    """Why the breaker must open now and stay open until a person closes it, "" where it need not."""
+    """Why the breaker must open now and stay open until a person closes it, "" if it need not."""
     limit = settings.faults.of(seen.nodes)
     if seen.faulty > limit:
         return (
@@ -61,9 +61,9 @@ def opens(settings: BreakerSettings, seen: BreakerInput) -> str:
 
 
 def blind(settings: BreakerSettings, seen: BreakerInput) -> str:
-    """Why nothing may begin as long as so many nodes have no verdict, "" where enough have one.
+    """Why nothing may begin while so many nodes have no verdict, "" if enough have one.
 
-    This passes by itself: reports that come again are what was missing.
+    This ends by itself when reports arrive again.
     """
     if seen.blind <= settings.blind.of(seen.nodes):
         return ""

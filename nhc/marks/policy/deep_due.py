@@ -1,7 +1,7 @@
 """Which nodes need a deep check before they join a large job. Pure.
 
-A rule asks for a good verdict younger than so many seconds before a node joins a job of more than so many nodes. A bad
-verdict of that time stands until the same suite has passed: another suite looks at other things.
+Before a node joins a job of more than N nodes, a rule asks for a good verdict that is younger than a number of seconds.
+A bad verdict of that time counts until the same suite has passed: another suite tests other things.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
 _CRIT = Verdict.CRIT.name
 DAY = 86400.0
 AHEAD = DAY
-"""Seconds by which a node's clock may be ahead of ours (a clock in local time is hours off). A verdict that is dated
-later would stay young until then, whatever became of the node."""
+"""Seconds by which a node's clock may be ahead of ours (a clock in local time is hours off). A verdict with a later
+date would count as young until then, even if the node has failed since."""
 
 
 class LastVerdict(NamedTuple):
@@ -36,7 +36,7 @@ class LastVerdict(NamedTuple):
 
 
 class DeepRule(NamedTuple):
-    """`younger` in seconds; jobs of up to `nodes` nodes are asked nothing; of `suites` one is enough, () is any."""
+    """`younger` in seconds; jobs of up to `nodes` nodes need no verdict; one of `suites` is enough, () is any."""
 
     younger: float = 7 * DAY
     nodes: int = 0
@@ -48,7 +48,7 @@ class DeepRule(NamedTuple):
 
 
 class Due(NamedTuple):
-    """A node that is to be tested, and why; `age` of its newest verdict in seconds, None where it has none."""
+    """A node that is to be tested, and why; `age` of its newest verdict in seconds, None if it has none."""
 
     node: str
     why: str
@@ -60,7 +60,7 @@ LastVerdicts: TypeAlias = "Mapping[Tuple[str, str], LastVerdict]"
 
 
 def due(nodes: Sequence[str], last: LastVerdicts, rule: DeepRule, now: float) -> Tuple[Due, ...]:
-    """The nodes of a job that the rule keeps out, in the order of their names."""
+    """The nodes of a job that the rule rejects, in the order of their names."""
     if not rule.asks(nodes):
         return ()
     by_node = _by_node(last, rule.suites)
@@ -76,8 +76,8 @@ def newest_of(last: LastVerdicts) -> Mapping[str, float]:
 def oldest_first(nodes: Sequence[str], last: LastVerdicts, tried: Mapping[str, float]) -> List[str]:
     """The nodes in the order in which they are to be tested: never tested, then the oldest verdict, by name.
 
-    `tried` says when a test of a node was tried, whatever came of it: a node whose tests come to no result keeps no
-    other waiting.
+    `tried` says when a test of a node was last tried, with or without a result: a node whose tests give no result must
+    not block the others.
     """
     newest = newest_of(last)
     return sorted(set(nodes), key=lambda name: (max(newest.get(name, 0.0), tried.get(name, 0.0)), name))
@@ -92,7 +92,7 @@ def _by_node(last: LastVerdicts, suites: Sequence[str]) -> Mapping[str, List[Las
 
 
 def _of_node(node: str, verdicts: Sequence[LastVerdict], rule: DeepRule, now: float) -> Optional[Due]:
-    """Why a node is due, None where it is not. One pass: a console asks this of 100,000 nodes."""
+    """Why a node is due, None if it is not. One pass: a console asks this of 100,000 nodes."""
     if not verdicts:
         return Due(node, "has no deep verdict")
     younger, believed = rule.younger, now + AHEAD

@@ -1,8 +1,8 @@
 """Which faults of a report may take one device out and leave the others at work, and which take the node.
 
-Pure. Doubt is the node's: only where every failure names its device, and fewer devices fail than `most`, are they the
-devices' own. What the device's peers need with it (a reset together, a link, the board) was decided on the node:
-such a fault has another scope (`nhc.node.facts.fault_scope`).
+Pure. In doubt it is the node: only if every failure names its device, and fewer than `most` devices fail, do they
+belong to the devices. The node has decided what affects the device's peers too (a common reset, a link, the board):
+such faults have a different scope (`nhc.node.facts.fault_scope`).
 
     [devices]
     keep = "device"
@@ -17,14 +17,14 @@ from nhc.core.model import CheckResult, DeviceId, Scope, Verdict
 from nhc.core.settings import declared
 
 NODE, DEVICE = "node", "device"
-"""What a failed device takes out of service: its node, or itself, where the cluster has a state for one device. Slurm
+"""What a failed device takes out of service: its node, or only itself if the cluster has a state for one device. Slurm
 has none, and a smaller GRES costs the jobs on the node (docs/slurm.md)."""
 KEEP = {name: name for name in (NODE, DEVICE)}
 
 
 @declared.settings
 class DeviceSettings(NamedTuple):
-    """`keep` is one of KEEP. So many failed devices of a node, `most`, are the node's fault (1: each is)."""
+    """`keep` is one of KEEP. If `most` devices of a node fail, it is the node's fault (1: a single one is enough)."""
 
     keep: str = declared.choice(
         "keep", KEEP, NODE, '"node" takes its node out, "device" that device alone, where the cluster can'
@@ -43,7 +43,7 @@ class DeviceFault(NamedTuple):
 
 
 class SplitFailures(NamedTuple):
-    """The failures of a report: all of devices, or all the node's; `why` says for a person why they are the node's."""
+    """The failures of a report: all of devices, or all of the node; `why` tells a person why they are the node's."""
 
     devices: Tuple[DeviceFault, ...] = ()
     node: Tuple[CheckResult, ...] = ()
@@ -51,7 +51,7 @@ class SplitFailures(NamedTuple):
 
 
 def split(results: Iterable[CheckResult], settings: DeviceSettings) -> SplitFailures:
-    """Whether the failures (CRIT) of a report are the devices' own, or all the node's."""
+    """Whether the failures (CRIT) of a report belong to devices, or all to the node."""
     failures = tuple(result for result in results if result.verdict is Verdict.CRIT)
     if settings.keep == NODE or not failures:
         return SplitFailures(node=failures)
@@ -76,7 +76,7 @@ def by_device(results: Sequence[CheckResult]) -> Tuple[DeviceFault, ...]:
     groups: List[Tuple[DeviceId, List[CheckResult]]] = []
     for result in results:
         device, held = result.outcome.device, [result]
-        for group in [group for group in groups if group[0].same(device)]:  # two, where it has the names of both
+        for group in [group for group in groups if group[0].same(device)]:  # two, if it has the names of both
             device, held = merged(group[0], device), [*group[1], *held]
             groups.remove(group)
         groups.append((device, held))

@@ -1,9 +1,9 @@
-"""The one door: whoever wants to take a node out of service, or to put one back, asks here. Pure.
+"""The one door: every part that takes a node out of service, or puts one back, asks here first. Pure.
 
 Hooks, syncs, sweeps, the controller, the remedy loop and trains differ in where reports come from and in who marks.
-They ask the same in the same order: whose is the node (a person's, another tool's, on hold)? does something hold all
-nodes like it (the open breaker, a cause that nodes share, the first minutes of a boot)? is there room in the bounds?
-does what is known of it count (the newest, of this boot, of this machine)?
+They ask the same questions in the same order. Who owns the node's state (a person, another tool, on hold)? Does
+something block all nodes like it (the open breaker, a cause that nodes share, the first minutes of a boot)? Is there
+room in the bounds? Does its report count (the newest, of this boot, of this machine)?
 
 `nhc.marks.policy.mark_decision.reconcile` asks for all nodes of a round by their reports.
 """
@@ -22,18 +22,18 @@ from nhc.marks.ports.marks import left_alone, may_clear, may_mark, out_by_nhc
 CLEAR = Operation.CLEAR.value
 
 ALWAYS = float("-inf")
-"""Since when marking counts as enabled where the first day has no bound of its own."""
+"""Since when marking counts as enabled if the first day has no bound of its own."""
 
 WAVERS = 5.0
 """Seconds by which a scheduler may be wrong about when a boot began: it computes that from an uptime."""
 
 
 class MarkRequest(NamedTuple):
-    """What is asked for one node. `state` is what its scheduler says of it now, None where it does not know it.
+    """What is asked for one node. `state` is its state in the scheduler now, None if the scheduler does not know it.
 
-    `mark` is to be set; None: the node is to be put back. `held` are what holds it, whatever room there is: the first
-    that says why counts. `doubts` are why what is known of it does not count. `again`: the same operation was begun on
-    it within the time of a rate, and does not count twice.
+    `mark` is to be set; None: the node is to be put back. `held` is what blocks it even if there is room: the first
+    that gives a reason counts. `doubts` are the reasons why its report does not count. `again`: the same operation was
+    begun on it within the time of a rate, and does not count twice.
     """
 
     node: str
@@ -46,8 +46,8 @@ class MarkRequest(NamedTuple):
 
 
 class Ruling(NamedTuple):
-    """CHANGED: do it. UNCHANGED: it is so already. REFUSED: not ours to change, or, with a `bound`, not now. FAILED:
-    the scheduler does not know the node. `why` is one line for a person.
+    """CHANGED: do it. UNCHANGED: nothing to do. REFUSED: not ours to change, or, with a `bound`, not now. FAILED: the
+    scheduler does not know the node. `why` is one line for a person.
     """
 
     effect: Effect
@@ -61,16 +61,16 @@ class Ruling(NamedTuple):
 
     @property
     def held(self) -> Optional[Held]:
-        """What keeps it from being done now, None where it is never ours, or may be done."""
+        """What prevents it now; None if it is never ours to change, or may be done."""
         return Held(self.bound, self.why) if self.bound else None
 
 
 NODE = "node"
-"""The bound of a node that nobody is to touch now: it is on hold, it reboots."""
+"""The bound of a node that must not be touched now: it is on hold, it reboots."""
 
 
 def rule(ask: MarkRequest, bounds: Bounds, usage: Usage, now: float, enabled_at: Optional[float] = ALWAYS) -> Ruling:
-    """Whether what is asked may be done now. Counts nothing: who does it counts it in `usage`.
+    """Whether what is asked may be done now. Counts nothing: the caller that does it counts it in `usage`.
 
     `enabled_at`: since when marking is enabled here (None: never until now), for the bound of the first day.
     """
@@ -98,10 +98,10 @@ def enabled(_action: str) -> Mode:
 
 
 class Bars(NamedTuple):
-    """What may keep an action from beginning, as it was read for one pass. The loop of all flows asks it
+    """What may prevent an action from beginning, as it was read for one pass. The loop of all flows asks it
     (`nhc.store.rounds.loop`); no flow has to.
 
-    `held` says who holds a node, `breaker` why the breaker is open, "" for not. `usage` counts what is out and was
+    `held` says who holds a node, `breaker` why the breaker is open, "" if it is not. `usage` counts what is out and was
     begun. `enabled_at` is since when marking is enabled, None for never until now.
     """
 
@@ -113,7 +113,7 @@ class Bars(NamedTuple):
     enabled_at: Optional[float] = ALWAYS
 
     def against(self, node: str, action: str, now: float) -> Optional[Held]:
-        """What keeps it from beginning now, None where nothing does."""
+        """What prevents it from beginning now, None if nothing does."""
         held = self.held(node)
         if held:
             return Held("hold", held)
@@ -148,8 +148,8 @@ def _first(held: Sequence[Held]) -> Optional[Held]:
 
 
 def report_doubts(at: float, boot: str, state: Optional[NodeState], now: float, max_age: float) -> List[Held]:
-    """Why a report, whose run began `at` in the boot `boot`, does not count for its node now: it is too old, from ahead
-    of our clock, or of a boot that ended.
+    """Why a report, whose run began `at` in the boot `boot`, does not count for its node now: it is too old, dated
+    ahead of our clock, or of a boot that ended.
     """
     age = now - at
     why = ""
@@ -164,10 +164,10 @@ def report_doubts(at: float, boot: str, state: Optional[NodeState], now: float, 
 def one_too_many(
     states: Sequence[NodeState], node: str, bounds: Bounds, itself: bool = False
 ) -> Optional[FullRadius]:  # fmt: skip
-    """The radius for which a node's mark, which stands, is one too many; None where it is among the first that the
-    bounds leave room for, by the time of the mark and the name. Nodes that fail together have all found room before,
-    and all see the same order, so those that stay are the same for all. With the mark `itself` counted: the radius that
-    it has filled, which is so of one node alone.
+    """The radius for which a node's mark, already set, is one too many; None if it is among the first that the bounds
+    have room for, by the time of the mark and the name. Nodes that fail together have all found room before they
+    marked, and all see the same order, so all agree on which marks stay. With the mark `itself` counted: the radius
+    that it has filled, which is true for one node only.
     """
     usage = bounding.usage_of(states)
     marked = sorted((state.mark.since or 0.0, state.name) for state in states if state.mark and out_by_nhc(state))

@@ -1,7 +1,7 @@
-"""The audit log of what nhc did, and the memory that its budgets are counted from.
+"""The audit log of what nhc did, and the record from which its budgets are counted.
 
-One line of JSON an operation, in /var/lib/nhc so that it survives a reboot, not on /run. An operation is written down
-before it is carried out, and again with its result afterwards: a run killed in between has spent its budget.
+It has one line of JSON for each operation, in /var/lib/nhc and not in /run, so that it survives a reboot. An operation
+is written before it is carried out, and again with its result afterwards: a run killed in between has spent its budget.
 A line that is damaged is skipped and counted; it never stops a run.
 """
 
@@ -34,9 +34,9 @@ SPENT_NOTHING = (Effect.REFUSED, Effect.UNCHANGED)
 
 
 class CountsActions(Protocol):
-    """The memory that bounds are counted from. Three have it: the file of this module, the ConfigMap of a cluster, and
-    the database of the loop (`nhc.remedy.counting.StoreLedger`), where an action begins and ends with its episode's
-    step.
+    """The record from which bounds are counted. There are three: the file of this module, the ConfigMap of a cluster,
+    and the database of the loop (`nhc.remedy.counting.StoreLedger`), in which an action begins and ends with its
+    episode's step.
     """
 
     def history(self, since: float) -> List[BegunAction]:
@@ -44,17 +44,21 @@ class CountsActions(Protocol):
 
 
 class KeepsHistory(CountsActions, Protocol):
-    """One that who acts on the reports of a round writes. One at a time writes it."""
+    """A ledger for a round over reports. It has one writer at a time."""
 
     def begin(self, operations: Iterable[PlannedOperation], now: float) -> None:
-        """Write down what is about to be done, before it is. Raises where it cannot be: then nothing may be done."""
+        """Write down what is about to be done, before it is. Raises if it cannot be written: then nothing may be
+        done.
+        """
 
     def end(self, operation: Operation, applied: Iterable[Applied], now: float) -> None:
-        """How it ended. What was refused, or was so already, has spent nothing; what failed has."""
+        """Write down how it ended. An operation that was refused, or needed no change, spends no budget; a failed one
+        does.
+        """
 
 
 class LedgerError(Exception):
-    """The ledger cannot be written, so nothing may be done: an operation that nobody remembers has no budget."""
+    """The ledger cannot be written, so nothing may be done: an operation that is not recorded cannot be counted."""
 
 
 class LedgerEntry(NamedTuple):
@@ -182,7 +186,7 @@ class Ledger:
         written_files.write_whole(self.path, text.encode(), 0o644, durable=True)
 
     def _began(self) -> float:
-        """When the first readable line was written; 0.0 where the file's beginning has none."""
+        """When the first readable line was written; 0.0 if the file's beginning has none."""
         with open(self.path, "rb") as file:
             for line in file.read(LINE_LIMIT).splitlines():
                 entry = _read(line.decode("utf-8", "replace"))

@@ -1,8 +1,9 @@
-"""Decide what to do to a fleet: reports and the nodes' states in, operations out. Pure: it reads no clock and no file.
+"""Decide what to do to a fleet, from reports and the nodes' states. Pure: it reads no clock and no file.
 
 Every automatic action passes the door (`nhc.marks.policy.door`), within the bounds: how many nodes may be out at once,
-in the fleet, in each partition and rack, and how many operations of a kind within a time, counted from what the
-scheduler says now and from the history that the ledger kept. What does not pass is listed with the reason.
+in the fleet, in each partition and rack, and how many operations of a kind may begin within a time. They are counted
+from the scheduler's present state and from the ledger's history. An action that does not pass is listed with the
+reason.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ HERE = tuple(name for name in Bounds._fields if name not in (*AT_FIRST, "asked")
 class Policy(NamedTuple):
     """What nhc may do by itself.
 
-    `bounds` hold as for the remedy loop, but for the first run's, those on repairs at one time and approvals. Out are
-    the nodes that carry our mark; with `count_all` every node that takes no work. `repairs` are the operations beyond
+    `bounds` apply as for the remedy loop, except those of the first run, of repairs at one time and of approvals. Nodes
+    with our mark count as out; with `count_all`, every node that takes no work. `repairs` are the operations beyond
     marking that are allowed at all, each on one node again only after `cooldown` seconds; after `bounds.attempts`
     reboots within `bounds.window` seconds that left the node unhealthy, a reboot becomes a replacement. `max_age`
     (seconds) is how old a report may be and still count; `healthy_for` how long a node must have been marked before it
@@ -76,7 +77,7 @@ class Policy(NamedTuple):
         return frozenset(operation for operation in Operation if self.windows(operation))
 
     def windows(self, operation: Operation) -> Tuple[float, ...]:
-        """The times, in seconds, of the rates that bound an operation."""
+        """The periods, in seconds, of the rates that bound an operation."""
         rates = [radius.rates.get(kind) for radius in self.bounds.radii.values() for kind in kinds(operation)]
         return tuple(rate.seconds for rate in rates if rate is not None)
 
@@ -131,7 +132,7 @@ def reconcile(
             run.withhold(node, Operation.MARK, doubts[node][0].why)
         elif healthy(report):
             run.consider_clear(node, state)
-    # The nodes with most failures go first, where there is not room for all.
+    # The nodes with most failures go first if there is not room for all.
     for node in sorted(marks, key=lambda name: (-marks[name][1], name)):
         run.consider_mark(node, known.get(node), marks[node][0], doubts[node])
     for node in sorted(marks):
@@ -141,8 +142,8 @@ def reconcile(
 
 
 def shared_faults(reports: Mapping[str, Report], decision: Decision, fleet: int) -> Tuple[str, ...]:
-    """A line for each check that fails alike on nodes of which several are not marked: one cause, most likely, and no
-    fault of theirs. `fleet` is how many nodes there are.
+    """A line for each check that fails alike on nodes of which several are not marked: most likely one common cause,
+    not a fault of these nodes. `fleet` is how many nodes there are.
     """
     denied = {withheld.node for withheld in decision.withheld if withheld.operation is Operation.MARK}
     alike: Dict[Tuple[str, ...], List[str]] = {}
@@ -159,7 +160,7 @@ def shared_faults(reports: Mapping[str, Report], decision: Decision, fleet: int)
 
 
 def without_effect(policy: Policy, states: Sequence[NodeState]) -> Tuple[str, ...]:
-    """The bounds of the policy that hold nothing here, since no node is in such a group; a line each."""
+    """The bounds of the policy that have no effect, since no node is in their group; a line each."""
     return tuple(policy.bounds.without_nodes(bounding.usage_of(states).sizes))
 
 
@@ -168,7 +169,7 @@ class _Deciding:
 
     def __init__(self, policy: Policy, states: Sequence[NodeState], history: List[BegunAction], now: float) -> None:
         self.policy, self.now = policy, now
-        # What holds nothing here is said (`without_effect`), and keeps nothing from being done.
+        # A bound without effect is reported (`without_effect`), and blocks nothing.
         self.bounds = policy.bounds._replace(asked=frozenset())
         self.repaired: Dict[str, List[BegunAction]] = {}
         for past in history:
@@ -195,7 +196,7 @@ class _Deciding:
             self.withheld.append(Withheld(node, operation, why))
 
     def over(self, node: str, operation: Operation) -> str:
-        """Why the hours or a rate forbid an operation, "" where they do not. The same node does not count twice."""
+        """Why the hours or a rate forbid an operation, "" if they do not. The same node does not count twice."""
         bounds = self.policy.bounds
         held = bounding.never_now(bounds, operation.value, node, self.now)
         if not held and node not in self.spent[operation]:
@@ -208,7 +209,7 @@ class _Deciding:
             self.usage.begin(BegunAction(self.now, node, operation.value))
 
     def ask(self, ask: door.MarkRequest, operation: Operation) -> bool:
-        """Whether the door lets an operation through; what it does not is listed, unless it is so already."""
+        """Whether the door lets an operation through; if not, it is listed, unless nothing needs to change."""
         ask = ask._replace(again=ask.node in self.spent[operation])
         ruling = door.rule(ask, self.bounds, self.usage, self.now)
         if not ruling.may:
@@ -243,7 +244,7 @@ class _Deciding:
         if operation is None or not self.policy.repairs or state is None or state.hold:
             return
         if state.available or state.mark is None or not may_change(state.mark):
-            return  # not out yet, or not by us: a later round, or nobody's business here
+            return  # not out yet (a later round), or not taken out by us (never)
         repairs = self.repaired.get(node, ())
         tried = sum(
             1

@@ -38,7 +38,7 @@ parse = FILE.parse
 
 
 def policy_of(path: Optional[str] = None, max_drained: Optional[str] = None) -> PolicyFile:
-    """The policy of a command line: a file, the usual one where it is there, or the defaults, with its own ceiling.
+    """The policy of a command line: a file, the usual one if it exists, or the defaults, with its own ceiling.
 
     Raises SettingsError, ValueError.
     """
@@ -54,7 +54,7 @@ def policy_of(path: Optional[str] = None, max_drained: Optional[str] = None) -> 
 
 
 def load(path: str, bounds: Optional[Bounds] = None) -> PolicyFile:
-    """Read a file; `bounds` holds where the file says nothing. Raises SettingsError."""
+    """Read a file; `bounds` applies if the file says nothing. Raises SettingsError."""
     file: Table = settings_file.load(path)
     usual = PolicyFile()
     if bounds is not None:

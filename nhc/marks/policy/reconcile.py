@@ -1,7 +1,7 @@
-"""Bring a scheduler's nodes in line with reports: read, decide, write down, act, look again, show what came of it.
+"""Bring a scheduler's nodes in line with reports: read, decide, write down, act, read again, show the results.
 
-One run at a time holds the ledger. What is to be done is on disk before it is done, and what the other side
-lost (a controller killed in the middle forgets its last seconds) is done again until it holds.
+One run at a time holds the ledger. An operation is on disk before it is done. If the other side loses it (a controller
+killed in the middle forgets its last seconds), it is done again until it stays.
 """
 
 from __future__ import annotations
@@ -37,11 +37,11 @@ class BadReports(ValueError):
 
 
 class SyncResult(NamedTuple):
-    """One round over nodes: what was decided, and, where it was carried out, what became of it.
+    """One round over nodes: what was decided, and the results if it was carried out.
 
     `notes` are lines for a person besides: a bound that holds nothing, a fault that nodes share. `nodes` is how many
-    there are, `counts` what is known of them, in words, `calls` how often a controller was asked, None where nobody
-    counts that.
+    there are, `counts` what is known of them, in words, `calls` how often a controller was asked, None if that is not
+    counted.
     """
 
     operations: Tuple[PlannedOperation, ...] = ()
@@ -65,7 +65,7 @@ class SyncResult(NamedTuple):
 
 
 class ReportFiles(NamedTuple):
-    """What files hold. `problems` name what of them could not be read, a line a file; `notes` the files passed over."""
+    """What files hold. `problems` name what could not be read, a line a file; `notes` the files that were skipped."""
 
     reports: List[Report]
     problems: Tuple[str, ...] = ()
@@ -77,9 +77,9 @@ ENDINGS = (".json", ".jsonl")
 
 
 def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> ReportFiles:
-    """The reports in files and directories. What cannot be read costs its own reports alone, and is a problem.
+    """The reports in files and directories. A file that cannot be read loses only its own reports, and is a problem.
 
-    Raises BadReports where a path that was named is not there or holds nothing but what cannot be read.
+    Raises BadReports if a named path does not exist or holds nothing that can be read.
     """
     reports: List[Report] = []
     problems: List[str] = []
@@ -107,17 +107,17 @@ def load_reports(paths: Sequence[str], read: Callable[[str], str]) -> ReportFile
 
 
 def no_reports_in(path: str) -> str:
-    """What is said of one directory that holds no reports, where others do."""
+    """The message about a directory without reports, if others have some."""
     return f"{path}: no *{' or *'.join(ENDINGS)} file in this directory"
 
 
 def where_from(paths: Sequence[str]) -> str:
-    """Where reports are looked for, for a person."""
+    """The place in which nhc looks for reports, for a person."""
     return f"{' and '.join(f'*{ending}' for ending in ENDINGS)} files in {', '.join(paths)}"
 
 
 def files_of(path: str) -> Tuple[List[str], str]:
-    """The files of reports that a path names, and what is to be said of other files in that directory."""
+    """The files of reports that a path names, and the messages about other files in that directory."""
     if path == "-" or not os.path.isdir(path):
         return [path], ""
     try:
@@ -135,7 +135,7 @@ def files_of(path: str) -> Tuple[List[str], str]:
 def read_report_file(name: str, read: Callable[[str], str]) -> Tuple[List[Report], str]:
     """The reports in a file: one, a list, one a line, or an object with a list of them in `reports`.
 
-    The text names those of several that are no reports, "" where all are. Raises BadReports: there is none in it.
+    The text names the entries that are no reports, "" if all are. Raises BadReports if the file has none.
     """
     try:
         text = read(name)
@@ -161,7 +161,7 @@ def read_report_file(name: str, read: Callable[[str], str]) -> Tuple[List[Report
 
 
 def _documents(text: str) -> Iterator[Tuple[str, Any]]:
-    """Where in the text a report stands, and the report; a ValueError in its place where a line is no JSON."""
+    """The position of each report in the text, and the report; a ValueError in its place if a line is no JSON."""
     try:
         values = [("", loads(text))]
     except ValueError as whole:
@@ -266,7 +266,7 @@ def _notes(
 
 
 Act = Callable[[Operation, Sequence[PlannedOperation]], List[Applied]]
-"""Does operations of one kind, and says what became of each."""
+"""Does operations of one kind, and returns the result of each."""
 
 
 def carry_out(
@@ -297,7 +297,7 @@ def _act(
 
 
 def repair(adapter: object, operation: Operation, operations: Sequence[PlannedOperation]) -> List[Applied]:
-    """Ask for reboots or replacements, where the adapter can. Raises AdapterError."""
+    """Ask for reboots or replacements, if the adapter can. Raises AdapterError."""
     if not isinstance(adapter, Power) or operation not in adapter.repairs():
         return [Applied(r.node, Effect.REFUSED, f"this adapter cannot {operation.value} a node") for r in operations]
     applied: List[Applied] = []
@@ -314,7 +314,7 @@ def _again(applied: Applied, planned: PlannedOperation) -> bool:
 def _lost(
     adapter: Marker, operations: Sequence[PlannedOperation], done: Mapping[Tuple[Operation, str], Applied]
 ) -> Dict[Tuple[Operation, str], Applied]:
-    """The marks and their removals that the other side took and then lost, or that nobody can confirm."""
+    """The marks and their removals that the other side accepted and then lost, or that cannot be confirmed."""
     changed = [
         planned
         for planned in operations
@@ -326,7 +326,7 @@ def _lost(
     try:
         now: Mapping[str, NodeState] = {state.name: state for state in adapter.nodes([r.node for r in changed])}
     except AdapterError as error:
-        # Nobody can tell now whether it held: once the controller answers again, doing it again is harmless.
+        # It is not known now whether it took effect: once the controller answers again, doing it again is harmless.
         lost, why = changed, f"not confirmed: {error}"
     else:
         lost, why = [r for r in changed if not _holds(r, now.get(r.node))], "taken, and lost again"
@@ -337,7 +337,7 @@ def _holds(planned: PlannedOperation, state: Optional[NodeState]) -> bool:
     if state is None:
         return True  # gone from the cluster: nothing to repeat
     if planned.operation is Operation.CLEAR:
-        # Somebody else may have taken it out since; that is theirs.
+        # Someone else may have taken it out since; their mark stays.
         return state.available or state.mark is None or not may_change(state.mark)
     if state.mark is None or planned.mark is None:
         return False
@@ -345,7 +345,7 @@ def _holds(planned: PlannedOperation, state: Optional[NodeState]) -> bool:
 
 
 NAMES = {operation: operation.value for operation in Operation}
-"""What operations are called where the scheduler has no words of its own for them."""
+"""The names of operations if the scheduler has none of its own."""
 
 
 def show_text(done: SyncResult, names: Mapping[Operation, str] = NAMES) -> str:

@@ -1,8 +1,8 @@
 """What nhc asks of a scheduler, a cloud or a cluster: small Protocols, and the values they exchange.
 
-An adapter implements the Protocols that its world has an answer to. It never decides: `nhc.marks.policy.mark_decision`
-does, and `nhc.marks.ports.marks` says what an adapter must leave alone. `nhc.lab.testing.adapters` holds the contract
-as tests.
+An adapter implements the Protocols that its system can answer. It never decides: `nhc.marks.policy.mark_decision` does,
+and `nhc.marks.ports.marks` says what an adapter must leave alone. `nhc.lab.testing.adapters` holds the contract as
+tests.
 """
 
 from __future__ import annotations
@@ -18,34 +18,34 @@ OWNER = "nhc"
 """The owner of marks that a health check, a hook or a sync sets, and clears by the next healthy report."""
 
 REMEDY_OWNER = "nhc-remedy"
-"""The owner of marks that stand until a repair is proved or maintenance is over: the remedy loop's and the trains'.
+"""The owner of marks that stay until a repair is proved or maintenance has ended: the remedy loop's and the trains'.
 
 A healthy report clears none of them: the node is healthy a second after the boot, and not proved.
 """
 
 OURS = frozenset({OWNER, REMEDY_OWNER})
-"""Anybody else's mark has the name of its setter, or "" where it is not known."""
+"""Any other mark has the name of its setter, or "" if it is not known."""
 
 OWNER_SETTING = "NHC_MARK_OWNER"
 """The setting that says for which of OURS an adapter acts; OWNER unless it is set."""
 
 
 SCHEDULER = "scheduler"
-"""The owner of a mark that a scheduler sets by itself on a node that it does not hear. Nobody has decided anything."""
+"""The owner of a mark that a scheduler sets by itself on a node that does not respond. No one decided it."""
 
 WORK_SETTING = "NHC_WORK"
-"""`flags`: whether a node is busy may be read off its state alone, which misses suspended jobs. For hooks, which do not
-ask, and each of which would have the scheduler list all its jobs."""
+"""`flags`: read from a node's state alone whether it is busy; this misses suspended jobs. For hooks: they do not need
+the answer, and each would make the scheduler list all its jobs."""
 
 
 class Mark(NamedTuple):
     """Why a node is, or should be, out of service.
 
-    `why` is one line without tag and class. `since` is Unix time, None where nobody knows. `action` is what would
-    repair the node, `NONE` where nothing was recommended. `cause` is what the mark is about without its figures, as
-    `cause_of` names it, "" for one that was read back: no scheduler keeps it. `kind` is the class of one that was read
-    back (`marks.NODE`, `marks.USER`), "" where its text has none; else the cause says it. Marks that say the same are
-    equal.
+    `why` is one line without tag and class. `since` is Unix time, None if it is not known. `action` is what would
+    repair the node, `NONE` if nothing was recommended. `cause` is what the mark is about without its figures, as
+    `cause_of` names it, "" for a mark that was read back: no scheduler stores it. `kind` is the class of a mark that
+    was read back (`marks.NODE`, `marks.USER`), "" if its text has none; otherwise the cause gives it. Marks that say
+    the same are equal.
     """
 
     why: str
@@ -66,15 +66,15 @@ class Mark(NamedTuple):
 
     @property
     def ours(self) -> bool:
-        """Whether nhc has set it, whichever part. Which part may change it: `nhc.marks.ports.marks.may_change`."""
+        """Whether any part of nhc has set it. Which part may change it: `nhc.marks.ports.marks.may_change`."""
         return self.owner in OURS
 
 
 class Silence(NamedTuple):
-    """That a scheduler or a cluster cannot use a node because the node's own daemon (slurmd, the kubelet) fails it.
+    """A scheduler or a cluster cannot use a node because the node's own daemon (slurmd, the kubelet) fails.
 
-    `since` is Unix time, `why` one line in the other side's words. `heard` says that the daemon still speaks and
-    calls the node not ready by itself; false: nothing is heard of it.
+    `since` is Unix time, `why` one line in the other side's words. `heard`: the daemon still answers and reports by
+    itself that the node is not ready; false: it does not answer.
     """
 
     since: float
@@ -85,24 +85,23 @@ class Silence(NamedTuple):
 class NodeState(NamedTuple):
     """What a scheduler says of one node.
 
-    `shown` is its state in the scheduler's own words, `flags` the same as a set of upper-case words.
-    `available` says that it takes new work, `busy` that work runs on it; where all nodes were asked for, an adapter
-    may call each node busy that is available. `mark` is the reason set on it, by whomever. `hold` says why nhc must
-    not change its state now (it reboots, it is powered down, it is reserved for maintenance), "" where it may.
-    `groups` are the partitions, queues or pools it is in. `silence` says that the node died or its daemon did; None
-    where it is heard, and where its absence is somebody's intention (powered down, being rebooted). `uid` names this
-    registration of the node: after a node was deleted, one that registers under its name has another; "" where the
-    other side has none. `placed` says where the node is, as far as the other side knows: the kind and the name of each
-    blast radius (zone, pool, rack, leaf, nvlink_domain). `absent` says that there is no machine now (powered down, not
-    part of the cluster yet): a share of the fleet is a share of the nodes that are there. `returns` says that it is
-    out only until it is heard again, whatever mark it carries: its scheduler puts it back then by itself. `undone`
-    names the one part of our mark that somebody has undone (its cordon, its taint), which need not be a person's
-    decision; "" where it is whole, or no part is left.
+    `shown` is its state in the scheduler's own words, `flags` the same as a set of upper-case words. `available` says
+    that it takes new work, `busy` that work runs on it; if all nodes were asked for, an adapter may call every
+    available node busy. `mark` is the reason set on it, by anyone. `hold` says why nhc must not change its state now
+    (it reboots, it is powered down, it is reserved for maintenance), "" if it may. `groups` are the partitions, queues
+    or pools it is in. `silence` says that the node or its daemon died; None if the node answers, or if its absence is
+    intended (powered down, being rebooted). `uid` names this registration of the node: if a node was deleted, the next
+    one that registers under its name has a different uid; "" if the other side has none. `placed` says where the node
+    is, as far as the other side knows: the kind and the name of each blast radius (zone, pool, rack, leaf,
+    nvlink_domain). `absent` says that there is no machine now (powered down, not part of the cluster yet): a share of
+    the fleet is a share of the nodes that are there. `returns` says that the node is out only until it answers again,
+    with or without a mark: its scheduler then puts it back by itself. `undone` names the one part of our mark that was
+    removed (its cordon, its taint), which need not be a person's decision; "" if the mark is whole or no part is left.
     `rebooting` says that its scheduler has it rebooted, or powered up, and waits for it to register. `booted` is when
-    the boot began that it has registered in (Unix time, right to a few seconds), 0.0 where that is not known, and
-    `boot_id` the kernel's name of that boot, "" where the other side keeps none. `machine` are all nodes of a machine
-    that it shares with others (several slurmd on one host), read with it, itself among them; empty where it has its
-    machine alone.
+    the boot began that it has registered in (Unix time, right to a few seconds), 0.0 if that is not known, and
+    `boot_id` the kernel's name of that boot, "" if the other side stores none. `machine` lists all nodes of a machine
+    that it shares with others (several slurmd on one host), read with it, itself included; empty if it has its machine
+    alone.
     """
 
     name: str
@@ -154,7 +153,7 @@ class PlannedOperation(NamedTuple):
 
 
 class Effect(str, Enum):
-    """How one node came out of an operation. FAILED may be tried again; REFUSED must not be forced."""
+    """The result of an operation on one node. FAILED may be tried again; REFUSED must not be forced."""
 
     CHANGED = "changed"
     UNCHANGED = "unchanged"
@@ -171,11 +170,13 @@ class Applied(NamedTuple):
 
 
 class AdapterError(ExpectedError):
-    """The other side cannot be asked at all: not installed, not reachable, not allowed. One line for a person."""
+    """No request to the other side is possible: not installed, not reachable, not allowed. One line for a person."""
 
 
 class SettingError(AdapterError):
-    """One of an adapter's settings makes no sense. `key` names it; who read it from a file says which file and line."""
+    """One of an adapter's settings is invalid. `key` names it; the code that read it from a file adds the file and
+    line.
+    """
 
     status = EXIT_USAGE
 
@@ -188,7 +189,7 @@ class NodeSource(Protocol):
     """Something that knows nodes."""
 
     def nodes(self, names: Optional[Sequence[str]] = None) -> List[NodeState]:
-        """The state of these nodes (None: of all), sorted by name. A name it does not know is left out.
+        """The state of these nodes (None: of all), sorted by name. Unknown names are left out.
 
         Raises AdapterError.
         """
@@ -197,10 +198,9 @@ class NodeSource(Protocol):
 class ConditionReport(NamedTuple):
     """The status that another program gives a node, as a report.
 
-    The report's `started` is when that was said, and its `boot_id` the boot that it was said in, "" where nobody knows:
-    what stands on a node since before its reboot says nothing of the time after. `since` is since when each failure
-    stands (Unix time), by its cause (`marks.cause_of`). `standing` are the causes that count until they are taken
-    back, however long ago they were said.
+    The report's `started` is when the status was set, and its `boot_id` the boot in which it was set, "" if unknown: a
+    status set before a reboot says nothing about the time after it. `since` is when each failure began (Unix time), by
+    its cause (`marks.cause_of`). `standing` are the causes that count until they are cleared, however old they are.
     """
 
     report: Report
@@ -224,17 +224,18 @@ class Evicts(Protocol):
     """Something that can ask running work to leave a node, within what protects that work (disruption budgets)."""
 
     def evict(self, names: Sequence[str]) -> Mapping[str, str]:
-        """One step for each node, which must be out of service: what still runs there and why, "" for nothing more.
+        """Do one step for each node, which must be out of service. Returns what still runs there and why, "" for
+        nothing more.
 
-        Called again until nothing runs. The text is the same while nothing has changed: each other one is a row of the
-        audit log. Raises AdapterError.
+        It is called again until nothing runs. The text stays the same while nothing has changed: each new text is a row
+        of the audit log. Raises AdapterError.
         """
 
 
 class NodeStep(NamedTuple):
-    """One step of a repair, for whoever looks at the node: what its episode has come to and why, or what it waits for.
+    """One step of a repair, for a person who looks at the node: the state of its episode and why, or what it waits for.
 
-    `state` is the episode's (`nhc.remedy.machine.EpisodeState`), `ends` says that the episode has ended with it.
+    `state` is the episode's (`nhc.remedy.machine.EpisodeState`), `ends` says that the episode ends with this step.
     `alarm`: a person must look. `at` is Unix time.
     """
 
@@ -250,7 +251,7 @@ class NodeStep(NamedTuple):
 
 @port
 class ShowsSteps(Protocol):
-    """A cluster in which persons look at a node itself to see what becomes of it."""
+    """A cluster in which operators look at a node itself to see the progress of its repair."""
 
     def show_steps(self, steps: Sequence[NodeStep]) -> List[str]:
         """Show these steps on their nodes, in their order; one line for each that could not be shown. Never raises."""
@@ -258,27 +259,29 @@ class ShowsSteps(Protocol):
 
 @port
 class MovesWork(Protocol):
-    """A cluster that keeps work bound to a silent node (volumes, a StatefulSet's pods) as long as it may still run."""
+    """A cluster that keeps work bound to a silent node (volumes, a StatefulSet's pods) while that work may still
+    run.
+    """
 
     def move_work(self, names: Sequence[str]) -> List[Applied]:
-        """Let the work of these silent nodes start elsewhere. Their machines are proved to be off or to have restarted:
-        nothing of it can run there any more. It is undone when the node is heard again. Raises AdapterError.
+        """Let the work of these silent nodes start elsewhere. Their machines are proved to be off or restarted: the
+        work cannot run there any more. It is undone when the node answers again. Raises AdapterError.
         """
 
 
 @port
 class Tidies(Protocol):
-    """A cluster on which something of our mark is left where a person puts a node back by hand."""
+    """A cluster on which a part of our mark stays if a person puts a node back by hand."""
 
     def tidy(self) -> List[Applied]:
-        """Take off what is left of our marks on nodes that are back in service; of those that `nodes` has read last.
+        """Remove what is left of our marks on nodes that are back in service, among those that `nodes` has read last.
 
-        One that has nothing left of ours is not among the results. Raises AdapterError.
+        A node without such a rest is not in the results. Raises AdapterError.
         """
 
 
 class MakeAdapter(Protocol):
-    """How nhc constructs an adapter: what stands under its name is called like this, and reaches nobody yet."""
+    """How nhc constructs an adapter: it calls what is registered under its name. This sends no request yet."""
 
     def __call__(
         self,
@@ -288,7 +291,7 @@ class MakeAdapter(Protocol):
     ) -> NodeSource:
         """`settings` are nhc's variables (NHC_*), `environ` replaces the process's own environment.
 
-        `timeout` is in seconds, for one question or operation. Raises AdapterError where the settings make no sense.
+        `timeout` is in seconds, for one request or operation. Raises AdapterError if the settings are invalid.
         """
 
 
@@ -300,21 +303,21 @@ class Marker(NodeSource, Protocol):
     `may_clear`, and return one Applied for every name asked for. They raise AdapterError only when nothing
     was done.
 
-    Its attribute `owner` is what OWNER_SETTING was when it was made: in that name it marks and clears. The remedy loop
-    takes no adapter without it, since a healthy report would then put back a node whose repair is not proved.
+    Its attribute `owner` is what OWNER_SETTING was when it was constructed: it marks and clears in that name. The
+    remedy loop accepts no adapter without it: a healthy report would put back a node whose repair is not proved.
     """
 
     def mark(self, marks: Mapping[str, Mark], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
-        """Take nodes out of service. Marking again changes nothing, or the reason where that is new."""
+        """Take nodes out of service. Marking again changes nothing, or only the reason if that is new."""
 
     def clear(self, names: Sequence[str], seen: Optional[Iterable[NodeState]] = None) -> List[Applied]:
         """Return nodes to service that carry our mark; every other node stays as it is."""
 
 
 class DeviceState(NamedTuple):
-    """What a cluster says of one accelerator of a node. `busy`: work holds it. `mark` is what takes it out, by
-    whomever; None where new work is given it. `disputed`: reasons that its driver says are no fault of it, each with
-    what the driver says. A fault that stands on these alone is left to a person.
+    """What a cluster reports about one accelerator of a node. `busy`: work holds it. `mark` is what takes it out, set
+    by anyone; None if it gets new work. `disputed`: reasons that are no fault of it according to its driver, each with
+    the driver's message. A fault with these reasons alone is left to a person.
     """
 
     node: str
@@ -334,17 +337,17 @@ class MarksDevices(Protocol):
     def device_states(self, nodes: Optional[Sequence[str]] = None) -> Sequence[DeviceState]:
         """Each accelerator that can be marked, and each that carries a mark, of the nodes that `nodes` has read last.
 
-        With `nodes` only of these, and read anew: something is about to be done to them. Without, it may be what a
-        watch has kept. Raises AdapterError.
+        With `nodes`: only of these, and read again, because an action on them follows. Without: it may come from the
+        cache of a watch. Raises AdapterError.
         """
 
     def mark_device(self, node: str, device: DeviceId, mark: Mark) -> Applied:
-        """Take it out of service. Marking again changes nothing, or the reason. REFUSED where the mark is somebody
-        else's, or where this accelerator cannot be marked. Raises AdapterError.
+        """Take it out of service. Marking again changes nothing, or only the reason. REFUSED if someone else set the
+        mark, or if this accelerator cannot be marked. Raises AdapterError.
         """
 
     def clear_device(self, node: str, device: DeviceId) -> Applied:
-        """Take our mark off; UNCHANGED where there is none, REFUSED where it is another's. Raises AdapterError."""
+        """Remove our mark; UNCHANGED if there is none, REFUSED if someone else set it. Raises AdapterError."""
 
 
 @port
@@ -363,10 +366,10 @@ class Comments(Protocol):
     """Something that keeps a remark on a node which changes nothing about its state."""
 
     def comment(self, name: str, text: str) -> bool:
-        """Set the remark, "" to take ours away. False where somebody else's is there and stays. Raises AdapterError."""
+        """Set the remark, "" to remove ours. False if someone else's remark is there and stays. Raises AdapterError."""
 
     def comments(self) -> Mapping[str, str]:
-        """The remarks of all nodes that have one, by whomever. Raises AdapterError."""
+        """The remarks of all nodes that have one, set by anyone. Raises AdapterError."""
 
 
 @port
@@ -382,12 +385,12 @@ class OtherJobs(Protocol):
     """Something that knows which jobs run on a node."""
 
     def other_jobs(self, node: str, user: str, job: str) -> List[str]:
-        """The user's jobs that are on the node's machine now, without `job`; everybody's where `user` is "".
+        """The user's jobs that are on the node's machine now, without `job`; all users' jobs if `user` is "".
 
-        Nothing of theirs may be cleaned up or disturbed. Raises AdapterError.
+        Nothing that belongs to them may be cleaned up or disturbed. Raises AdapterError.
         """
 
 
 def read_mark(source: NodeSource, name: str) -> Optional[Mark]:
-    """The mark on one node, None where it carries none or is not known."""
+    """The mark on one node, None if it has none or is not known."""
     return next((state.mark for state in source.nodes([name]) if state.name == name), None)

@@ -1,6 +1,6 @@
-"""A collective of the pods of one gang before they start: what is known of each, how it is run, and who plays it.
+"""A collective of the pods of one gang before they start: what is known of each pod, how it is run, and what runs it.
 
-A pod asks again and again, and is told to wait, to run its part of a test, or what came of it all.
+A pod asks repeatedly. The answer is to wait, to run its part of a test, or the final result.
 """
 
 from __future__ import annotations
@@ -8,13 +8,13 @@ from __future__ import annotations
 from typing import Any, Dict, Mapping, NamedTuple, Protocol, Tuple
 
 TIMED_OUT = 124
-"""The status of a tool that was ended at its limit, as `timeout` has it."""
+"""The exit status of a tool that was ended at its limit, as of timeout(1)."""
 
 PAIR_ROUNDS = 3
 """Rounds of pairs after a collective that failed: each pod is in one test of a round."""
 
 SLACK = 15.0
-"""Seconds over a tool's limit in which a pod says what came of it."""
+"""Seconds after a tool's limit in which a pod sends the result."""
 
 
 class GangRules(NamedTuple):
@@ -53,12 +53,12 @@ class GangMember(NamedTuple):
 
 
 class Gangs(Protocol):
-    """Plays the tests of all gangs. Asked from several threads."""
+    """Coordinates the tests of all gangs. Called from several threads."""
 
     def step(self, member: GangMember, rules: GangRules, said: Mapping[str, Any]) -> Dict[str, Any]:
-        """What a pod is to do, given what it says.
+        """What a pod is to do, from the message it sent.
 
-        It says nothing, {"test", "status", "output"} of a test that it ran, or {"withdrawn": why}. It is told {"do":
-        "wait", "seconds"}, {"do": "run", "test", "argv", "env", "seconds"}, or {"do": "end", "verdict", "message"} with
-        the verdict OK, CRIT (its node is at fault) or UNKNOWN.
+        The pod sends nothing, {"test", "status", "output"} of a test that it ran, or {"withdrawn": why}. The answer is
+        {"do": "wait", "seconds"}, {"do": "run", "test", "argv", "env", "seconds"}, or {"do": "end", "verdict",
+        "message"} with the verdict OK, CRIT (its node is at fault) or UNKNOWN.
         """

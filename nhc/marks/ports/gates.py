@@ -18,10 +18,10 @@ from nhc.marks.ports.adapter import Applied, NodeState
 class GateStanding(NamedTuple):
     """How a scheduler has one node.
 
-    `held` says that the gate's own mark keeps new work away, `busy` that work runs on it. `other` names whoever else
-    keeps it out of service, "" for nobody. `asked` is when a person last asked there for the suite (Unix time), 0 for
-    never; `opened` says that this person opened the gate instead, `adopted` that a node without a verdict is to be
-    taken as it is. `shown` is its state in the scheduler's words.
+    `held` says that the gate's own mark keeps new work away, `busy` that work runs on it. `other` names someone else
+    who keeps it out of service, "" for none. `asked` is when a person last asked the scheduler for the suite (Unix
+    time), 0 for never; `opened` says that this person opened the gate instead, `adopted` that a node without a verdict
+    is to be taken as it is. `shown` is its state in the scheduler's words.
     """
 
     held: bool
@@ -34,7 +34,7 @@ class GateStanding(NamedTuple):
 
 
 class GateNews(NamedTuple):
-    """What a gate came to, to be published: `state` is a value of `nhc.core.state.gate_record.GateState`, `why` one
+    """The state of a gate, to be published: `state` is a value of `nhc.core.state.gate_record.GateState`, `why` one
     line.
     """
 
@@ -46,25 +46,25 @@ class GateNews(NamedTuple):
 
 
 class Gatekeeper(Protocol):
-    """Keeps work off nodes. Every call raises AdapterError where the other side cannot be asked."""
+    """Keeps work off nodes. Every call raises AdapterError if the other side cannot be asked."""
 
     def standing(self, node: str) -> Optional[GateStanding]:
-        """How the scheduler has the node, None where it knows no such node."""
+        """The node's state in the scheduler, None if the scheduler does not know the node."""
 
     def hold(self, node: str, why: str) -> Applied:
-        """Keep new work away. UNCHANGED where it is so already, REFUSED where somebody else has taken the node out."""
+        """Keep new work away. UNCHANGED if it is so already, REFUSED if someone else has taken the node out."""
 
     def release(self, node: str) -> Applied:
-        """Let work in again: only where the gate's own mark is what keeps it out."""
+        """Let work in again, but only if the gate's own mark keeps it out."""
 
     def publish(self, node: str, news: GateNews) -> None:
-        """Show what the gate came to where the scheduler's users look."""
+        """Show the gate's state in the place where the scheduler's users look."""
 
 
 class GateLimit(NamedTuple):
-    """Something that gives a node up, or needs a setting, while its suite runs.
+    """Something that gives up on a node, or needs a setting, while its suite runs.
 
-    `who` is one object or daemon by name. `seconds` is how long it waits, None where time does not matter and `problem`
+    `who` is one object or daemon by name. `seconds` is how long it waits, None if time does not matter and `problem`
     holds in any case. `problem` says what it does then, `remedy` what to set.
     """
 
@@ -76,7 +76,7 @@ class GateLimit(NamedTuple):
 
 @port
 class HasLimits(Protocol):
-    """A gatekeeper that knows what in its world does not wait for ever."""
+    """A gatekeeper that knows the time limits of its system."""
 
     def limits(self) -> List[GateLimit]:
         """Every limit that applies. Raises AdapterError."""
@@ -84,7 +84,7 @@ class HasLimits(Protocol):
 
 @port
 class ShowsNodes(Protocol):
-    """A gatekeeper that shows all nodes, by which a gate sees how many of its group are out."""
+    """A gatekeeper that shows all nodes, so that a gate sees how many of its group are out."""
 
     def nodes(self) -> List[NodeState]:
         """Raises AdapterError."""
@@ -139,13 +139,13 @@ class LifecycleHook(Protocol):
     """A cloud that waits with a new instance until it is asked to go on. Each call raises AdapterError."""
 
     def waits(self) -> str:
-        """What the cloud has this instance as, where it waits at this hook; "" where it does not."""
+        """The cloud's state of this instance if it waits at this hook; "" if it does not."""
 
     def heartbeat(self) -> None:
         """Ask for more time."""
 
     def complete(self, passed: bool) -> str:
-        """Let the instance into service, or give it up. What was said, for the log."""
+        """Let the instance into service, or give it up. Returns the answer, for the log."""
 
     def limits(self) -> List[GateLimit]:
         """How long the cloud waits, and what it does then."""
@@ -157,4 +157,4 @@ class MakeGatekeeper(Protocol):
     def __call__(
         self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None, timeout: float = 30.0
     ) -> Gatekeeper:
-        """Raises AdapterError where the settings make no sense."""
+        """Raises AdapterError if the settings are invalid."""

@@ -1,13 +1,13 @@
-"""What the restarting of jobs asks of those that run jobs: how a job is, stop it and keep it waiting, let it start.
+"""What nhc needs from a job controller to restart jobs: read a job's state, stop it and keep it waiting, let it start.
 
 For operators: how a job ended (`JobEnds`), and what works on a node (`ListsWork`).
 
 A controller (Slurm, a kind of job in Kubernetes) never decides: `nhc.jobs` does. Every restart has the same two steps
 wherever it happens. HOLD stops what is left of the job and keeps it from starting, with the nodes that it must avoid;
-RELEASE lets it start again. Between them the loop waits until enough healthy nodes exist. Each call is sent once; what
-became of one without an answer is seen by `look`.
+RELEASE lets it start again. Between them the loop waits until enough healthy nodes exist. Each call is sent once; if it
+gets no answer, `look` shows its effect.
 
-Ours stand in `nhc.marks.plugins.JOB_CONTROLLERS`; those of other packages under the entry point group
+Ours are listed in `nhc.marks.plugins.JOB_CONTROLLERS`; those of other packages have the entry point group
 `nhc.job_controllers`.
 """
 
@@ -21,7 +21,7 @@ from nhc.marks.ports.repair import Sent
 
 
 class Phase(str, Enum):
-    """Where a job is. HELD does not start until it is released; ENDING still leaves its nodes."""
+    """The phase of a job. HELD does not start until it is released; ENDING still leaves its nodes."""
 
     PENDING = "pending"
     RUNNING = "running"
@@ -54,7 +54,7 @@ class LossCause(str, Enum):
 
 
 class JobLoss(NamedTuple):
-    """One part of a job that ended badly, or its whole run. `at` is Unix time; `node` is "" where nobody says."""
+    """One part of a job that ended badly, or its whole run. `at` is Unix time; `node` is "" if it is not known."""
 
     node: str
     cause: LossCause
@@ -84,19 +84,19 @@ class JobName(NamedTuple):
     uid: str = ""
 
     def text(self) -> str:
-        """As a person writes it: `PyTorchJob/team/llama`, `batch/17`."""
+        """The name as a person writes it: `PyTorchJob/team/llama`, `batch/17`."""
         return "/".join(part for part in (self.kind, self.namespace, self.name) if part)
 
 
 class JobView(NamedTuple):
     """A job as it is now. Times are Unix seconds.
 
-    `run` is the same for as long as the job was not started anew: a failure is named by the run that failed. `nodes`
-    are those of this run, () while it has none. `wants` is how many nodes it needs, 0 where nobody can say now.
-    `number` is the number of our newest restart that the job itself shows, 0 for none: so a call whose answer was lost
-    is recognised. `held` says that it is held, and by us; `final` that it ended for good and can only be made anew.
-    `excludes` says that its controller can keep it off nodes by their names. `busy_elsewhere` is why it must not be
-    touched now, "" if it may. `bound` are nodes that it must run on: it is not kept off them, it waits for them.
+    `run` stays the same until the job is started again: a failure is named by the run that failed. `nodes` are those of
+    this run, () while it has none. `wants` is how many nodes it needs, 0 if it is not known now. `number` is the number
+    of our newest restart that the job itself shows, 0 for none: this shows the effect of a call whose answer was lost.
+    `held` says that it is held, and by us; `final` that it ended for good and can only be created again. `excludes`
+    says that its controller can keep it off nodes by their names. `busy_elsewhere` is why it must not be touched now,
+    "" if it may. `bound` are nodes that it must run on: nhc does not keep it off them, it waits for them.
     """
 
     job: JobName
@@ -120,9 +120,9 @@ class JobView(NamedTuple):
 class JobOrder(NamedTuple):
     """One HOLD or RELEASE, written down before it is sent.
 
-    `key` is the same for one restart whatever happens, `number` counts the restarts of a job from 1. `job` is the job
-    as it was when the restart was decided. `exclude` are all nodes to avoid. `manifest` is what the job is made anew
-    from where it ended for good, "" elsewhere.
+    `key` never changes for one restart, `number` counts the restarts of a job from 1. `job` is the job as it was when
+    the restart was decided. `exclude` are all nodes to avoid. `manifest` is what the job is created from if it ended
+    for good, otherwise "".
     """
 
     key: str
@@ -140,12 +140,12 @@ class JobController(Protocol):
         """The jobs that asked to be restarted, and those that show a restart of ours. Raises AdapterError."""
 
     def look(self, job: JobName) -> Optional[JobView]:
-        """One job now, None where there is none of that name and uid. Raises AdapterError."""
+        """The state of one job now, None if there is none with that name and uid. Raises AdapterError."""
 
     def manifest(self, job: JobView) -> str:
-        """What `release` makes the job anew from after `hold` has taken it away. Raises AdapterError.
+        """The manifest from which `release` creates the job after `hold` has deleted it. Raises AdapterError.
 
-        "" where a job that ended for good cannot be made anew.
+        "" if a job that ended for good cannot be created again.
         """
 
     def hold(self, order: JobOrder) -> Sent:
@@ -161,12 +161,12 @@ class JobController(Protocol):
         """
 
     def node_faults(self, names: Sequence[str]) -> Mapping[str, str]:
-        """Those of the nodes that are down or lost for their cluster now, and why. Raises AdapterError."""
+        """Which of these nodes are down or lost for their cluster now, and why. Raises AdapterError."""
 
 
 @port
 class JobNotes(Protocol):
-    """A job controller that can leave a line where the job's user looks."""
+    """A job controller that can write a line in a place where the job's user looks."""
 
     def note(self, job: JobName, text: str) -> None:
         """Raises AdapterError."""
@@ -188,7 +188,7 @@ class Submission(NamedTuple):
 
 
 class Submitted(NamedTuple):
-    """The names of what was submitted, and why the rest was not. `ambiguous`: nobody knows whether it was.
+    """The names of what was submitted, and why the rest was not. `ambiguous`: it is not known whether it was.
 
     `rendered` is what a dry run would have sent: a command line, or manifests.
     """
@@ -208,7 +208,7 @@ class JobSubmits(Protocol):
 
 
 class MakeJobController(Protocol):
-    """How nhc constructs a job controller: what stands under its name is called like this, and reaches nobody yet."""
+    """How nhc constructs a job controller: it calls what is registered under its name. This sends no request yet."""
 
     def __call__(
         self,
@@ -218,7 +218,7 @@ class MakeJobController(Protocol):
     ) -> JobController:
         """`settings` are its table in the job settings (`[controllers.slurm]`), `environ` replaces the environment.
 
-        Raises AdapterError where the settings make no sense.
+        Raises AdapterError if the settings are invalid.
         """
 
 
@@ -235,9 +235,9 @@ class JobLogText(NamedTuple):
 class JobEndRecord(NamedTuple):
     """A job's end. `state` is the scheduler's own name for it; times are Unix seconds; `running`: it has not ended.
 
-    `tasks` is the number of its tasks, 0 where nobody says; they are on `nodes` in blocks, which is Slurm's default.
-    `gpus` is how many GPUs it had in all, 0 where nobody says. `missing` says what could not be read of it, one line
-    each. `mail` is where its user has the scheduler write to, an address or a user's name, "" where nobody says.
+    `tasks` is the number of its tasks, 0 if unknown; they are on `nodes` in blocks, which is Slurm's default. `gpus` is
+    how many GPUs it had in all, 0 if unknown. `missing` says what could not be read of it, one line each. `mail` is
+    where the scheduler writes to its user, an address or a user's name, "" if unknown.
     """
 
     job: JobName
@@ -257,19 +257,18 @@ class JobEndRecord(NamedTuple):
 
 @port
 class JobEnds(Protocol):
-    """A job controller that knows how jobs ended, also those that nobody asked it to restart."""
+    """A job controller that knows how jobs ended, also jobs for which no restart was asked."""
 
     def end(self, job: str) -> Optional[JobEndRecord]:
-        """The record of the job that a person calls so, None where there is none. Raises AdapterError."""
+        """The record of the job with this name, as a person writes it; None if there is none. Raises AdapterError."""
 
 
 class WorkItem(NamedTuple):
     """One piece of the work on a node: a job, or a pod.
 
     `id` is what the other side's own commands take (`17_3`, `team/llama-0`). `name` and `user` are its users' texts;
-    for a pod they are its controller and its namespace. `state` is in the other side's words, `started` Unix time,
-    None where nobody knows. `jobs` are the names under which nhc may watch it (`JobName.text` of
-    `nhc.marks.ports.job_control`).
+    for a pod they are its controller and its namespace. `state` is in the other side's words, `started` Unix time, None
+    if unknown. `jobs` are the names under which nhc may watch it (`JobName.text` of `nhc.marks.ports.job_control`).
     """
 
     id: str
@@ -289,7 +288,7 @@ class WorkList(NamedTuple):
 
 @port
 class ListsWork(Protocol):
-    """Something that knows what works on a node now, whether or not nhc watches it."""
+    """Something that knows what runs on a node now, whether or not nhc watches it."""
 
     def work_on(self, node: str) -> WorkList:
         """All that is on the node, as it is now; texts on one line each. For persons. Raises AdapterError."""

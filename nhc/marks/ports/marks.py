@@ -20,13 +20,13 @@ TAG = "NHC:"
 """The first word of marks of OWNER; LBNL NHC's, so that marks it left are ours to clear."""
 
 GATE_TAG = "NHC-GATE:"
-"""The first word of a gate's mark where a scheduler keeps a reason. Not TAG, which a health check resumes."""
+"""The first word of a gate's mark if a scheduler stores a reason. Not TAG, which a health check resumes."""
 
 TAGS = {OWNER: TAG, REMEDY_OWNER: "NHC-REMEDY:"}
 """The first word of every mark that is ours, by its owner."""
 
 NODE, USER = "node", "user"
-"""The classes of marks: who is in doubt takes the node."""
+"""The classes of marks; in doubt, NODE."""
 
 _OF_USERS = frozenset(("GpuProcessesLeft", "LeftoversFound", "UnauthorisedProcess", "RogueProcess"))
 """Reasons that a user's processes and files are. Not LeftoversRemain: what cannot be killed needs a reboot."""
@@ -42,9 +42,9 @@ WHY_LIMIT = 240
 def mark_of(report: Report) -> Optional[Mark]:
     """The mark that a report asks for: its worst failure, how many more, and the most drastic repair suggested.
 
-    The worst is the one with that repair, so that words and repair are of one fault; but one of the node's own before
-    a user's, or a dead GPU would be marked `[user]` for a full /tmp. None where nothing is CRIT: an UNKNOWN verdict
-    never takes a node out.
+    The worst is the failure with that repair, so that text and repair belong to one fault. A failure of the node comes
+    before a user's; otherwise a dead GPU would be marked `[user]` for a full /tmp. None if nothing is CRIT: an UNKNOWN
+    verdict never takes a node out.
     """
     failures = report.failures()
     if not failures:
@@ -59,7 +59,7 @@ def mark_of(report: Report) -> Optional[Mark]:
 def grouping_text(text: str, cause: str) -> str:
     """A failure's description as a mark shows it: the same on each node with this fault, so that marks can be grouped.
 
-    What the node measured is in its report. The words of a site's own script, and of a person, stay as they are.
+    What the node measured is in its report. The text of a site's own script, and of a person, stays as it is.
     """
     _check, reason, target = (*cause.split("|", 2), "", "")[:3]
     if not class_of(cause) or reason in _OF_SITES:
@@ -82,12 +82,14 @@ def cause_of(result: CheckResult) -> str:
 
 
 def cause_text(check: str, reason: str, target: str) -> str:
-    """The same of what was kept of a failure: by this text marks, faults and episodes are known again."""
+    """The same from a stored failure: marks, faults and episodes are recognised by this text."""
     return printable(f"{check}|{reason}|{target}", WHY_LIMIT)
 
 
 def class_of(cause: str) -> str:
-    """NODE or USER for a failure's cause; "" for what is none, as what a person asked for, and for none."""
+    """NODE or USER for a failure's cause; "" for no cause, and for one that is no failure, such as a person's
+    request.
+    """
     check, _, rest = cause.partition("|")
     reason, _, target = rest.partition("|")
     if not reason or check in _ASKED:
@@ -97,7 +99,7 @@ def class_of(cause: str) -> str:
 
 
 _ASKED = ("request", "mark", "train")
-"""What stands in a check's place where the cause is a request, a mark that somebody set, or planned maintenance."""
+"""What replaces the check's name if the cause is a request, a mark that someone set, or planned maintenance."""
 
 
 def cause_in_words(cause: str) -> str:
@@ -124,9 +126,9 @@ def may_change(mark: Mark, owner: str = OWNER) -> bool:
 def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
     """Whether to set `mark` on a node: CHANGED says yes.
 
-    The rules: a node that is not known, or held, is left; one that somebody else took out keeps their reason, even
-    where they gave none; nobody else replaces a mark that waits for a proof; our own mark is refreshed when its cause
-    is new, not when a figure in its text is.
+    The rules: a node that is unknown or on hold stays as it is. A node that someone else took out keeps their reason,
+    even if they gave none. A mark that waits for a proof is replaced by its owner only. Our own mark is refreshed when
+    its cause is new, not when a figure in its text is.
     """
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
@@ -148,8 +150,8 @@ def may_mark(state: Optional[NodeState], mark: Mark) -> Tuple[Effect, str]:
 
 
 def in_place_of(state: NodeState, mark: Mark) -> Mark:
-    """`mark` as it is set on a node: one that takes the place of a mark of ours is from then on, whatever the newest
-    reason is, and has its class where its own cause says none (a person's request, a mark that was set by hand).
+    """`mark` as it is set on a node: if it replaces a mark of ours, it keeps that mark's time, also for a new reason,
+    and its class if its own cause gives none (a person's request, a mark that was set by hand).
     """
     standing = state.mark
     if standing is None or not standing.ours or (state.available and not state.undone):
@@ -159,12 +161,12 @@ def in_place_of(state: NodeState, mark: Mark) -> Mark:
 
 
 def unheard(state: NodeState) -> bool:
-    """Whether a node is out only because its scheduler does not hear it: that is a fault, and nobody's decision."""
+    """Whether a node is out only because it does not answer its scheduler: that is a fault, not a decision."""
     return state.silence is not None and state.mark is not None and state.mark.owner == SCHEDULER
 
 
 def may_clear(state: Optional[NodeState], owner: str = OWNER) -> Tuple[Effect, str]:
-    """Whether to put a node back into service: only where a mark that `owner` may change took it out."""
+    """Whether to put a node back into service: only if a mark that `owner` may change took it out."""
     if state is None:
         return Effect.FAILED, "not a node that the scheduler knows"
     if state.mark is None or not may_change(state.mark, owner):
@@ -199,8 +201,8 @@ def in_service_beside(state: NodeState) -> str:
 
 
 def machine_held(state: NodeState, repaired: Container[str] = ()) -> str:
-    """Why nothing may be done to the node's machine now, "" where it may: it, or another node of the machine, is on
-    hold, somebody else has taken that one out, or it is among those that are being `repaired`.
+    """Why nothing may be done to the node's machine now, "" if it may: it, or another node of the machine, is on hold,
+    someone else has taken that one out, or it is among those that are being `repaired`.
     """
     if state.hold:
         return left_alone(state)
@@ -217,9 +219,10 @@ def machine_held(state: NodeState, repaired: Container[str] = ()) -> str:
 
 
 def same_cause(standing: Mark, wanted: Mark) -> bool:
-    """Whether a mark of ours that stands on a node tells of what the wanted one does: cause and repair are the same.
+    """Whether our mark on a node says the same as the wanted one: cause and repair are the same.
 
-    Where the standing one's cause is not known, as after a scheduler gave it back, its words tell, figures left out.
+    If the cause of the mark on the node is not known (it was read back from a scheduler), its text is compared without
+    figures.
     """
     nothing = (Action.NONE, Action.INSPECT)  # no text tells these two apart
     if standing.action is not wanted.action and not (standing.action in nothing and wanted.action in nothing):
@@ -247,7 +250,7 @@ def _plain_why(mark: Mark) -> str:
 
 
 def mark_text(mark: Mark, with_since: bool = False) -> str:
-    """A mark of ours as text. The time is put in where the other side keeps none itself."""
+    """A mark of ours as text. The time is put in if the other side stores none itself."""
     kind = mark.kind or class_of(mark.cause)
     text = f"{TAGS.get(mark.owner, TAG)} {f'[{kind}] ' if kind else ''}{_plain_why(mark)}"
     if mark.action not in (Action.NONE, Action.INSPECT):  # that somebody should look is what every mark says
@@ -258,7 +261,7 @@ def mark_text(mark: Mark, with_since: bool = False) -> str:
 
 
 def read_mark_text(text: str, owner: str = "", since: Optional[float] = None) -> Optional[Mark]:
-    """The mark in a reason's text, ours where it begins with one of the tags; None for an empty reason."""
+    """The mark in a reason's text, ours if it begins with one of the tags; None for an empty reason."""
     text = printable(text).strip()
     if not text:
         return None
@@ -313,10 +316,10 @@ _RUN = re.compile(rf"{LEFT_OUT}(?:[ ,]+(?:and )?{LEFT_OUT})+")
 def without_figures(text: str, kept: Collection[str] = ()) -> str:
     """What every node with this fault says: `text` without what one node measured.
 
-    An aside in parentheses or brackets is left out where a figure stands in it, any other figure becomes `\u2026`. What
-    stays: figures in names (`gpu3`), limits, numbers that are names (`status 9`, and those `kept`: an error's, a
-    target's), and what there is of what there should be (`100 of 200 Gb/s`, `an MTU of 1500, 9000 expected`), which is
-    the same on all nodes of a kind.
+    A text in parentheses or brackets is left out if it has a figure, any other figure becomes `\u2026`. What stays:
+    figures in names (`gpu3`), limits, numbers that are names (`status 9`, and those `kept`: an error's, a target's),
+    and what there is of what there should be (`100 of 200 Gb/s`, `an MTU of 1500, 9000 expected`), which is the same on
+    all nodes of a kind.
     """
     return _RUN.sub(LEFT_OUT, _masked(_ASIDE.sub(lambda aside: "" if _figures(aside[0]) else aside[0], text), kept))
 

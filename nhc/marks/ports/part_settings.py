@@ -26,7 +26,7 @@ Given = Optional[Mapping[str, str]]
 
 
 def read(kind: Type[T], settings: Given, section: str = "") -> T:
-    """The values. `section` stands before a key in messages, where whoever constructs the part does not know its table.
+    """The values. Messages put `section` before a key if the caller does not know the part's table.
 
     Raises SettingError.
     """
@@ -37,7 +37,7 @@ def read(kind: Type[T], settings: Given, section: str = "") -> T:
 
 
 class PartTable(NamedTuple):
-    """A table of a settings file that is a part's own: where it stands, of which kind and name the part is."""
+    """A part's own table in a settings file: its place, and the kind and name of the part."""
 
     where: str
     kind: PartKind

@@ -1,11 +1,11 @@
-"""What the remedy loop asks of those that repair nodes: one order, sent once, and its effect looked for.
+"""What the remedy loop asks of repairers: carry out one order, sent once, and show its effect.
 
-A repairer (a cloud's API, a management controller, a scheduler's reboot, a program on the node) never decides and
-never repeats: the loop in `nhc.remedy` does. Clients of clouds and of management controllers repeat a reset up to
-eleven times by themselves when an answer is lost, so a repairer must switch that off and report what it does not know
-as AMBIGUOUS; the loop then looks for the effect (boot id, instance id, start time) before anything is sent again.
+A repairer (a cloud's API, a management controller, a scheduler's reboot, a program on the node) never decides and never
+repeats: the loop in `nhc.remedy` does. Clients of clouds and of management controllers repeat a reset up to eleven
+times by themselves when an answer is lost, so a repairer must switch that off and report an unknown result as
+AMBIGUOUS; the loop then looks for the effect (boot id, instance id, start time) before anything is sent again.
 
-Ours stand in `nhc.marks.plugins.REPAIRERS`; those of other packages under the entry point group `nhc.repairers`.
+Ours are listed in `nhc.marks.plugins.REPAIRERS`; those of other packages have the entry point group `nhc.repairers`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nhc.marks.ports.adapter import AdapterError
 
 
 class Rung(str, Enum):
-    """The repairs, the mildest first. A repair that does not help is followed by a later one, never an earlier."""
+    """The repairs, the mildest first. If a repair does not help, a later one follows, never an earlier one."""
 
     RESTART_APP = "restart-app"
     RESET_DEVICE = "reset-device"
@@ -46,7 +46,7 @@ RUNG_OF = {
 
 
 class Machine(NamedTuple):
-    """Which machine stands behind a node's name, as its cluster and its last report say. "" is not known.
+    """Which machine has a node's name, according to its cluster and its last report. "" means not known.
 
     `provider_id` is Kubernetes' `spec.providerID` or Slurm's InstanceId; `address` is where SSH reaches a node whose
     name is no address; `shown_address` identifies it, as its report or Slurm's NodeAddr has it; `uuid` is DMI's
@@ -66,11 +66,11 @@ class Machine(NamedTuple):
 
 
 class Sighting(NamedTuple):
-    """What a repairer sees of a machine at one moment. "" is not shown by this provider.
+    """What a repairer sees of a machine at one moment. "": this provider does not show it.
 
     `at` is Unix time. `instance` names the very machine (an instance id, a system's UUID); `boot` changes with each
     boot (a boot id, the provider's last start time); `power` is the provider's word (running, stopped, terminated…).
-    `actor` and `doing` say who else acts on the machine now and what: the platform's own repair, a maintenance event.
+    `actor` and `doing` say who else acts on the machine now and how: the platform's own repair, a maintenance event.
     """
 
     at: float
@@ -82,8 +82,8 @@ class Sighting(NamedTuple):
 
     @property
     def kernel_boot(self) -> str:
-        """`boot` where it is the kernel's boot id, which reports have as well; "" where it is a provider's own word: a
-        start time is another text than every boot id, and proves nothing beside one.
+        """`boot` if it is the kernel's boot id, which reports have as well; "" if it is the provider's own text: a
+        start time differs from every boot id, so comparing the two proves nothing.
         """
         return self.boot if _BOOT_ID.fullmatch(self.boot) else ""
 
@@ -95,9 +95,9 @@ _BOOT_ID = re.compile(r"[0-9a-fA-F]{8}(?:-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}")
 class Order(NamedTuple):
     """One destructive call, written down before it is sent.
 
-    `key` is a UUID, the same for one attempt whatever happens: the provider's idempotency key where it takes one.
-    `device` names what a reset is for (`gpu3`), "" for the whole machine. `because` is one line for the provider's
-    own records, the node's log and the audit.
+    `key` is a UUID that never changes for one attempt: the provider's idempotency key if it accepts one. `device` names
+    what a reset is for (`gpu3`), "" for the whole machine. `because` is one line for the provider's own records, the
+    node's log and the audit.
     """
 
     key: str
@@ -110,10 +110,10 @@ class Order(NamedTuple):
 
 
 class Answer(str, Enum):
-    """What became of the call itself; what became of the machine is another question.
+    """The result of the call itself; its effect on the machine is a separate question.
 
     REFUSED is proof that nothing was begun (not allowed, throttled, wrong state, connection refused). AMBIGUOUS is
-    everything else that is no acceptance: a time-out, a lost connection, an error after the request had left.
+    every other answer that is not an acceptance: a time-out, a lost connection, an error after the request had left.
     """
 
     ACCEPTED = "accepted"
@@ -124,10 +124,10 @@ class Answer(str, Enum):
 class Sent(NamedTuple):
     """The answer to an order. `request_id` is the provider's name for the operation, to be watched.
 
-    `retry_after` (seconds) is for a REFUSED that may be asked again later (throttled, in use), 0 where it may not: then
-    this machine cannot have this repair. `by_machine`: the machine itself stands in the way, by a process that holds
+    `retry_after` (seconds) is for a REFUSED that may be asked again later (throttled, in use), 0 if it may not: then
+    this machine cannot have this repair. `by_machine`: the machine itself prevents the repair, by a process that holds
     the device or by an sshd that does not answer; only then does a harder repair follow after some such refusals.
-    `right` is the permission that is missing, where that is why it was REFUSED: it is for a person.
+    `right` is the missing permission, if that is why it was REFUSED: a person must grant it.
     """
 
     answer: Answer
@@ -140,7 +140,7 @@ class Sent(NamedTuple):
 
 class AskLater(AdapterError):
     """Whether a repair is possible cannot be asked now: throttled, no answer, no credentials, a machine that is just
-    being made. It says nothing of the machine. `retry_after` is in seconds.
+    being made. It says nothing about the machine. `retry_after` is in seconds.
     """
 
     def __init__(self, message: str, retry_after: float = 30.0) -> None:
@@ -157,13 +157,13 @@ class RightMissing(AdapterError):
 
 
 class Stage(str, Enum):
-    """How far an order's effect is.
+    """The progress of an order's effect.
 
     HALFWAY is for a repair of several calls (a start after a stop): the effect of one is proved, `Completes.complete`
-    sends the next. WORKING is also what a repairer says that cannot see the effect: the new boot id is then the proof.
-    NOT_BEGUN is for an order whose answer is not known, once the other side proves that it has never begun it and will
-    not: the same repair is then tried again. CANCELLED is for one that was taken, and that a person has taken back: the
-    episode is that person's, and the node stays out of service, even where the cancellation has put it back.
+    sends the next. A repairer that cannot see the effect also returns WORKING: the new boot id is then the proof.
+    NOT_BEGUN is for an order whose answer is not known, once the other side proves that it never began it and will not:
+    the same repair is then tried again. CANCELLED is for an order that was accepted and that a person then cancelled:
+    the episode is left to that person, and the node stays out of service, even if the cancellation put it back.
     """
 
     NOT_BEGUN = "not-begun"
@@ -194,32 +194,33 @@ class Right(NamedTuple):
 
 
 class Repairer(Protocol):
-    """Something that can repair machines of one world. It may block, for at most its timeout a call."""
+    """Something that can repair the machines of one provider. It may block, for at most its timeout a call."""
 
     def can(self, machine: Machine, rung: Rung, device: str = "") -> str:
-        """Why this rung is not possible on this machine, "" where it is. Asks nobody that costs more than a look.
+        """Why this rung is not possible on this machine, "" if it is. Sends only requests that are cheap and change
+        nothing.
 
-        A reason is a fact about the machine: the next harder repair follows from it. So where the fact cannot be had,
-        it raises: RightMissing, AskLater, or another AdapterError, which counts as AskLater.
+        A reason is a fact about the machine: the next harder repair follows from it. If the fact cannot be read, it
+        raises RightMissing, AskLater, or another AdapterError, which counts as AskLater.
         """
 
     def look(self, machine: Machine) -> Sighting:
-        """What is seen of the machine now. Raises AdapterError where nothing can be seen."""
+        """What is seen of the machine now. Raises AdapterError if nothing can be seen."""
 
     def send(self, order: Order) -> Sent:
-        """Send one call, once. The identity of the machine is compared before: another machine is REFUSED.
+        """Send one call, once. The identity of the machine is compared first: a different machine is REFUSED.
 
         Never raises for what the other side does.
         """
 
     def progress(self, order: Order, sent: Sent, before: Sighting) -> Progress:
-        """What became of an order; `before` was seen before it was sent. Asks only, changes nothing.
+        """The progress of an order; `before` was seen before it was sent. It only reads and changes nothing.
 
-        Raises AdapterError where nothing can be seen now: that is no failure of the repair.
+        Raises AdapterError if nothing can be seen now: that is no failure of the repair.
         """
 
     def rights(self) -> Sequence[Right]:
-        """The permissions it needs, each tried without effect where the provider allows that."""
+        """The permissions it needs, each tried without effect if the provider allows that."""
 
 
 @port
@@ -229,8 +230,8 @@ class Completes(Protocol):
     def complete(self, order: Order, sent: Sent) -> Sent:
         """Send the next call, after `progress` has said HALFWAY. What it sends brings the machine back.
 
-        The loop writes it down before, as it does an order. Where its answer is AMBIGUOUS or REFUSED it is called again
-        as long as `progress` says HALFWAY: the call changes nothing on a machine where it took effect already. Never
+        The loop writes it down first, as it does an order. If its answer is AMBIGUOUS or REFUSED, it is called again
+        while `progress` says HALFWAY: the call changes nothing on a machine on which it already took effect. Never
         raises for what the other side does. The answer replaces `sent` in what follows.
         """
 
@@ -242,13 +243,12 @@ class RunsCommands(Protocol):
     def run_command(self, order: Order, argv: Sequence[str], seconds: float) -> Sent:
         """Start `argv` on the node, as `Repairer.send` sends an order; it may take `seconds`.
 
-        The order's key names it, so that a second call with the same key starts nothing. `Repairer.progress` tells what
-        became of it: DONE where it ended with 0. The order's rung is not carried out. Never raises for what the node
-        does.
+        The order's key names it, so that a second call with the same key starts nothing. `Repairer.progress` gives its
+        result: DONE if it ended with 0. The order's rung is not carried out. Never raises for what the node does.
         """
 
     def can_run(self, machine: Machine) -> str:
-        """Why no command can be run on this machine, "" where one can. Asks nobody."""
+        """Why no command can be run on this machine, "" if one can. Sends no request."""
 
 
 class Claim(NamedTuple):
@@ -261,17 +261,17 @@ class Claim(NamedTuple):
 
 @port
 class OtherActors(Protocol):
-    """Something that knows who else repairs nodes in its world."""
+    """Something that knows who else repairs nodes in its system."""
 
     def claims(self, machine: Machine) -> Sequence[Claim]:
         """Everybody else who acts on, or has announced to act on, this machine. Raises AdapterError."""
 
 
 class Request(NamedTuple):
-    """A repair that a person asked for in a platform's own words: a label, a reason.
+    """A repair that a person asked for in a platform's own way: a label, a reason.
 
-    `key` is the same for as long as it is the same request: it is carried out once. `words` are as they were written.
-    `device` is what a reset is asked for, "" for the machine.
+    `key` stays the same for one request: it is carried out once. `words` are as they were written. `device` is what a
+    reset is asked for, "" for the machine.
     """
 
     rung: Rung
@@ -282,23 +282,24 @@ class Request(NamedTuple):
 
 @port
 class Requests(Protocol):
-    """Something that reads, off a node, that a person asks for its repair."""
+    """Something that reads from a node that a person asks for its repair."""
 
     def requested(self, machine: Machine) -> Optional[Request]:
-        """What is asked for, None where nothing is. Reads the machine's labels and settings; asks nobody."""
+        """What is asked for, None for nothing. Reads the machine's labels and settings; sends no request."""
 
 
 @port
 class NodeRequests(Protocol):
-    """A cluster on whose nodes persons can ask for a repair, and that takes the answer."""
+    """A cluster on whose nodes a person can ask for a repair, and that shows the answer."""
 
     def requests(self) -> Tuple[Mapping[str, Request], Sequence[str]]:
-        """What is asked of the nodes that `nodes` has read last; and what is written there that makes no sense, one
-        line each. Asks nobody.
+        """What is asked of the nodes that `nodes` has read last; and which requests there are invalid, one line each.
+        Sends no request.
         """
 
     def answer(self, node: str, request: Request, text: str, returned: bool) -> str:
-        """Take a request off its node, with the answer; "" or why that is not so. Nothing where another stands by now.
+        """Remove a request from its node, with the answer; "" or why it could not. Does nothing if a new request is
+        there by now.
 
         `returned` says whether the node is back in service.
         """
@@ -314,10 +315,10 @@ class HasRights(Protocol):
 
 @port
 class KnowsMachines(Protocol):
-    """A cluster that knows which machine stands behind a node's name."""
+    """A cluster that knows which machine has a node's name."""
 
     def machines(self) -> Mapping[str, Machine]:
-        """The machines of the nodes that `nodes` has read last, by node. Asks nobody."""
+        """The machines of the nodes that `nodes` has read last, by node. Sends no request."""
 
 
 class Exhibit(NamedTuple):
@@ -334,7 +335,7 @@ class Exhibit(NamedTuple):
 
 @declared.settings
 class EvidenceBudget(NamedTuple):
-    """At most how many bytes in all and how many seconds a collection may take."""
+    """The most bytes in all and the most seconds that a collection may take."""
 
     size: int = declared.size("size", 32 << 20, least=1)
     seconds: float = declared.seconds("time", 300.0, least=1.0)
@@ -345,11 +346,11 @@ class EvidenceSource(Protocol):
     """Something that can show what a machine looked like before it was repaired."""
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        """Pieces of evidence, the most telling first. Raises AdapterError where there is none to be had."""
+        """Pieces of evidence, the most useful first. Raises AdapterError if there are none."""
 
 
 class MakeRepairer(Protocol):
-    """How nhc constructs a repairer: what stands under its name is called like this, and reaches nobody yet."""
+    """How nhc constructs a repairer: it calls what is registered under its name. This sends no request yet."""
 
     def __call__(
         self,
@@ -359,5 +360,5 @@ class MakeRepairer(Protocol):
     ) -> Repairer:
         """`settings` are its table in the remedy settings (`[repairers.aws]`), `environ` replaces the environment.
 
-        `timeout` is in seconds, for one call. Raises SettingError where one of the settings makes no sense.
+        `timeout` is in seconds, for one call. Raises SettingError if one of the settings is invalid.
         """

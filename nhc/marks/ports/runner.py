@@ -1,14 +1,14 @@
 """How nhc runs a program on nodes: one contract, over SSH, as a Kubernetes Job, by Systems Manager, as a Slurm job.
 
-A run is known by its group and its key, which its caller chooses. Every runner promises of it:
+A run is identified by its group and its key, which its caller chooses. Every runner guarantees:
 
-- **Never twice.** A run that was started is not started again, by whomever and after a lost answer too.
-- **Found again.** The caller keeps nothing: another process that names the same run polls and stops it.
+- **Never twice.** A run that was started is not started again, by any caller, also after a lost answer.
+- **Found again.** The caller stores nothing: another process that names the same run can poll and stop it.
 - **Bounded.** It ends after its limit of seconds. Of its output the first bytes up to the limit are kept.
-- **Whole.** When it is over, by itself, by `stop` or by its limit, it has left no process on its nodes.
-- **A lost answer is UNKNOWN.** Only what is proved to be over is ENDED, STOPPED or LOST.
+- **Whole.** When it has ended, by itself, by `stop` or by its limit, it leaves no process on its nodes.
+- **A lost answer is UNKNOWN.** Only a run that is proved to have ended is ENDED, STOPPED or LOST.
 
-`nhc.lab.testing.runners` holds the contract as tests. Ours stand in `nhc.marks.plugins.RUNNERS` and `LAUNCHERS`.
+`nhc.lab.testing.runners` holds the contract as tests. Ours are listed in `nhc.marks.plugins.RUNNERS` and `LAUNCHERS`.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.repair import Answer, Machine, Sent
 
 NHC = "{nhc}"
-"""The word of a run's arguments that stands for the path of nhc on its node."""
+"""The placeholder in a run's arguments for the path of nhc on its node."""
 
 
 def with_nhc(argv: Sequence[str], nhc: str = "nhc") -> Tuple[str, ...]:
-    """The arguments with nhc as it is called there."""
+    """The arguments with the path of nhc on that node."""
     return tuple(nhc if word == NHC else word for word in argv)
 
 
@@ -59,12 +59,12 @@ class NodeRun(NamedTuple):
 
 
 class RunPhase(str, Enum):
-    """How far a run is.
+    """The phase of a run.
 
-    ABSENT: nothing of it is there; it was not started, or was forgotten: long after its end, or as it was stopped.
-    ENDED: the program ended by itself. STOPPED: somebody has ended it, by `stop` or by hand. LOST: it is over and has
-    no result: past its limit, preempted, its node gone, or stopped where the transport does not tell. UNKNOWN: it
-    cannot be told now; the run may be in any phase.
+    ABSENT: nothing of it exists; it was not started, or was deleted: long after its end, or when it was stopped. ENDED:
+    the program ended by itself. STOPPED: someone ended it, by `stop` or by hand. LOST: it ended without a result: at
+    its limit, preempted, its node gone, or stopped if the transport does not show that. UNKNOWN: it cannot be read now;
+    the run may be in any phase.
     """
 
     ABSENT = "absent"
@@ -80,8 +80,8 @@ class RunState(NamedTuple):
     """A run as it is now.
 
     `status` (the exit status, 128 + N after signal N) and `output` (what it printed on both streams; `cut` says that
-    there was more) are there where it has ENDED. `why` is one line: what it waits for, how it was lost, what cannot be
-    told. `name` is the transport's own name of it, for a person.
+    there was more) are set if it has ENDED. `why` is one line: what it waits for, how it was lost, what cannot be read.
+    `name` is the transport's own name of it, for a person.
     """
 
     phase: RunPhase
@@ -100,7 +100,7 @@ class NotStarted(AdapterError):
         self.later, self.right = later, right
 
     def sent(self, before: str = "") -> Sent:
-        """The same as the answer to an order. Where nobody can log in, the machine itself is in the way."""
+        """The same as the answer to an order. If no login is possible, the machine itself prevents it."""
         again = LATER if self.later else 0.0
         return Sent(Answer.REFUSED, f"{before}{self}", retry_after=again, by_machine=self.later, right=self.right)
 
@@ -113,16 +113,17 @@ class Runner(Protocol):
     """Runs programs on nodes. It may be used from several threads, and blocks for at most its timeout a call."""
 
     def start(self, run: NodeRun) -> str:
-        """Start a run, where it was not started before; the transport's own name of it.
+        """Start a run if it was not started before; returns the transport's own name of it.
 
-        Raises NotStarted where surely nothing was started. After any other AdapterError `poll` shows what became of it.
+        Raises NotStarted if surely nothing was started. After any other AdapterError, `poll` shows the state of the
+        run.
         """
 
     def poll(self, runs: Sequence[NodeRun]) -> Mapping[str, RunState]:
-        """The state of these runs of one group, by key. Raises AdapterError where none can be told now."""
+        """The state of these runs of one group, by key. Raises AdapterError if none can be read now."""
 
     def stop(self, run: NodeRun) -> None:
-        """End a run with all its processes; nothing where it is over. Raises AdapterError."""
+        """End a run with all its processes; does nothing if it has ended. Raises AdapterError."""
 
 
 @port
@@ -130,12 +131,12 @@ class Launcher(Runner, Protocol):
     """A runner for sweeps: it knows idle nodes, keeps other work off the nodes of a run, and gives way to real work."""
 
     def idle(self, nodes: Sequence[str]) -> FrozenSet[str]:
-        """Those of the nodes on which nothing runs and on which a run may be started now. Raises AdapterError."""
+        """Those of the nodes that are idle and on which a run may be started now. Raises AdapterError."""
 
     def finish(self, group: str) -> None:
-        """The group is over: remove what nobody needs any more. Asked for twice it does nothing more.
+        """The group has ended: remove what is no longer needed. A second call does nothing more.
 
-        Raises AdapterError that names what could not be taken away or ended.
+        Raises AdapterError that names what could not be removed or ended.
         """
 
 
@@ -144,11 +145,11 @@ class SaysWhyBusy(Protocol):
     """A launcher that knows why a node was not idle when it last looked."""
 
     def why_busy(self, node: str) -> str:
-        """One line, "" where nothing is known."""
+        """One line, "" if nothing is known."""
 
 
 class MakeRunner(Protocol):
     """How nhc constructs what stands in `nhc.marks.plugins.RUNNERS`; a launcher is made in the same way."""
 
     def __call__(self, settings: Mapping[str, str], environ: Optional[Mapping[str, str]] = None) -> Runner:
-        """Raises SettingError where one of the settings makes no sense. Reaches nobody yet."""
+        """Raises SettingError if one of the settings is invalid. Sends no request yet."""

@@ -10,8 +10,8 @@ from nhc.core.settings.settings_file import SettingsError, of
 from nhc.marks.ports.adapter import AdapterError
 
 REFUSED = "refused: "
-"""What a sink's problem begins with where the other side is there and does not take what it is sent: that does not pass
-by itself, and the agent is not ready."""
+"""What a sink's problem begins with if the other side answers but rejects what it is sent: that does not pass by
+itself, and the agent is not ready."""
 
 
 T = TypeVar("T")
@@ -26,7 +26,7 @@ def sink_settings(kind: Type[T], settings: Mapping[str, object], name: str) -> T
 
 
 class NotYetDelivered(AdapterError):
-    """A sink has taken the events and keeps them, but could not deliver yet: it is to be called again."""
+    """A sink has accepted and stored the events, but could not deliver them yet: it must be called again."""
 
 
 class EventDetails(TypedDict, total=False):
@@ -74,7 +74,7 @@ class NodeCondition(TypedDict):
 
 
 class Standing(NamedTuple):
-    """A fault that a sink already shows when the agent starts. `since` is Unix time."""
+    """A fault that a sink already shows when the agent starts. `since` is in Unix time."""
 
     type: str
     reason: str
@@ -85,8 +85,8 @@ class Standing(NamedTuple):
 class Delivery(NamedTuple):
     """What the agent sends to a sink: the state of its node, and the events since the last time.
 
-    While `complete` is false some checks have not been judged yet: a fault may be raised on it, none cleared.
-    `events` come oldest first. `lost` counts events that were dropped because the sink was away for too long.
+    While `complete` is false some checks have not been judged yet: a fault may be raised from it, none cleared.
+    `events` come oldest first. `lost` counts events that were dropped because the sink was not reachable for too long.
     `contexts` are those that a line is limited to, by its `source` and `line` with a space between them.
     """
 
@@ -99,14 +99,14 @@ class Delivery(NamedTuple):
 
 
 class Sink(Protocol):
-    """Somewhere that the agent's reports and events go. It has a process of its own: it may block, and use threads.
+    """A destination of the agent's reports and events. It runs in its own process: it may block, and use threads.
 
-    `deliver` raises AdapterError where it could not; it is then called again with the state of that time and with the
-    events it has not taken.
+    `deliver` raises AdapterError if it fails; it is then called again with the state of that time and with the events
+    that it has not accepted.
     """
 
     def standing(self) -> List[Standing]:
-        """The faults that stand there already. Asked once, before anything is delivered. Raises AdapterError."""
+        """The faults that are already shown there. Called once, before anything is delivered. Raises AdapterError."""
 
     def deliver(self, delivery: Delivery) -> None: ...
 
@@ -115,7 +115,7 @@ class Sink(Protocol):
 
 
 class BufferedSink(Sink, Protocol):
-    """A sink that takes every delivery at once and writes it in its own time."""
+    """A sink that accepts every delivery at once and writes it later."""
 
     def problem(self) -> str:
-        """What keeps it from writing, "" while all is written. Cheap: asked every few seconds."""
+        """What prevents writing, "" while all is written. Cheap: called every few seconds."""

@@ -1,4 +1,4 @@
-"""What nhc asks of those that keep spare nodes: which nodes wait, one into service, one back. `nhc.remedy.spares`
+"""What nhc asks of a pool of spare nodes: which nodes wait, put one into service, take one back. `nhc.remedy.spares`
 decides.
 """
 
@@ -18,14 +18,14 @@ class SparePool(Protocol):
         """The nodes that wait now, sorted. Raises AdapterError."""
 
     def into_service(self, node: str) -> Applied:
-        """Let a spare take work; UNCHANGED where it waits no more. Never raises for what the other side does."""
+        """Let a spare take work; UNCHANGED if it no longer waits. Never raises for what the other side does."""
 
     def back(self, node: str) -> Applied:
-        """Let a node wait as a spare again; FAILED while work runs on it, UNCHANGED where it waits already."""
+        """Let a node wait as a spare again; FAILED while work runs on it, UNCHANGED if it waits already."""
 
 
 class AddedPhase(str, Enum):
-    """How far a node that was added is, by its provider."""
+    """The phase of an added node, from its provider."""
 
     COMING = "coming"
     RUNNING = "running"
@@ -35,7 +35,9 @@ class AddedPhase(str, Enum):
 
 
 class AddedNode(NamedTuple):
-    """A node that was added. `shown` is its state in the provider's words; by `names` the scheduler may know it."""
+    """A node that was added. `shown` is its state in the provider's words; `names` are those by which the scheduler may
+    know it.
+    """
 
     phase: AddedPhase
     shown: str
@@ -43,7 +45,7 @@ class AddedNode(NamedTuple):
 
 
 class AddFailed(AdapterError):
-    """No node is known to be added. `refused`: surely none was; otherwise the same token must be asked again."""
+    """No node is known to have been added. `refused`: surely none was; otherwise ask again with the same token."""
 
     def __init__(self, message: str, refused: bool) -> None:
         super().__init__(message)
@@ -52,15 +54,15 @@ class AddFailed(AdapterError):
 
 @port
 class CapacityPool(Protocol):
-    """What adds a node where one is needed, in place of nodes that wait."""
+    """Adds a node when one is needed, instead of keeping nodes that wait."""
 
     token_valid: float
-    """Seconds for which the provider answers a token that it has seen with the same node."""
+    """Seconds for which the provider answers the same token with the same node."""
     deletes: bool
-    """Whether an added node is deleted when the node that it stood in for is back; else it is kept."""
+    """Whether an added node is deleted when the node that it replaced is back; otherwise it stays."""
 
     def name(self) -> str:
-        """What nodes are added to."""
+        """The group to which nodes are added."""
 
     def room(self) -> int:
         """How many more nodes it may have. Raises AdapterError."""
@@ -75,14 +77,14 @@ class CapacityPool(Protocol):
         """Ids of nodes that were launched since then (Unix time), for a person. Raises AdapterError."""
 
     def delete(self, added: str) -> Applied:
-        """Delete this node. REFUSED where it surely was not begun, FAILED where that is not known. Never raises."""
+        """Delete this node. REFUSED if it surely was not begun, FAILED if that is not known. Never raises."""
 
 
 SpareSource = Union[SparePool, CapacityPool]
 
 
 class MakeSparePool(Protocol):
-    """How nhc constructs one: what stands under its name is called like this, and reaches nobody yet."""
+    """How nhc constructs one: it calls what is registered under its name. This sends no request yet."""
 
     def __call__(
         self, settings: Optional[Mapping[str, str]] = None, environ: Optional[Mapping[str, str]] = None,
