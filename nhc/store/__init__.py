@@ -1,1 +1,1 @@
-"""What is known of a fleet, kept: reports, problems, repairs and the audit log, in SQLite or PostgreSQL."""
+"""The store of a fleet: reports, problems, repairs and the audit log, in SQLite or PostgreSQL."""

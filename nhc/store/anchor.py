@@ -1,8 +1,8 @@
-"""Where the head of the audit log is written down a second time, outside the database.
+"""A second copy of the audit log's head, outside the database.
 
-One line a commit: the store's id, the number and the hash of the newest row, and when. Who can change the database
-cannot change the log unseen unless this file is theirs too: keep it on another file system, or send it away (the
-same line goes to syslog's authpriv where that is switched on).
+It has one line for each commit: the store's id, the number and the hash of the newest row, and the time. Someone who
+can change the database can hide a change of the log only by changing this file too: keep it on another file system, or
+send it away (the same line goes to syslog's authpriv if that is switched on).
 """
 
 from __future__ import annotations
@@ -43,16 +43,16 @@ class Anchor:
     def __init__(self, path: str, store: str = "") -> None:
         self.path, self.store, self.syslog = path, store, False
         self.problem = ""
-        """Why the newest head is not in the file, "" where it is."""
+        """Why the newest head is not in the file, "" if it is."""
         self._owed: Head | None = None
         self._lock = threading.Lock()
 
     def belong_to(self, store: str) -> None:
-        """The heads that follow are of this store."""
+        """Set the store to which the following heads belong."""
         self.store = store
 
     def ready(self) -> None:
-        """See that a line can be added, and add the one that could not be. Raises StoreError."""
+        """Check that a line can be added, and add the one that could not be added before. Raises StoreError."""
         with self._lock:
             try:
                 if self._owed is not None:
@@ -66,7 +66,7 @@ class Anchor:
             self.problem = ""
 
     def add(self, head: Head) -> None:
-        """Anchor a head that was committed. A failure stands in `problem`; `ready` tries again."""
+        """Anchor a head that was committed. A failure is stored in `problem`; `ready` tries again."""
         with self._lock:
             try:
                 self._append(head)
@@ -101,7 +101,7 @@ class Anchor:
             fd = written_files.open_or_make(self.path, flags, 0o600)
             at = os.open(directory, os.O_RDONLY | os.O_CLOEXEC)
             try:
-                os.fsync(at)  # the file's name must outlast the power, too
+                os.fsync(at)  # the file's name must survive a power loss, too
             finally:
                 os.close(at)
             return fd

@@ -2,8 +2,8 @@
 
     written ─► sent ─► ended, with one outcome: succeeded, failed, refused, ambiguous, superseded
 
-A loop that finds an attempt `written` or `sent` after its restart does not know what became of the call: it looks for
-the effect. An `ambiguous` attempt gets another outcome once its effect has been found.
+A loop that finds an attempt `written` or `sent` after its restart does not know the result of the call: it looks for
+the effect. An `ambiguous` attempt gets a different outcome once its effect has been found.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ ENDED = "ended"
 
 
 class AttemptStatus(str, Enum):
-    """How far one attempt is, as far as we know: the state of its row, or its outcome once it has ended.
+    """The known state of one attempt: the state of its row, or its outcome once it has ended.
 
-    AMBIGUOUS is no end: the effect is looked for, and the attempt is resolved into another of the outcomes.
+    AMBIGUOUS is not final: nhc looks for the effect, and changes the attempt to another outcome.
     """
 
     WRITTEN = "written"
@@ -40,7 +40,7 @@ class AttemptStatus(str, Enum):
 
 
 class Attempt(NamedTuple):
-    """One row. `key` is the order's, unique for ever; `before` is what was seen before, as JSON."""
+    """One row. `key` is the order's, unique for ever; `before` is what was seen before it, as JSON."""
 
     id: int
     episode: int
@@ -66,7 +66,7 @@ class Attempt(NamedTuple):
 
     @property
     def is_open(self) -> bool:
-        """Whether it is still to be looked after."""
+        """Whether nhc still has to watch it."""
         return self.status in (AttemptStatus.WRITTEN, AttemptStatus.SENT, AttemptStatus.AMBIGUOUS)
 
 
@@ -98,7 +98,7 @@ def next_attempt(
 
 
 def insert_all(connection: Connection, new: Sequence[Attempt]) -> List[Attempt]:
-    """Write down that calls are about to be sent, with one statement; commit before sending. `record_written` is to
+    """Write down that calls are about to be sent, with one statement; commit before sending. `record_written` must
     follow for each, in the same transaction.
     """
     if not new:
@@ -119,7 +119,7 @@ def record_written(connection: Connection, attempt: Attempt, now: float, by: str
 def mark_sent(
     connection: Connection, attempt: Attempt, *, now: float, by: str, request_id: str = "", message: str = ""
 ) -> Attempt:
-    """The other side has accepted the call, under this name. Raises Conflict where it was not just `written`."""
+    """The other side has accepted the call, under this name. Raises Conflict if its state was not `written`."""
     if attempt.state != AttemptStatus.WRITTEN.value:
         raise _changed(attempt)
     after = attempt._replace(
@@ -135,7 +135,7 @@ def mark_sent(
 def end_attempt(
     connection: Connection, attempt: Attempt, outcome: AttemptStatus, *, now: float, by: str, message: str = ""
 ) -> Attempt:
-    """The attempt ended so. One that ended `ambiguous` may be resolved into another outcome, no other may change."""
+    """Write how the attempt ended. Only an attempt that ended `ambiguous` may get another outcome later."""
     after = ended(attempt, outcome, now, message)
     _change(connection, attempt, after)
     record_ended(connection, after, now, by)
@@ -143,14 +143,14 @@ def end_attempt(
 
 
 def ended(attempt: Attempt, outcome: AttemptStatus, now: float, message: str) -> Attempt:
-    """An attempt as it is once it has ended. Raises Conflict where it has, other than ambiguously."""
+    """An attempt as it is once it has ended. Raises Conflict if it has ended already, other than ambiguously."""
     if not attempt.is_open:
         raise Conflict(f"attempt {attempt.number} of episode {attempt.episode} ended {attempt.outcome} already")
     return attempt._replace(state=ENDED, outcome=outcome.value, ended=now, message=printable(message, MESSAGE_LIMIT))
 
 
 def update_all(connection: Connection, changed: Sequence[Attempt]) -> None:
-    """Write attempts as they are now, with one statement; who calls it has locked them (`standing`)."""
+    """Write attempts as they are now, with one statement; the caller has locked them (`standing`)."""
     if changed:
         connection.execute(_UPDATE, [
             {"at": attempt.id, **{f"new_{name}": getattr(attempt, name) for name in _CHANGED}} for attempt in changed
@@ -183,20 +183,23 @@ def attempts_of(connection: Connection, episode: int) -> List[Attempt]:
 
 
 def attempts_since(connection: Connection, since: float, maintenance: bool = False) -> List[Attempt]:
-    """The repairs written since then: what rates and windows are counted from. `maintenance` takes its work as well."""
+    """The repairs written since then: what rates and windows are counted from. `maintenance` includes its work as
+    well.
+    """
     asked = sa.select(attempts).where(attempts.c.written >= since)
     if not maintenance:
-        # An outer join, and of the column that may be empty: PostgreSQL begins with the attempts of that time, never
-        # with all the episodes there are.
+        # An outer join, on the column that may be empty: PostgreSQL begins with the attempts of that time, never with
+        # all episodes.
         asked = asked.outerjoin(episodes, episodes.c.id == attempts.c.episode).where(episodes.c.train.is_(None))
-    # Asked for their order, SQLite reads all that ever were, rather than sort these.
+    # With ORDER BY, SQLite reads all attempts ever made instead of sorting these.
     return sorted((Attempt._make(row) for row in connection.execute(asked)), key=lambda attempt: attempt.id)
 
 
 def attempts_of_open(connection: Connection) -> Dict[int, List[Attempt]]:
     """The attempts of all open episodes, by episode and in the order in which they were written.
 
-    By their episode, never by their time: a clock that was set back has written attempts "before" their episode began.
+    They are found by their episode, never by their time: if the clock was set back, an attempt's time may be "before"
+    its episode began.
     """
     standing = sa.select(episodes.c.id).where(episodes.c.ended.is_(None))
     rows = connection.execute(sa.select(attempts).where(attempts.c.episode.in_(standing)))
@@ -216,10 +219,11 @@ def decide(
     now: float,
     reason: str = "",
 ) -> None:
-    """Write down what a person decided of an attempt: `approved` or `refused`, once for each time that it is asked.
+    """Write down what a person decided of an attempt: `approved` or `refused`, once for each time that the person is
+    asked.
 
-    What the same person decided of an earlier question stays in the audit log alone. Raises Conflict where the question
-    was answered by this person before.
+    The same person's decision on an earlier question stays only in the audit log. Raises Conflict if this person has
+    already answered the question.
     """
     same = sa.and_(
         approvals.c.episode == episode.id, approvals.c.attempt_number == number, approvals.c.decided_by == by
@@ -254,7 +258,7 @@ def decisions_of(connection: Connection, episodes: Sequence[int]) -> Dict[int, L
 
 
 def _change(connection: Connection, attempt: Attempt, after: Attempt) -> None:
-    """Raises Conflict where another has changed the attempt since it was read."""
+    """Raises Conflict if another process has changed the attempt since it was read."""
     rows = standing(connection, [attempt.episode]).get(attempt.episode, [])
     if not any(is_as_read(attempt, row) for row in rows):
         raise _changed(attempt)

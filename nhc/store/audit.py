@@ -1,10 +1,11 @@
-"""The audit log: who did what to which node, and why; only ever added to.
+"""The audit log: who did what to which node, and why. Rows are only added.
 
-Each row holds the hash of the one before it and is hashed with it, so that a change or a hole shows. Triggers refuse
-to change or delete rows. A cut tail or a chain that was made anew shows against the anchor (`nhc.store.anchor`).
+Each row holds the hash of the one before it and is hashed with it, so that a change or a hole can be seen. Triggers
+refuse to change or delete rows. A cut tail or a rebuilt chain is found by comparison with the anchor
+(`nhc.store.anchor`).
 
-Who verifies the log finds a changed row, a hole, rows added or left out in an archived segment, a tail that was cut,
-and a chain that was made anew with right hashes. Rows after the last anchored one are as safe as the database.
+Verifying the log finds a changed row, a hole, rows added or left out in an archived segment, a tail that was cut, and a
+chain that was rebuilt with right hashes. Rows after the last anchored one are only as safe as the database.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ def append(
     episode: int = 0,
     detail: Optional[Mapping[str, object]] = None,
 ) -> None:
-    """Add a row, in the transaction of what it tells of. Call it last: it makes others wait for this commit.
+    """Add a row, in the transaction of the change that it records. Call it last: it makes others wait for this commit.
 
     Within `together` the row is written at its end. `actor` is a person or a part of nhc, `what` a dotted word
     (`attempt.sent`). Raises ValueError for a detail that is no JSON or larger than 64 KiB.
@@ -82,7 +83,7 @@ def append(
 
 @contextlib.contextmanager
 def together(connection: Connection) -> Iterator[None]:
-    """Write the rows that the body adds at its end, in one statement; none where it raises."""
+    """Write the rows that the body adds at its end, in one statement; none if it raises."""
     if GATHERED in connection.info:
         yield
         return
@@ -126,7 +127,7 @@ def digest(row: Entry) -> str:
 
 
 def genesis(store: str) -> str:
-    """What stands before the first row: no two stores have the same."""
+    """The hash before the first row: no two stores have the same."""
     return hashlib.sha256(f"nhc audit {store}".encode()).hexdigest()
 
 
@@ -159,7 +160,7 @@ def walk(connection: Connection, size: int = 1000) -> Iterator[Sequence[Entry]]:
 
 
 def head(connection: Connection) -> Optional[Entry]:
-    """The newest row, None where there is none."""
+    """The newest row, None if there is none."""
     row = connection.execute(sa.select(audit).order_by(audit.c.seq.desc()).limit(1)).first()
     return _entry(row) if row else None
 
@@ -173,7 +174,7 @@ def _entry(row: Row[tuple[object, ...]]) -> Entry:
 
 
 MISTAKES = 20
-"""Mistakes that are reported one by one. The first already shows that somebody rewrote the log."""
+"""Mistakes that are reported one by one. The first one already shows that the log was changed."""
 LINE_LIMIT = 1 << 20
 
 
@@ -230,7 +231,7 @@ class _Walk:
 
 
 def verify(connection: Connection, anchor: Anchor) -> Verified:
-    """Go through the whole log. Raises StoreError where the database cannot be read."""
+    """Verify the whole log. Raises StoreError if the database cannot be read."""
     store = anchor.store
     anchored, mistakes = _anchored(anchor)
     chain = _Walk(store, anchored)
@@ -264,7 +265,7 @@ def segments(connection: Connection) -> List[Segment]:
 
 
 def lines(path: str) -> Iterator[Entry]:
-    """The rows in a segment's file. Raises OSError, ValueError for what is none."""
+    """The rows in a segment's file. Raises OSError; ValueError if it is no segment."""
     try:
         with os.fdopen(open_file(path), "rb") as packed, gzip.open(packed, "rt", encoding="utf-8") as file:
             while True:
@@ -302,7 +303,7 @@ def _anchored(anchor: Anchor) -> Tuple[Dict[int, str], List[str]]:
             if len(mistakes) >= MISTAKES:
                 break
     except FileNotFoundError:
-        pass  # said where there are rows
+        pass  # reported if there are rows
     except OSError as error:
         mistakes.append(f"{anchor.path}: {error.strerror or error}")
     return anchored, mistakes

@@ -1,7 +1,7 @@
-"""A connection to PostgreSQL that waits for no answer without a limit.
+"""A connection to PostgreSQL that waits for an answer only for a limited time.
 
 A server that is stopped (SIGSTOP), or whose disk hangs, keeps its connections: the kernel acknowledges what it is sent,
-so neither TCP's timeouts nor the server's own statement_timeout ever end the wait.
+so neither TCP's timeouts nor the server's own statement_timeout end the wait.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class BoundedConnection(psycopg.Connection[Any]):
         self.patience = seconds
 
     def wait(self, gen: Any, *args: Any, **kwargs: Any) -> Any:
-        """See psycopg. Raises psycopg.OperationalError where the server does not answer in time."""
+        """See psycopg. Raises psycopg.OperationalError if the server does not answer in time."""
         try:
             return super().wait(_until(gen, time.monotonic() + self.patience), *args, **kwargs)
         except _Late:

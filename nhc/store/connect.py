@@ -1,4 +1,4 @@
-"""Open the store, make its tables where there are none, and refuse a schema that is not this nhc's.
+"""Open the store, make its tables if there are none, and refuse a schema that is not this nhc's.
 
 store = open_store("sqlite:////var/lib/nhc-server/store.db")
 with store.write() as connection:
@@ -23,8 +23,8 @@ from nhc.store.migrate import upgrade
 def open_store(url: str = DEFAULT, *, anchor: str = "", create: bool = True) -> Store:
     """The store at a URL (`sqlite:///FILE`, `postgresql://...`) or in a file. Raises StoreError.
 
-    An empty database gets its tables where `create` says so. An older schema is left for `nhc store migrate`, a newer
-    one is refused. `anchor` is the file that the audit's head is anchored in: beside SQLite's file unless it is named.
+    An empty database gets its tables if `create` is true. An older schema is left for `nhc store migrate`, a newer one
+    is refused. `anchor` is the file in which the audit's head is anchored: next to SQLite's file unless it is named.
     """
     store = connect(url, anchor=anchor, create=create)
     try:
@@ -47,7 +47,7 @@ def open_store(url: str = DEFAULT, *, anchor: str = "", create: bool = True) -> 
 
 
 def stand_in(name: str) -> Store:
-    """An empty store of that name, for who looks at one that is not there yet. It is gone when it is closed.
+    """An empty store of that name, for a caller that reads one that does not exist yet. Closing it deletes it.
 
     Raises StoreError, OSError.
     """

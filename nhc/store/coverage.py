@@ -11,14 +11,14 @@ from nhc.store.schema import batches, coverage, nodes
 
 
 class ReportSpan(NamedTuple):
-    """A span of time in Unix seconds: of reports without a gap, or the one that is asked about."""
+    """A span of time in Unix seconds: of reports without a gap, or the queried one."""
 
     began: float
     ended: float
 
 
 def add(connection: Connection, node: str, span: Tuple[float, float], gap: float) -> None:
-    """Keep a span, as one with those that lie less than a gap from it."""
+    """Store a span, merged with those that are less than a gap away from it."""
     began, ended = span
     here = sa.and_(coverage.c.node == node, coverage.c.began <= ended + gap, coverage.c.ended >= began - gap)
     for row in connection.execute(sa.select(coverage).where(here)).all():
@@ -65,7 +65,7 @@ def joined(some: Iterable[ReportSpan], began: float, ended: float, gap: float = 
 def watched(connection: Connection, began: float, width: float, parts: int, fresh: float = 0.0) -> List[int]:
     """How many nodes were known in each of so many parts of a time from `began` on, each of `width` seconds.
 
-    A report is believed for `fresh` seconds.
+    A report counts for `fresh` seconds.
     """
     steps = [0] * (parts + 1)
     for table, start, end in (
@@ -87,7 +87,7 @@ def watched(connection: Connection, began: float, width: float, parts: int, fres
 
 
 def part_of(column: sa.Column[float], began: float, width: float) -> sa.ColumnElement[int]:
-    """The part in which a time lies. Half is taken off before it is rounded: not every SQLite has floor()."""
+    """The part in which a time lies. Half is subtracted before it is rounded: not every SQLite has floor()."""
     return sa.cast(sa.func.round((column - began) / width - 0.5), sa.Integer)
 
 

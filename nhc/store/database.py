@@ -1,7 +1,7 @@
-"""The database under the store: SQLite in one file, or PostgreSQL; its transactions name a failure in one line.
+"""The database under the store: SQLite in one file, or PostgreSQL; its transactions report a failure in one line.
 
-A transaction that adds to the audit log anchors its new head after the commit. Where the anchor cannot be written,
-the next such transaction is refused until it can be: the log is never more than one transaction ahead of it.
+A transaction that adds to the audit log anchors its new head after the commit. If the anchor cannot be written, the
+next such transaction is refused until it can: the log is never more than one transaction ahead of the anchor.
 """
 
 from __future__ import annotations
@@ -29,28 +29,28 @@ if TYPE_CHECKING:
     from sqlalchemy.pool import ConnectionPoolEntry
 
 
-# Whether SQLite's file is still the one that was opened: it may be replaced, deleted or overwritten below us.
+# Whether SQLite's file is still the one that was opened: it may be replaced, deleted or overwritten while it is open.
 #
-# SQLite itself goes on then: with the file that has no name any more, or with pages of two files. What is written so is
-# lost, or damages the copy that somebody has put there.
+# SQLite itself continues then: with the deleted file, or with pages of two files. What it writes is lost, or damages
+# the copy that was put there.
 
 
 EVERY = 1.0
-"""Seconds between two looks into the file; whether it is the same file is asked each time."""
+"""Seconds between two reads of the file; each time nhc checks whether it is the same file."""
 
 
 class FileIdentity:
-    """The file of one store. `store` is the store's own id, which stands in it."""
+    """The file of one store. `store` is the store's own id, which is stored in it."""
 
     def __init__(self, path: str, name: str, store: str) -> None:
         self._path, self._name, self._store = path, name, store
-        self._looked = time.monotonic()  # it has just been opened: a command that ends soon looks at nothing more
+        self._looked = time.monotonic()  # it has just been opened: a command that ends soon checks nothing more
         self._newest = 0
         status = os.stat(path)
         self._place = (status.st_dev, status.st_ino)
 
     def check(self) -> None:
-        """Raises StoreError where it is another file, or has another store's content, or an older one's."""
+        """Raises StoreError if it is another file, or has the content of another store or of an older copy."""
         try:
             status = os.stat(self._path)
             if (status.st_dev, status.st_ino) != self._place:
@@ -61,14 +61,14 @@ class FileIdentity:
         except OSError as error:
             raise self._changed(f"the file is gone: {error.strerror}") from None
         try:
-            # By SQLite alone: whoever else closes the file takes this process's locks on it (howtocorrupt.html, 2.2).
-            # And by a connection of its own: those that are open have pages of before in memory.
+            # Only through SQLite: if other code of this process closes the file, its locks on it are lost
+            # (howtocorrupt.html, 2.2). And through a separate connection: the open ones have older pages in memory.
             with contextlib.closing(sqlite3.connect(f"file:{quote(self._path)}?mode=ro", uri=True, timeout=1.0)) as own:
                 [store] = own.execute("SELECT id FROM store").fetchone()
                 [newest] = own.execute("SELECT coalesce(max(seq), 0) FROM audit").fetchone()
         except sqlite3.OperationalError as error:
             if "no such" not in str(error):  # a table or a column of ours
-                return  # somebody writes just now, or there is no descriptor or memory left: no sign of anything
+                return  # another process writes just now, or no descriptor or memory is left: this proves nothing
             raise self._changed(f"the file was overwritten: {error}") from None
         except (sqlite3.Error, TypeError, ValueError) as error:
             raise self._changed(f"the file was overwritten: {error}") from None
@@ -84,18 +84,19 @@ class FileIdentity:
 
 
 BUSY = 10.0
-"""Seconds that a statement waits for another's lock."""
+"""Seconds that a statement waits for the lock of another transaction."""
 PATIENCE = 30.0
-"""Seconds that a statement may take. PostgreSQL ends it a little before; where it is frozen, we end the connection."""
+"""Seconds that a statement may take. PostgreSQL ends it a little earlier; if PostgreSQL is frozen, nhc ends the
+connection."""
 PING = 5.0
-"""Seconds for the look whether a connection that was put back is still good."""
+"""Seconds for the check whether a returned connection still works."""
 LONG = 3600.0
-"""The same for what goes through whole tables: migrations, pruning."""
+"""The same for work on whole tables: migrations, pruning."""
 RETRY = 0.02
-"""Seconds between two tries of what SQLite does not wait for."""
+"""Seconds between two tries of an operation for which SQLite does not wait."""
 VERSION_TABLE = "nhc_schema"
 HEAD = "nhc_audit_head"
-"""The newest row of the audit log that this transaction has added; None where a savepoint took it back."""
+"""The newest row of the audit log that this transaction has added; None if a savepoint rolled it back."""
 NEWEST = sa.select(schema.audit.c.seq, schema.audit.c.hash, schema.audit.c.at)
 NEWEST = NEWEST.order_by(schema.audit.c.seq.desc()).limit(1)
 _WRITE = "nhc_write"
@@ -116,7 +117,7 @@ class Store:
         self.id = ""
         self._file: Optional[FileIdentity] = None
         self.stands_in: Optional[str] = None
-        """Where it is kept, if it is an empty store in place of one that is not there yet; deleted by `close`."""
+        """Its directory, if it is an empty store instead of one that does not exist yet; `close` deletes it."""
 
     def identify(self, store: str) -> None:
         """Its own name for itself, which the anchor of its audit log bears as well."""
@@ -126,7 +127,9 @@ class Store:
         self.anchor.belong_to(store)
 
     def stand_in_for(self, name: str, place: str) -> None:
-        """Bear the name of a store that is not there yet; `place`, where this one is kept, goes when it is closed."""
+        """Use the name of a store that does not exist yet; `place`, this store's directory, is deleted when it is
+        closed.
+        """
         self.name, self.stands_in = name, place
 
     @property
@@ -146,9 +149,9 @@ class Store:
 
     @contextlib.contextmanager
     def write(self, fence: Optional[Fence] = None, patience: float = PATIENCE) -> Iterator[Connection]:
-        """A transaction: committed at the end of the `with`, rolled back where its body raises. `patience`: see `read`.
+        """A transaction: committed at the end of the `with`, rolled back if its body raises. `patience`: see `read`.
 
-        Raises StoreError; LeadershipLost where `fence` is no longer the leader's number, before the body runs.
+        Raises StoreError; LeadershipLost, before the body runs, if `fence` is no longer the leader's number.
         """
         committing = False
         self._check_file()
@@ -192,7 +195,7 @@ class Store:
 
 
 def connect(url: str, *, anchor: str = "", create: bool = True, pool: int = 5) -> Store:
-    """The database at a URL or in a file, whatever its schema is. Raises StoreError."""
+    """The database at a URL or in a file, with any schema. Raises StoreError."""
     parsed = _parsed(url)
     name = parsed.render_as_string(hide_password=True).replace("+psycopg", "")
     if parsed.get_backend_name() == "sqlite":
@@ -266,7 +269,7 @@ _NOT_TAKEN = (UnicodeEncodeError, OverflowError)
 
 
 def problem_of(error: Exception) -> str:
-    """What a database complains of, in one line and without the statement."""
+    """The message of a database error, in one line and without the statement."""
     if isinstance(error, UnicodeEncodeError):
         return f"{ascii(error.object)[:60]} is not UTF-8"
     cause: object = getattr(error, "orig", None) or error
@@ -285,7 +288,7 @@ _PSYCOPG = {
     "keepalives_idle": 10,
     "keepalives_interval": 5,
     "keepalives_count": 3,
-    # The server's side has to see a machine that is cut off as well: by itself it waits for two hours.
+    # The server must notice a machine that is cut off as well: by default it waits for two hours.
     "options": f"-c lock_timeout={int(BUSY * 1000)} -c idle_in_transaction_session_timeout=60000"
     f" -c statement_timeout={int(PATIENCE * 900)} -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=5"
     " -c tcp_keepalives_count=3 -c tcp_user_timeout=15000",
@@ -293,7 +296,7 @@ _PSYCOPG = {
 
 
 _HELD = ("55P03", "40P01", "40001")
-"""PostgreSQL's codes for a lock that is not to be had, and for two transactions that wait for one another."""
+"""PostgreSQL's codes for a lock that is not available, and for a deadlock."""
 
 
 def _expect_a_ping(connection: Any, _record: ConnectionPoolEntry) -> None:
@@ -349,13 +352,13 @@ def _pragmas(connection: DBAPIConnection, _record: ConnectionPoolEntry) -> None:
     cursor = connection.cursor()
     cursor.execute(f"PRAGMA busy_timeout={int(BUSY * 1000)}")
     _use_wal(cursor)
-    cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode less may lose the last commits with the power
+    cursor.execute("PRAGMA synchronous=FULL")  # in WAL mode, less may lose the last commits in a power loss
     cursor.execute("PRAGMA foreign_keys=ON")
     cursor.close()
 
 
 def _use_wal(cursor: DBAPICursor) -> None:
-    """Switch a new file to a write-ahead log; raises sqlite3.OperationalError where it stays locked for BUSY seconds.
+    """Switch a new file to a write-ahead log; raises sqlite3.OperationalError if it stays locked for BUSY seconds.
 
     SQLite does not wait for busy_timeout here while another process, which opened the new file too, is a writer.
     """
@@ -372,13 +375,13 @@ def _use_wal(cursor: DBAPICursor) -> None:
 
 
 def _begin(connection: Connection) -> None:
-    """A writer takes its lock at once: one that read first could not wait for another writer, only fail."""
+    """A writer takes its lock at once: if it read first, it could not wait for another writer, only fail."""
     write = connection.get_execution_options().get(_WRITE)
     connection.exec_driver_sql("BEGIN IMMEDIATE" if write else "BEGIN")
 
 
 def _forget_head(connection: Connection, _name: str, _context: object) -> None:
-    """Rows that a savepoint took back are none that the next one may be chained to, or that may be anchored."""
+    """Rows that a savepoint rolled back must not be anchored, and no later row may be chained to them."""
     if HEAD in connection.info:
         connection.info[HEAD] = None
 
@@ -386,7 +389,7 @@ def _forget_head(connection: Connection, _name: str, _context: object) -> None:
 def _hold(connection: Connection, fence: Fence) -> None:
     """Keep the leader's row as it is until this transaction ends; on SQLite there is one writer anyway."""
     row = schema.leader
-    if connection.dialect.name == "postgresql":  # a leader that is stopped in here must not keep the next from the row
+    if connection.dialect.name == "postgresql":  # a leader that is stopped in here must not block the row for the next
         connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 15000"))
     asked = sa.select(row.c.number).where(row.c.name == fence.name).with_for_update(read=True)
     number = connection.scalar(asked)

@@ -1,7 +1,7 @@
-"""What deep checks found of each node, and the sweeps over many nodes with their tests.
+"""The results of deep checks for each node, and the sweeps over many nodes with their tests.
 
 A sweep's tests are written down before they are launched, and their results as they come: a sweep that is killed
-goes on from these rows alone.
+continues from these rows alone.
 """
 
 from __future__ import annotations
@@ -26,12 +26,14 @@ PLANNED, RUNNING, MEASURED = "planned", "running", "measured"
 A measured one has a figure, which is judged with the others of its round.
 """
 OPEN, STOPPING, DONE, STOPPED = "open", "stopping", "done", "stopped"
-"""The states of a sweep. STOPPING: somebody has asked for its end, which whoever runs it sees at the next look."""
+"""The states of a sweep. STOPPING: its end was requested; the process that runs it sees this when it next reads the
+row."""
 
 
 class DeepResult(NamedTuple):
     """One value or verdict of one node. `versions` is JSON of versions, the node's kind and the reason of its verdict;
-    `sweep` is where one tested it. `serial` is the board's number where the check knew it: it goes with the board.
+    `sweep` is its sweep, if one tested it. `serial` is the board's number if the check knew it: it moves with the
+    board.
     """
 
     node: str
@@ -93,7 +95,7 @@ class SweepTest(NamedTuple):
 
 
 def add(connection: Connection, rows: Iterable[DeepResult]) -> int:
-    """Keep results; how many."""
+    """Store results; returns how many."""
     values = [{name: _text(value) for name, value in row._asdict().items()} for row in rows]
     if values:
         connection.execute(sa.insert(deep_results), values)
@@ -105,9 +107,9 @@ def _text(value: object) -> object:
 
 
 def add_report(connection: Connection, report: Report, suite: str) -> int:
-    """Keep what a run of a suite on one node found: a row for each value measured, and for each verdict without one.
+    """Store the results of a suite's run on one node: a row for each value measured, and for each verdict without one.
 
-    A run that is kept already is left as it is: it may be sent twice. How many rows were new.
+    A run that is stored already stays as it is: it may be sent twice. Returns how many rows were new.
     """
     same = sa.and_(
         deep_results.c.node == report.host, deep_results.c.suite == suite, deep_results.c.at == report.started
@@ -131,7 +133,7 @@ def add_report(connection: Connection, report: Report, suite: str) -> int:
 
 
 def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
-    """The last verdict of each suite, of one node or of all. Tests that said nothing of a node do not count."""
+    """The last verdict of each suite, of one node or of all. Tests without a result for a node do not count."""
     newest = sa.select(deep_results.c.node, deep_results.c.suite, sa.func.max(deep_results.c.at).label("at"))
     newest = newest.where(of_this_machine(deep_results.c.node, deep_results.c.at))
     if node:
@@ -155,12 +157,11 @@ def last_verdicts(connection: Connection, node: str = "") -> List[LastVerdict]:
 def last_conclusive(
     connection: Connection, nodes: Optional[Sequence[str]] = None, suites: Sequence[str] = (), since: float = 0.0
 ) -> Dict[Tuple[str, str], LastVerdict]:
-    """The newest run of each suite that could tell, by node and suite: its worst verdict and its age.
+    """The newest conclusive run of each suite, by node and suite: its worst verdict and its age.
 
-    A run with an UNKNOWN part proves nothing, and does not replace an older one that does; one of the machine that had
-    the node's name before is nothing of the one that has it now. `nodes` None is all;
-    without `suites` all count; runs from before `since` (Unix seconds) do not. This is what a gate asks: is there a
-    verdict, which, and how old.
+    A run with an UNKNOWN part proves nothing, and does not replace an older conclusive one. A run on a machine that had
+    the node's name before does not count for the present machine. `nodes` None is all; without `suites` all count; runs
+    from before `since` (Unix seconds) do not. This is what a gate asks: is there a verdict, which, and how old.
     """
     verdicts: Dict[Tuple[str, str], LastVerdict] = {}
     rank = sa.case({verdict.name: int(verdict) for verdict in Verdict}, value=deep_results.c.verdict, else_=0)
@@ -169,7 +170,7 @@ def last_conclusive(
     ).where(of_this_machine(deep_results.c.node, deep_results.c.at)).group_by(
         deep_results.c.node, deep_results.c.suite, deep_results.c.at
     )  # fmt: skip
-    # A run that could not tell of one thing and found another bad is bad: CRIT outranks UNKNOWN.
+    # A run with one UNKNOWN part and one bad part is bad: CRIT outranks UNKNOWN.
     telling = runs.having(sa.func.max(rank).in_([int(Verdict.OK), int(Verdict.WARN), int(Verdict.CRIT)]))
     if suites:
         telling = telling.where(deep_results.c.suite.in_(list(suites)))
@@ -190,7 +191,7 @@ def last_conclusive(
 
 
 def newest_id(connection: Connection) -> int:
-    """The number of the newest result, 0 where there is none."""
+    """The number of the newest result, 0 if there is none."""
     return int(connection.scalar(sa.select(sa.func.max(deep_results.c.id))) or 0)
 
 
@@ -202,8 +203,8 @@ def nodes_since(connection: Connection, number: int) -> List[str]:
 
 
 def history(connection: Connection, node: str = "", limit: int = 100, serial: str = "") -> List[DeepResult]:
-    """The results of a node, of the board with a serial number on whatever node, or of the board while it was in the
-    node. The newest first.
+    """The results of a node, of the board with a serial number on any node, or of the board while it was in the node.
+    The newest first.
     """
     asked = sa.select(*_RESULT)
     if node:
@@ -230,7 +231,7 @@ def begin_sweep(connection: Connection, plan: str, *, launcher: str, by: str, no
 
 
 def sweep(connection: Connection, number: int) -> Optional[StoredSweep]:
-    """A sweep by its number, None where there is none."""
+    """A sweep by its number, None if there is none."""
     row = connection.execute(sa.select(sweeps).where(sweeps.c.id == number)).first()
     return None if row is None else StoredSweep._make(row)
 
@@ -244,7 +245,7 @@ def newest_sweeps(connection: Connection, limit: int = 20, state: str = "") -> L
 
 
 def end_sweep(connection: Connection, number: int, state: str, findings: str, message: str, now: float) -> None:
-    """Close a sweep with what it found. Raises Conflict where it is closed already."""
+    """Close a sweep with its findings. Raises Conflict if it is closed already."""
     values = {
         "state": state, "findings": findings, "message": printable(message, MESSAGE_LIMIT), "ended": now,
         "updated": now,
@@ -255,7 +256,7 @@ def end_sweep(connection: Connection, number: int, state: str, findings: str, me
 
 
 def ask_to_stop(connection: Connection, number: int, why: str, now: float) -> None:
-    """Ask for the end of a sweep; asked for again, the first reason stays. Raises Conflict where it is closed."""
+    """Ask for the end of a sweep; the first reason stays if it is asked for again. Raises Conflict if it is closed."""
     values = {"state": STOPPING, "message": printable(why, MESSAGE_LIMIT), "updated": now}
     mine = sa.and_(sweeps.c.id == number, sweeps.c.state == OPEN)
     if not connection.execute(sa.update(sweeps).where(mine).values(values)).rowcount:
@@ -277,7 +278,7 @@ def tests_of(connection: Connection, number: int) -> List[SweepTest]:
 
 
 def save_test(connection: Connection, test: SweepTest, now: float) -> None:
-    """Keep a test as it is now: launched, or with its result. Raises Conflict where it has a result already."""
+    """Store a test as it is now: launched, or with its result. Raises Conflict if it has a result already."""
     values = test._replace(why=printable(test.why, MESSAGE_LIMIT))._asdict()
     mine = sa.and_(
         sweep_tests.c.sweep == test.sweep, sweep_tests.c.name == test.name,
@@ -288,11 +289,11 @@ def save_test(connection: Connection, test: SweepTest, now: float) -> None:
     connection.execute(sa.update(sweeps).where(sweeps.c.id == test.sweep).values(updated=now))
 
 
-# What deep checks measured of each board over time, folded: how often, the range, the middle, and the last.
+# What deep checks measured of each board over time, folded: how often, the range, the median, and the last.
 
 
 class MeasuredRate(NamedTuple):
-    """One value of one board (or, without a serial number, of one device of a node), as it went.
+    """One value of one board (or, without a serial number, of one device of a node), over time.
 
     `node` and `device` are where it was measured last. `values` are Unix times and values, the oldest first.
     """
@@ -316,7 +317,7 @@ class MeasuredRate(NamedTuple):
 
     @property
     def change(self) -> float:
-        """How far the last is from the median, in percent; 0 where the median is 0."""
+        """How far the last is from the median, in percent; 0 if the median is 0."""
         return 100.0 * (self.last / self.middle - 1.0) if self.middle else 0.0
 
 

@@ -1,4 +1,4 @@
-"""Put the reports of a deep suite straight into a store, whether or not this installation can use one."""
+"""Put the reports of a deep suite directly into a store, whether or not this installation can use one."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from nhc.core.system.service_log import failure
 
 
 def to_store(reports: Sequence[Report], suite: str, url: str) -> str:
-    """Keep reports of a suite in a store; why some could not be, "" where all were. One that the store does not take
+    """Store reports of a suite; returns why some could not be stored, "" if all were. One that the store does not take
     costs no other.
     """
     try:

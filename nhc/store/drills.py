@@ -1,6 +1,6 @@
 """Drills on real nodes: one row each, stored before anything is done and deleted when all is undone.
 
-A drill begins by undoing what an earlier one left.
+A drill first undoes what an earlier one left.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nhc.store.schema import drills
 
 
 class OpenDrill(NamedTuple):
-    """One row. `injected` says what was put on the node, as JSON ("{}": nothing); `began` is in Unix seconds."""
+    """One row. `injected` is what was injected on the node, as JSON ("{}": nothing); `began` is in Unix seconds."""
 
     node: str
     scenario: str
@@ -34,7 +34,7 @@ def open_drills(connection: Connection) -> List[OpenDrill]:
 
 
 def begin(connection: Connection, drill: OpenDrill) -> None:
-    """Write down that a drill begins. Raises Conflict where the node has one already."""
+    """Write down that a drill begins. Raises Conflict if the node has one already."""
     if connection.execute(sa.select(drills.c.node).where(drills.c.node == drill.node)).first() is not None:
         raise Conflict(f"{drill.node} has a drill already")
     connection.execute(sa.insert(drills).values(**drill._asdict()))
@@ -43,7 +43,7 @@ def begin(connection: Connection, drill: OpenDrill) -> None:
 
 
 def end(connection: Connection, node: str, *, by: str, now: float) -> bool:
-    """All of a drill is undone: its row goes. Whether there was one."""
+    """A drill is undone completely: delete its row. Returns whether there was one."""
     if connection.execute(sa.delete(drills).where(drills.c.node == node)).rowcount != 1:
         return False
     audit.append(connection, now, by, "drill.undone", node=node)

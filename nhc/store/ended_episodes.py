@@ -13,7 +13,7 @@ from nhc.store.schema import LEFT, batches, count, episodes
 
 
 class EndedEpisode(NamedTuple):
-    """What counts of an episode that has ended, without its detail."""
+    """The counted fields of an episode that has ended, without its detail."""
 
     id: int
     version: int
@@ -28,7 +28,7 @@ def since(connection: Connection, at: float) -> List[EndedEpisode]:
     """The episodes that have ended since then, maintenance among them, the oldest first."""
     columns = (episodes.c[name] for name in EndedEpisode._fields)
     rows = connection.execute(sa.select(*columns).where(ON_NODES, episodes.c.ended >= at))
-    # Asked for their order, SQLite reads all that ever were, rather than sort these.
+    # With ORDER BY, SQLite reads all episodes ever written instead of sorting these.
     return sorted((EndedEpisode._make(row) for row in rows), key=lambda episode: episode.id)
 
 
@@ -51,8 +51,8 @@ def outcomes(connection: Connection, since: float) -> Dict[str, int]:
 def left_to_operators(connection: Connection) -> List[Episode]:
     """The last episode of each node that was left to a person, the newest first.
 
-    A node of which there is a later episode is not among them: `nhc release remedy` begins one. The index
-    `episodes_left` has those alone that were left so: the history of repairs that succeeded is not read.
+    A node with a later episode is not among them: `nhc release remedy` begins one. The index `episodes_left` has only
+    episodes that were left: the history of successful repairs is not read.
     """
     newest = sa.select(sa.func.max(episodes.c.id)).where(LEFT, REPAIR).group_by(episodes.c.node)
     later = episodes.alias("later")
@@ -64,8 +64,8 @@ def left_to_operators(connection: Connection) -> List[Episode]:
 
 
 def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str, int]]:
-    """The nodes of which more than one repair has ended, with how many, the most first: of the machines there now."""
-    # By an expression: by the column itself, SQLite reads the episodes of all time in the order of their nodes.
+    """The nodes with more than one ended repair of their present machine, with how many, the most first."""
+    # Grouped by an expression: by the column itself, SQLite would read all episodes in the order of their nodes.
     node, count = episodes.c.node.concat(""), sa.func.count()
     mine = of_this_machine(episodes.c.node, episodes.c.opened)
     asked = sa.select(node, count).where(REPAIR, episodes.c.ended >= since, mine).group_by(node).having(count > 1)
@@ -75,7 +75,7 @@ def repeated(connection: Connection, since: float, limit: int) -> List[Tuple[str
 def durations(connection: Connection, since: float, state: str, shares: Sequence[float]) -> List[Optional[float]]:
     """Within how many seconds these shares (0.5 is the median) of those that ended in a state did so.
 
-    None where there is none.
+    None if there is none.
     """
     of_state = sa.and_(REPAIR, episodes.c.ended >= since, episodes.c.state == state)
     total = count(connection, episodes, of_state)

@@ -1,8 +1,8 @@
 """Episodes: a repair or maintenance of one node, from its mark to its return or escalation. Each node and cause has one
-open at most. What lists and counts episodes takes repairs alone, unless it says otherwise.
+open at most. Functions that list and count episodes use repairs alone, unless they say otherwise.
 
-Each change is one transaction with its row of the audit log. `version` guards against two who change the same
-episode: the second gets a Conflict, reads again and decides again.
+Each change is one transaction with its row of the audit log. `version` guards against two writers of the same episode:
+the second gets a Conflict, reads again and decides again.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from nhc.store.schema import batches, episodes, insert_into, with_end
 MESSAGE_LIMIT = 4000
 REPAIR_KIND, MAINTENANCE = "repair", "maintenance"
 REPAIR = episodes.c.kind == REPAIR_KIND
-"""What an episode is that is no maintenance."""
+"""The kind of an episode that is no maintenance."""
 KINDS_ON_NODES = (REPAIR_KIND, MAINTENANCE)
 ON_NODES = episodes.c.kind.in_(KINDS_ON_NODES)
-"""Repairs and maintenance: they take their nodes out of service, and spend from the same bounds."""
+"""Repairs and maintenance: they take their nodes out of service, and count for the same bounds."""
 
 PLANNED = "planned"
 """The state of maintenance whose turn has not come."""
@@ -55,7 +55,7 @@ class Episode(NamedTuple):
 
 
 class EpisodeStep(NamedTuple):
-    """What a change of an episode is called in the audit log, by whom, and why."""
+    """The name of an episode's change in the audit log, who made it, and why."""
 
     actor: str
     what: str
@@ -76,12 +76,12 @@ class OpeningEpisode(NamedTuple):
 
     @property
     def what(self) -> str:
-        """What its opening is called in the audit log."""
+        """The name of its opening in the audit log."""
         return "episode.opened" if self.kind in KINDS_ON_NODES else f"{self.kind}.{self.state}"
 
 
 class EpisodeChange(NamedTuple):
-    """A change of an episode as it was read, and what it is called in the audit log."""
+    """A change of an episode as it was read, and the change's name in the audit log."""
 
     episode: Episode
     step: EpisodeStep
@@ -89,7 +89,7 @@ class EpisodeChange(NamedTuple):
 
 
 def open_episodes(connection: Connection, opening: Sequence[OpeningEpisode], *, now: float, by: str) -> List[Episode]:
-    """Open episodes with one statement; those that were opened now. One that is open stays as it is."""
+    """Open episodes with one statement; returns those that were opened now. An open one stays as it is."""
     values = [
         {"node": new.node, "cause": printable(new.cause, MESSAGE_LIMIT), "action": new.action, "state": new.state,
          "rung": new.rung, "opened": now, "updated": now, "detail": new.detail, "kind": new.kind}
@@ -139,7 +139,7 @@ def open_episode(
 
 
 def _number(row: Episode) -> int:
-    """The number by which the audit log names it: persons know those of repairs and of maintenance."""
+    """The number by which the audit log names it; operators see only those of repairs and of maintenance."""
     return row.id if row.kind in KINDS_ON_NODES else 0
 
 
@@ -148,7 +148,7 @@ def save_step(
 ) -> Episode:
     """Change an episode (`state`, `rung`, `action`, `ended`, `outcome`, `detail`) and write the step down.
 
-    Raises Conflict where somebody else changed it since it was read.
+    Raises Conflict if another writer changed it since it was read.
     """
     change = EpisodeChange(episode, step, changes)
     if not lock_as_read(connection, [episode]):
@@ -159,15 +159,15 @@ def save_step(
 
 
 def lock_as_read(connection: Connection, rows: Sequence[Episode]) -> Set[int]:
-    """The numbers of those that nobody has changed since they were read. They stay so until this transaction ends."""
+    """The numbers of those that were not changed since they were read. They stay so until this transaction ends."""
     current = connection.execute(_VERSIONS, {"numbers": [row.id for row in rows]})
     versions = {int(row.id): int(row.version) for row in current}
     return {row.id for row in rows if versions.get(row.id) == row.version}
 
 
 def change_all(connection: Connection, changes: Sequence[EpisodeChange], now: float) -> List[Episode]:
-    """Change episodes with one statement; they as they are after it. `lock_as_read` has locked them, and `record` is to
-    follow for each in the same transaction.
+    """Change episodes with one statement; returns them as they are afterwards. `lock_as_read` has locked them, and
+    `record` must follow for each in the same transaction.
     """
     changed = []
     for change in changes:
@@ -207,13 +207,13 @@ _VERSIONS = (
 
 
 def get(connection: Connection, number: int) -> Optional[Episode]:
-    """One episode of repair or maintenance, None where there is none of that number."""
+    """One episode of repair or maintenance, None if there is none with that number."""
     row = connection.execute(sa.select(episodes).where(episodes.c.id == number, ON_NODES)).first()
     return Episode._make(row) if row else None
 
 
 def out_beside(connection: Connection, train: Optional[int], before: Sequence[str]) -> List[Episode]:
-    """The open episodes that are not a train's (None: not repairs), but for those in one of the states `before`."""
+    """The open episodes that are not a train's (None: not repairs), except those in one of the states `before`."""
     other: sa.ColumnElement[bool] = episodes.c.kind == MAINTENANCE
     if train is not None:
         other = sa.and_(ON_NODES, sa.or_(episodes.c.train.is_(None), episodes.c.train != train))
@@ -222,7 +222,7 @@ def out_beside(connection: Connection, train: Optional[int], before: Sequence[st
 
 
 def open_work(connection: Connection, kind: str) -> List[Episode]:
-    """The work of a kind that is not done with, the oldest first."""
+    """The unfinished work of a kind, the oldest first."""
     asked = sa.select(episodes).where(episodes.c.kind == kind, episodes.c.ended.is_(None)).order_by(episodes.c.id)
     return [Episode._make(row) for row in connection.execute(asked)]
 
@@ -237,7 +237,7 @@ def list_episodes(
 ) -> List[Episode]:
     """Episodes, the oldest first: of a node, open or ended ones, those that ended since. `limit` 0 is all.
 
-    With a limit it is the newest ones that are kept.
+    With a limit, it returns the newest ones.
     """
     asked = sa.select(episodes).where(REPAIR, with_end(episodes, is_open))
     if node:
@@ -247,7 +247,7 @@ def list_episodes(
     if limit:
         asked = asked.order_by(episodes.c.id.desc()).limit(limit)
         return [Episode._make(row) for row in connection.execute(asked)][::-1]
-    if ended_since is not None:  # asked for their order, SQLite reads all that ever were, rather than sort these
+    if ended_since is not None:  # with ORDER BY, SQLite reads all episodes ever written instead of sorting these
         return sorted((Episode._make(row) for row in connection.execute(asked)), key=lambda episode: episode.id)
     return [Episode._make(row) for row in connection.execute(asked.order_by(episodes.c.id))]
 
@@ -264,8 +264,8 @@ def newest_of(connection: Connection, nodes: Sequence[str], limit: int) -> List[
 
 
 def by_need(connection: Connection, *, is_open: Optional[bool] = None, limit: int, offset: int = 0) -> List[Episode]:
-    """So many episodes for a person to look at: those that wait for one first, the longest-waiting before the others;
-    then the open ones and then the ended ones, the newest first. `offset` skips what was shown before.
+    """So many episodes for a person to look at: first those that wait for a person, the longest-waiting before the
+    others; then the open ones and then the ended ones, the newest first. `offset` skips what was already shown.
     """
     waits = sa.and_(episodes.c.ended.is_(None), episodes.c.state == AWAITING)
     asked = (

@@ -1,4 +1,4 @@
-"""What can go wrong with the store: each is one line for a person."""
+"""The errors of the store: each is one line for a person."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from nhc.core.exit_status import EXIT_UNKNOWN, EXIT_USAGE, ExpectedError
 class StoreError(ExpectedError):
     """The store cannot be used, or not now: not there, another schema, locked, full, its server away.
 
-    Nothing of the transaction was written, or (where a connection was lost in its commit) nobody knows: `ambiguous`.
-    `refused` says that the database does not take this data, now or ever; `held` that another transaction holds a row
-    that this one needed, and the store answers others.
+    Nothing of the transaction was written, or (if a connection was lost during its commit) that is not known:
+    `ambiguous`. `refused` says that the database does not accept this data, now or ever; `held` that another
+    transaction holds a row that this one needed, and the store answers others.
     """
 
     def __init__(self, message: str, ambiguous: bool = False, refused: bool = False, held: bool = False) -> None:
@@ -27,21 +27,21 @@ class NoStore(StoreError):
 
 
 class Conflict(StoreError):
-    """Somebody else has changed the row since it was read: read it again and decide again."""
+    """Another writer has changed the row since it was read: read it again and decide again."""
 
 
 class LeadershipLost(StoreError):
-    """Another leads now: nothing was written, and nothing may be done."""
+    """Another process leads now: nothing was written, and nothing may be done."""
 
 
 class RequestRefused(ExpectedError):
-    """What a person asked for cannot be done; one line that says why."""
+    """A person's request cannot be carried out; one line that says why."""
 
     status = EXIT_USAGE
 
 
 class RoundRefused(ExpectedError):
-    """Rounds do not begin: another leads, or the address of the metrics cannot be had (`wrong_use`: it is no
+    """Rounds do not begin: another process leads, or the address of the metrics cannot be used (`wrong_use`: it is no
     address).
     """
 

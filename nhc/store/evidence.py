@@ -23,7 +23,7 @@ from nhc.store.schema import BATCH, batches, evidence
 
 
 FRESH = 3600.0
-"""Seconds: the least that evidence.keep may be. So the file of an expired row is fresh only where its content was met
+"""Seconds: the least that evidence.keep may be. So the file of an expired row is fresh only if its content was found
 again."""
 _NAME = re.compile(r"[0-9a-f]{64}(\.\d+\.\d+)?")
 """Of a file of evidence; with a process and a thread while it is written."""
@@ -31,10 +31,10 @@ _NAME = re.compile(r"[0-9a-f]{64}(\.\d+\.\d+)?")
 
 def delete(directory: str, names: Iterable[str], now: float) -> int:
     """Delete files of evidence by their names: of digests that no row names any more, and half-written ones, which
-    never got their own name. How many went.
+    never got their own name. Returns how many were deleted.
 
-    Only regular files, and only where their name says they are: what is no such name is never part of a path, and no
-    symbolic link is followed out of the directory. What cannot be deleted is left.
+    It deletes only regular files, and only in the place that their name gives: any other text is never part of a path,
+    and no symbolic link is followed out of the directory. A file that cannot be deleted stays.
     """
     gone = 0
     for name in names:
@@ -45,8 +45,8 @@ def delete(directory: str, names: Iterable[str], now: float) -> int:
 
 
 def strays(directory: str, before: float) -> Iterator[str]:
-    """The names of files here that nobody has written or met again since `before` (Unix time): those of evidence, and
-    half-written ones, that a process left which ended before it could write their rows. In no order.
+    """The names of files here that were not written or found again since `before` (Unix time): files of evidence, and
+    half-written ones from a process that ended before it could write their rows. In no order.
     """
     for first in _listed(directory):
         if first.is_dir(follow_symlinks=False) and re.fullmatch("[0-9a-f]{2}", first.name):
@@ -93,7 +93,7 @@ class StoredEvidence(NamedTuple):
 
 
 class Forgotten(NamedTuple):
-    """How many rows were deleted, and the digests that no row names any more: their files may go."""
+    """How many rows were deleted, and the digests that no row names any more: their files may be deleted."""
 
     rows: int
     files: List[str]
@@ -112,7 +112,7 @@ def add(
     expires: Optional[float] = None,
     message: str = "",
 ) -> None:
-    """Write down one piece, or that it could not be had. The file is on the disk before."""
+    """Write down one piece, or that it could not be collected. The file is on the disk before its row."""
     values = {
         "episode": episode.id, "node": episode.node, "name": printable(name, 255), "kind": printable(kind, 255),
         "sha256": sha256, "size": size, "cut": cut, "collected": now, "expires": expires,
@@ -128,13 +128,15 @@ def of_episode(connection: Connection, episode: int) -> List[StoredEvidence]:
 
 
 def expired(connection: Connection, now: float, limit: int = 0) -> List[StoredEvidence]:
-    """The rows whose time is over, the oldest first; at most `limit`, 0 for all."""
+    """The expired rows, the oldest first; at most `limit`, 0 for all."""
     asked = sa.select(evidence).where(evidence.c.expires <= now).order_by(evidence.c.id)
     return [StoredEvidence._make(row) for row in connection.execute(asked.limit(limit) if limit else asked)]
 
 
 def forget_expired(store: Store, now: float) -> Forgotten:
-    """Delete all rows whose time is over, some in each transaction: however long nobody did. Raises StoreError."""
+    """Delete all expired rows, some in each transaction, even if this was not done for a long time. Raises
+    StoreError.
+    """
     count, files = 0, []
     while True:
         with store.write() as connection:
@@ -155,7 +157,7 @@ def unnamed(connection: Connection, digests: Sequence[str]) -> List[str]:
 
 
 def forget(connection: Connection, rows: List[StoredEvidence]) -> List[str]:
-    """Delete rows; the digests that no row names any more, whose files may be deleted after the commit."""
+    """Delete rows; returns the digests that no row names any more. Their files may be deleted after the commit."""
     connection.execute(sa.delete(evidence).where(evidence.c.id.in_([row.id for row in rows])))
     gone = {row.sha256 for row in rows if row.sha256}
     still = connection.execute(sa.select(evidence.c.sha256).where(evidence.c.sha256.in_(gone)).distinct())

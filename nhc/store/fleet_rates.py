@@ -1,12 +1,12 @@
 """How often nodes fail: faults, failed proofs and days out of service a node-day, by what nodes are made of, before and
 after a date, and how sure that is.
 
-A node-day is a day in which the node reported or was out of service: of a silent node nothing is known. A fault is a
-problem that is CRIT, a reason of a node at most once a day; a failed proof is a run of a deep suite that is.
+A node-day is a day in which the node reported or was out of service: nothing is known of a silent node. A fault is a
+CRIT problem, counted once a day for each reason of a node; a failed proof is a CRIT run of a deep suite.
 
-Faults are no coin tosses: one sick node has many, and one outage makes a thousand in an hour. So the interval of a
-ratio (95 %) is as wide as the nodes, or the days, differ from one another (the ratio estimator with these as clusters:
-Cochran, Sampling Techniques, chapter 6), and never narrower than counts of independent events would have it (Poisson).
+Faults are not independent events: one sick node has many, and one outage makes a thousand in an hour. So the interval
+of a ratio (95 %) is as wide as the nodes, or the days, differ from one another (the ratio estimator with these as
+clusters: Cochran, Sampling Techniques, chapter 6), and never narrower than for independent events (Poisson).
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from nhc.store.schema import deep_results, of_nodes, problems
 
 DAY = 86400.0
 FACTS = (*MADE_OF, *nodes.GROUPS)
-"""What nodes can be told apart by."""
+"""The facts by which nodes can be grouped."""
 FAULTS, PROOFS, OUT = MEASURES = ("faults", "failed_proofs", "days_out")
 Z = 1.959964
 """So many standard deviations to both sides hold 95 per cent of the normal distribution."""
 FEW = 5
-"""With fewer nodes, or days, on a side nobody can say how much they differ: nothing is compared."""
+"""With fewer nodes or days on a side, nothing is compared: how much they differ cannot be estimated."""
 
 K = TypeVar("K")
 
@@ -46,7 +46,7 @@ class RateRatio(NamedTuple):
 
     @property
     def shown(self) -> str:
-        """Whether that is "less" or "more": where the whole interval is on one side of 1; "" shows no difference."""
+        """Whether that is "less" or "more": if the whole interval is on one side of 1; "" shows no difference."""
         return "less" if self.high < 1 else "more" if self.low > 1 else ""
 
 
@@ -60,15 +60,15 @@ class FleetRate(NamedTuple):
     days_out: float = 0.0
 
     def per_node_day(self, measure: str) -> Optional[float]:
-        """One of MEASURES a node-day; None where there was not even one: a minute of a fault is no rate of a day."""
+        """One of MEASURES per node-day; None for less than one node-day: a minute with a fault gives no daily rate."""
         return float(getattr(self, measure)) / self.node_days if self.node_days >= 1 else None
 
 
 class RateRow(NamedTuple):
-    """The nodes of one `value` of a fact, "" where that is not known.
+    """The nodes of one `value` of a fact, "" if that is not known.
 
-    `rate` is compared with `other`: the same before the date where one was named, else the other nodes. `ratios` are
-    by measure, None where there is too little to compare.
+    `rate` is compared with `other`: the same nodes before the date if one was named, otherwise the other nodes.
+    `ratios` are by measure, None if there is too little to compare.
     """
 
     value: str
@@ -100,7 +100,9 @@ class Tally:
         self._whole_days: Counter[int] = Counter()
 
     def watch(self, node: str, span: ReportSpan) -> None:
-        """A time in which the node counts. Of whole days the first and the last are kept: a fleet has millions."""
+        """A time in which the node counts. Of whole days, only the first and the last are stored: a fleet has
+        millions.
+        """
         self.node_time[node] += span.ended - span.began
         first, last = int(span.began // DAY), int(span.ended // DAY)
         self._day_time[first] += min(span.ended, (first + 1) * DAY) - span.began
@@ -139,8 +141,8 @@ class Tally:
 
 
 class Moments(NamedTuple):
-    """Sums over nodes, and by day the time ("") and each measure: those of some nodes are the whole's without the
-    others', so that each of a thousand racks is compared with the rest of the fleet at no cost.
+    """Sums over nodes, and by day the time ("") and each measure: the sums of all nodes minus those of some nodes are
+    the sums of the rest, so that each of a thousand racks is compared with the rest of the fleet at no cost.
     """
 
     sums: Mapping[str, float]
@@ -184,7 +186,7 @@ NOBODY = Tally().moments()
 
 
 def compared(one: Moments, other: Moments, measure: str) -> Optional[RateRatio]:
-    """The ratio of two rates; half an event is taken for none. None where there are FEW nodes or days, or no event."""
+    """The ratio of two rates; zero events count as half an event. None if there are FEW nodes or days, or no event."""
     if any(side.sums["nodes"] < FEW or len(side.watched_days()) < FEW for side in (one, other)):
         return None
     events = one.sums[f"{measure} events"] + other.sums[f"{measure} events"]
@@ -222,7 +224,7 @@ def rates(
     value, those of the most node-days first; for the fact "" one row for all.
 
     With a `date` between the two, each row is of the time from then on, compared with the time before. `gap`: reports
-    further apart than this leave a gap. Raises ValueError for what is none of FACTS.
+    further apart than this leave a gap. Raises ValueError for a fact that is not in FACTS.
     """
     out = history.out_spans(connection, began, ended, names)
     known = sorted(nodes.groups(connection)) if names is None else names

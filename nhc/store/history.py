@@ -1,7 +1,7 @@
 """How the fleet was: problems that stood at moments of a span, repairs within its parts, and when nodes were out of
 service because of nhc: from its mark to the node's return, or to a later repair's beginning.
 
-What a person took out at the scheduler is known there alone.
+Only the scheduler knows which nodes a person took out there.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _MARKED = re.compile(r'"marked":([0-9.e+]+)')
 """The time of the mark in an episode's detail, as `nhc.remedy.detail` writes it: a whole detail of 20 faults takes ten
 times as long to read, and a quarter of a year has 90,000."""
 _OF_A_DEVICE = re.compile(r'"(about|widened)":\[')
-"""What names the one accelerator that is marked (`Detail.node_marked`): its node works on."""
+"""The key of the one accelerator that is marked (`Detail.node_marked`): its node stays in service."""
 
 
 class OutPart(NamedTuple):
@@ -64,7 +64,9 @@ def out_spans(
 
 
 def _out(row: sa.Row, after: Sequence[sa.Row], now: float) -> Optional[ReportSpan]:  # type: ignore[type-arg]
-    """The time that one episode had its node out. One that was left to a person lasts until the node's next."""
+    """The time that one episode had its node out. An episode that was left to a person lasts until the node's next
+    one.
+    """
     marked = _MARKED.search(row.detail)
     if marked is None or _OF_A_DEVICE.search(row.detail):
         return None
@@ -77,7 +79,7 @@ def _out(row: sa.Row, after: Sequence[sa.Row], now: float) -> Optional[ReportSpa
 def lost_capacity(
     spans: Mapping[str, Iterable[ReportSpan]], gpus: Mapping[str, int], began: float, width: float, parts: int
 ) -> List[OutPart]:
-    """What the spans come to in so many parts, each of `width` seconds. `gpus` has the GPUs of the nodes it knows."""
+    """The sums of the spans in so many parts, each of `width` seconds. `gpus` has the GPUs of the nodes it knows."""
     out, nodes, accelerators = [0] * parts, [0.0] * parts, [0.0] * parts
     for node, some in spans.items():
         of = gpus.get(node, 0)

@@ -1,4 +1,4 @@
-"""What keeps the remedy loop from acting: holds that persons set, and breakers; and the settings it ran under."""
+"""What blocks the remedy loop: holds that operators set, and breakers; and the settings under which it ran."""
 
 from __future__ import annotations
 
@@ -19,7 +19,9 @@ SCOPES = ("node", "group", "fleet")
 
 
 class Hold(NamedTuple):
-    """Nothing is done to what it names, until then or until it is ended. A group is `rack=r12`; a fleet has no name."""
+    """Nothing is done to the nodes that it names, until its time or until it is ended. A group is `rack=r12`; a fleet
+    has no name.
+    """
 
     id: int
     scope: str
@@ -32,7 +34,7 @@ class Hold(NamedTuple):
 
 
 class Breaker(NamedTuple):
-    """A breaker: `closed` lets marks and repairs through, `open` holds them; it never holds what clears."""
+    """A breaker: `closed` lets marks and repairs through, `open` blocks them; it never blocks clearing a mark."""
 
     name: str
     state: str
@@ -48,7 +50,7 @@ class Breaker(NamedTuple):
 def hold(
     connection: Connection, scope: str, name: str, *, by: str, why: str, now: float, until: Optional[float] = None
 ) -> Hold:
-    """Set a hold. Raises ValueError for a scope that is none, RequestRefused for an end that no calendar has."""
+    """Set a hold. Raises ValueError for an unknown scope, RequestRefused for an end that is no valid date."""
     if until is not None and until > LATEST:
         raise RequestRefused("a hold ends by the year 9999: one without an end stands until it is released")
     if scope not in SCOPES or bool(name) == (scope == "fleet"):
@@ -61,12 +63,12 @@ def hold(
 
 
 def release(connection: Connection, scope: str, name: str, *, by: str, now: float, why: str = "") -> List[Hold]:
-    """End the holds on a node, a group or the fleet; those that were ended now."""
+    """End the holds on a node, a group or the fleet; returns those that were ended now."""
     return _end(connection, sa.and_(holds.c.scope == scope, holds.c.name == name), by, now, why)
 
 
 def end(connection: Connection, number: int, *, by: str, now: float, why: str = "") -> bool:
-    """End one hold by its number; whether it was in force. Others on the same node stay."""
+    """End one hold by its number; returns whether it was in force. Other holds on the same node stay."""
     return bool(_end(connection, holds.c.id == number, by, now, why))
 
 
@@ -83,7 +85,7 @@ def _end(connection: Connection, which: sa.ColumnElement[bool], by: str, now: fl
 
 
 def in_force(connection: Connection, now: float) -> List[Hold]:
-    """The holds that hold at this moment."""
+    """The holds that are in force now."""
     return [Hold._make(row) for row in connection.execute(sa.select(holds).where(_standing(now)).order_by(holds.c.id))]
 
 
@@ -108,13 +110,13 @@ def breakers(connection: Connection) -> Dict[str, Breaker]:
 
 
 def breaker_of(connection: Connection, name: str) -> Breaker:
-    """A breaker by its name; one that nobody ever set is closed."""
+    """A breaker by its name; one that was never set is closed."""
     row = connection.execute(sa.select(breaker).where(breaker.c.name == name)).first()
     return Breaker(name, "closed", 0.0, "", "") if row is None else Breaker._make(row)
 
 
 def set_breaker(connection: Connection, name: str, state: str, *, by: str, why: str, now: float) -> Breaker:
-    """Open or close a breaker; setting it as it is changes nothing."""
+    """Open or close a breaker; setting its present state changes nothing."""
     row = connection.execute(sa.select(breaker).where(breaker.c.name == name).with_for_update()).first()
     if row is not None and row.state == state:
         return Breaker._make(row)
@@ -128,7 +130,7 @@ def set_breaker(connection: Connection, name: str, state: str, *, by: str, why: 
 
 
 def saw_settings(connection: Connection, name: str, content: str, now: float, by: str) -> bool:
-    """Keep the settings that are in force (without secrets); whether they are other ones than ever before."""
+    """Store the settings that are in force (without secrets); returns whether they were never in force before."""
     digest = hashlib.sha256(content.encode()).hexdigest()
     same = sa.and_(settings_seen.c.name == name, settings_seen.c.sha256 == digest)
     if connection.execute(sa.update(settings_seen).where(same).values(last=now)).rowcount:

@@ -1,6 +1,6 @@
 """What one report changes in the store's knowledge of its node. Pure: no clock, no database.
 
-A report is its node's newest, or late, or already stored. Only the newest changes the present state. A late one (from a
+A report is its node's newest, late, or already stored. Only the newest changes the present state. A late one (from a
 spool or an old sweep) goes into the history and closes gaps.
 """
 
@@ -18,30 +18,30 @@ from nhc.core.settings import declared
 NAME_LIMIT = 253
 """Characters of a node's name: what DNS takes."""
 NEXT = 0.001
-"""Seconds that a newest report is kept after the one before, where its own time says that it is none."""
+"""Seconds that a newest report is dated after the one before, if its own time is not later."""
 PROBLEMS = 500
-"""Problems kept of one report, the worst first."""
+"""Problems stored of one report, the worst first."""
 SKEW = 30.0
-"""Seconds that a node's clock may be off before its reports are dated by the clock of who receives them.
+"""Seconds that a node's clock may be off before the receiver's clock dates its reports.
 
-Two clocks that NTP keeps differ by less than a second; a push may take up to `slow` (20 s) to arrive.
+Two clocks that NTP sets differ by less than a second; a push may take up to `slow` (20 s) to arrive.
 """
 PACE = 10.0
-"""Seconds by which the numbers of a machine that runs may go otherwise between two pushes than our clock does."""
+"""Seconds by which the numbers of a running machine may differ from our clock between two pushes."""
 CONTESTED = 600.0
-"""Seconds after the last sign of a second machine under a node's name for which neither is believed."""
+"""Seconds after the last report of a second machine under a node's name in which neither is trusted."""
 NEITHER = "neither is acted upon until one of them is silent"
 _NO_FIGURES = str.maketrans("", "", "0123456789")
 
 
 @declared.settings
 class IntakeSettings(NamedTuple):
-    """How reports are kept. Seconds, above 0.
+    """How reports are stored. Seconds, above 0.
 
-    `future`: a report stamped so far ahead of its arrival is refused (two clocks that NTP keeps differ by less than a
-    second). `gap`: a longer time between two reports is a gap. `refresh`: how old the kept report may be of a node
-    that is OK or WARN and says nothing new, and how often what an unchanged report says of problems is gone through.
-    `note`: how long no change leaves the history without a row.
+    `future`: a report stamped so far ahead of its arrival is refused (two clocks that NTP sets differ by less than a
+    second). `gap`: a longer time between two reports is a gap. `refresh`: how old the stored report of a node may be
+    that is OK or WARN and reports nothing new, and how often the problems of an unchanged report are processed. `note`:
+    the longest time without a row of history while nothing changes.
     """
 
     future: float = declared.seconds("future", 300.0, "a report stamped further ahead than this is refused", least=1.0)
@@ -53,21 +53,20 @@ class IntakeSettings(NamedTuple):
 
 
 class Incoming(NamedTuple):
-    """One report as it came in. `source` says by which way (agent, sweep, slurm, ...); `received` is Unix time.
+    """One report as it came in. `source` is where it came from (agent, sweep, slurm, ...); `received` is Unix time.
 
-    `complete` is false while some of the node's checks have not been judged yet: it then ends no problem. `at` is when
-    the report was so, where that is not when it began: an agent's report begins with its oldest
-    result. With a `suite` it is of deep checks, and changes nothing of how the node stands.
+    `complete` is false while some of the node's checks have not been judged yet: it then ends no problem. `at` is the
+    time of the state in the report, if that is not when it began: an agent's report begins with its oldest result. With
+    a `suite` it is of deep checks, and does not change the node's state.
 
-    `seq` orders the reports of one boot whatever the node's clock says, 0 for none. `made` is when it was made by the
-    clock of who received it, 0 where that is not known: were its push held back, it would be older. `stamped` is when
-    it was made by the node's own clock, 0 where that is its `at`.
+    `seq` orders the reports of one boot independently of the node's clock, 0 for none. `made` is when it was made by
+    the receiver's clock, 0 if that is not known; it is older if its push was held back. `stamped` is when it was made
+    by the node's own clock, 0 if that is its `at`.
 
-    `unchanged`: the report says what the node's newest, of this digest, says, figures aside; its results are the
-    problems alone.
+    `unchanged`: except for figures, the report says the same as the node's newest, which has this digest; its results
+    are the problems alone.
 
-    `text` is the report's JSON where `report` has of results that are OK their checks' names
-    alone.
+    `text` is the report's JSON if `report` has only the checks' names of results that are OK.
     """
 
     report: Report
@@ -84,12 +83,12 @@ class Incoming(NamedTuple):
 
     @property
     def when(self) -> float:
-        """By what time the reports of a node are put in order."""
+        """The time by which the reports of a node are ordered."""
         return self.at or self.report.started
 
 
 class Receipt(str, Enum):
-    """What became of a report."""
+    """The result for a report."""
 
     CHANGED = "changed"
     SAME = "same"
@@ -97,14 +96,14 @@ class Receipt(str, Enum):
     DUPLICATE = "duplicate"
     REFUSED = "refused"
     WHOLE = "whole"
-    """It is said to be unchanged, and the store has something else of its node: the whole report is asked for."""
+    """It is sent as unchanged, but the store has different content for its node: the whole report is requested."""
 
 
 class KnownNode(NamedTuple):
-    """What stands of a node: the columns of `nodes` that a report is compared with. None for a time: never.
+    """The stored state of a node: the columns of `nodes` with which a report is compared. None for a time: never.
 
-    `rival_boot` is the boot before this one, or another that was heard after it, whose number `rival_seq` came in at
-    `rival_at`. `contested` is when two machines were last heard under this name.
+    `rival_boot` is the boot before this one, or another boot that reported after it; its number `rival_seq` came in at
+    `rival_at`. `contested` is when two machines last reported under this name.
     """
 
     node: str
@@ -129,9 +128,10 @@ class KnownNode(NamedTuple):
 class IntakeDecision(NamedTuple):
     """What to do with a report. `after` is the node from now on.
 
-    `store`: its text becomes the node's report. `note`: the history gets a row; for a late one, where the row before
-    it says otherwise. `problems`: they are gone through. `closed` is a span of reports that a gap has ended. `when`
-    is the time under which the report is kept: no newest report is kept under a time before the one that it follows.
+    `store`: its text becomes the node's report. `note`: the history gets a row; for a late report, only if the row
+    before it differs. `problems`: they are processed. `closed` is a span of reports that a gap has ended. `when` is the
+    time under which the report is stored: a newest report is never stored under an earlier time than the one that it
+    follows.
     """
 
     receipt: Receipt
@@ -158,12 +158,12 @@ class ReportedProblem(NamedTuple):
 
     @property
     def key(self) -> Tuple[str, str, str]:
-        """What makes it the same problem in the next report."""
+        """The key by which it is the same problem in the next report."""
         return self.check, self.reason, self.target
 
 
 class Findings(NamedTuple):
-    """The problems of a report, and which checks it judged: for which targets it could not tell ("" is all)."""
+    """The problems of a report, and which checks it judged: for which targets it was UNKNOWN ("" is all)."""
 
     problems: Tuple[ReportedProblem, ...]
     judged: frozenset[str]
@@ -178,7 +178,7 @@ def findings(report: Report, complete: bool = True) -> Findings:
     unsure = set()
     for result in report.results:
         verdict = result.outcome.verdict
-        if verdict is Verdict.OK:  # nearly all there are
+        if verdict is Verdict.OK:  # nearly all of them
             continue
         check = printable(result.check, 200)
         if verdict in (Verdict.UNKNOWN, Verdict.SKIP):
@@ -215,10 +215,10 @@ def _finding(check: str, result: CheckResult) -> ReportedProblem:
 
 
 def ends(problem: ReportedProblem, source: str, findings: Findings, by: str) -> bool:
-    """Whether a problem that stands, and is not among a report's, has ended by that report.
+    """Whether an open problem that is not in a report has ended by that report.
 
-    It has where its check was judged and could tell; or where the report of the same source, which is whole, has no
-    such check any more. Another source may look at other things.
+    It has if its check was judged and was not UNKNOWN, or if a whole report of the same source no longer has such a
+    check. A different source may check other things.
     """
     if problem.check not in findings.judged:
         return findings.whole and source == by
@@ -229,17 +229,17 @@ def ends(problem: ReportedProblem, source: str, findings: Findings, by: str) -> 
 
 
 def digest(report: Report, source: str, judged: Findings) -> str:
-    """What two reports share that say the same of a node: figures in messages and metrics aside."""
+    """The content by which two reports say the same about a node, without figures in messages and metrics."""
     content: List[object] = [judged.verdict.name, report.boot_id, source, judged.whole, sorted(report.labels.items())]
     content += [report.version, [note.translate(_NO_FIGURES) for note in report.notes]]
-    # What ran and what could not tell: a problem ends by the first report whose check could.
+    # What ran and what was UNKNOWN: a problem ends by the first report whose check was not.
     content += [sorted(judged.judged), sorted(judged.unsure)]
     content += sorted([*finding[:5], finding.scope, finding.device] for finding in judged.problems)
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:32]
 
 
 def refusal(incoming: Incoming, pace: IntakeSettings) -> str:
-    """Why a report is not taken at all, "" where it is."""
+    """Why a report is not accepted, "" if it is."""
     report = incoming.report
     if not report.host or len(report.host) > NAME_LIMIT or report.host != printable(report.host).strip():
         return f"{printable(report.host, 40)!r} is no node's name"
@@ -254,7 +254,7 @@ def refusal(incoming: Incoming, pace: IntakeSettings) -> str:
 def judge(
     known: Optional[KnownNode], incoming: Incoming, judged: Findings, pace: IntakeSettings, known_boot: bool = False
 ) -> IntakeDecision:
-    """What a report changes of a node whose stored state is `known` (None: nothing). `known_boot`: its boot is not the
+    """What a report changes in a node whose stored state is `known` (None: nothing). `known_boot`: its boot is not the
     node's newest, and the history has reports of it.
     """
     report = incoming.report
@@ -295,9 +295,9 @@ def judge(
 
 
 def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: IntakeSettings) -> IntakeDecision:
-    """What a report changes that says what its node's newest says: when the node was last so.
+    """What an unchanged report changes: the time at which the node was last in this state.
 
-    It is compared with the row of the store, whichever server answered the report before it. The order is that of
+    It is compared with the row of the store, no matter which server answered the report before it. The order is that of
     whole reports.
     """
     report = incoming.report
@@ -310,7 +310,7 @@ def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: Intake
     if before is None or known.digest != incoming.unchanged or known.boot_id != boot:
         return IntakeDecision(Receipt.WHOLE, known)
     behind, known = _behind(known, incoming, boot, False)
-    if behind >= 0:  # an older one belongs into the history, which takes whole reports
+    if behind >= 0:  # an older one belongs into the history, which has whole reports
         return IntakeDecision(Receipt.WHOLE if behind else Receipt.DUPLICATE, known)
     started = started if started > before else before + NEXT
     gap = started - before > pace.gap
@@ -323,8 +323,8 @@ def judge_unchanged(known: Optional[KnownNode], incoming: Incoming, pace: Intake
 
 
 def _by_this_clock(known: KnownNode, received: float, pace: IntakeSettings) -> KnownNode:
-    """The node with no time ahead of our clock: a server whose clock was wrong has kept it under times to come. What
-    comes in now must not be late for that, nor be kept under such a time.
+    """The node with no time ahead of our clock: a server whose clock was wrong has stored it under future times. A
+    report that comes in now must not count as late because of that, nor be stored under a future time.
     """
     if known.reported_at is None or known.reported_at <= received + pace.future:
         return known
@@ -342,12 +342,13 @@ def _by_this_clock(known: KnownNode, received: float, pace: IntakeSettings) -> K
 
 
 def _behind(known: KnownNode, incoming: Incoming, boot: str, known_boot: bool) -> Tuple[float, KnownNode]:
-    """How far a report is behind the newest of its node: 0 for the same, below 0 for one that is newer; and the node
-    with what this says of a second machine.
+    """How far a report is behind the newest of its node: 0 for the same, below 0 for a newer one; and the node with
+    what this shows about a second machine.
 
-    Within a boot the agent's own numbers decide: a clock that is set back must not make what is newest late. A number
-    from before, or a boot that was left, is of a push that was held back or sent twice, unless its machine runs now. If
-    that of the newest report is silent since, the machine was put back to a snapshot. If not, there are two of them.
+    Within a boot the agent's own numbers decide: setting the clock back must not make the newest report late. A lower
+    number, or an earlier boot, comes from a push that was held back or sent twice, unless its machine runs now. If the
+    boot of the newest report has been silent since, the machine was restored from a snapshot. If not, there are two
+    machines.
     """
     same = bool(boot) and boot == known.boot_id
     if not incoming.seq or (same and not known.seq):
@@ -356,7 +357,7 @@ def _behind(known: KnownNode, incoming: Incoming, boot: str, known_boot: bool) -
         return float(known.seq - incoming.seq), known
     if not same and not known_boot and boot != known.rival_boot:
         return _by_time(known, incoming, boot)
-    if not incoming.made:  # it was spooled in a boot before the one that has sent it
+    if not incoming.made:  # it was spooled in an earlier boot than the one that sent it
         return (float(known.seq - incoming.seq) if same else (known.reported_at or 0.0) - incoming.when), known
     behind = float(known.seq - incoming.seq) if same else 1.0
     is_rival = boot == known.rival_boot and known.rival_at is not None
@@ -371,7 +372,7 @@ def _behind(known: KnownNode, incoming: Incoming, boot: str, known_boot: bool) -
 
 
 def _by_time(known: KnownNode, incoming: Incoming, boot: str) -> Tuple[float, KnownNode]:
-    """The order of reports that no numbers order. The boot that a newer one takes the place of is remembered."""
+    """The order of reports without comparable numbers. A boot that is replaced by a newer one is stored."""
     behind = (known.reported_at or 0.0) - incoming.when
     if behind < 0 and known.boot_id and boot != known.boot_id and known.seq:
         return behind, _rivalled(known, known.boot_id, known.seq, known.received_at)
@@ -384,7 +385,7 @@ def _rivalled(known: KnownNode, boot: str, seq: int, at: Optional[float]) -> Kno
 
 def _runs_now(known: KnownNode, incoming: Incoming, boot: str) -> bool:
     """Whether the machine of a report runs now: by a clock that agrees with ours, and by its number, it was made after
-    the newest came in; or its numbers go on as our clock does.
+    the newest came in; or its numbers advance as our clock does.
     """
     stamped, received = incoming.stamped or incoming.when, incoming.received
     if min(stamped, incoming.made) > (known.received_at or 0.0) and abs(stamped - incoming.made) <= SKEW:
@@ -396,7 +397,7 @@ def _runs_now(known: KnownNode, incoming: Incoming, boot: str) -> bool:
 
 
 def _made_at(known: KnownNode, incoming: Incoming, boot: str) -> float:
-    """When a late report was made, by its number where that is of the newest's boot; at its arrival nobody knows how
+    """When a late report was made, by its number if it is of the newest report's boot; its arrival does not show how
     long its push was held back.
     """
     if boot and boot == known.boot_id and incoming.seq and known.seq and incoming.made:
@@ -405,12 +406,12 @@ def _made_at(known: KnownNode, incoming: Incoming, boot: str) -> float:
 
 
 def is_contested(contested: Optional[float], received_at: Optional[float]) -> bool:
-    """Whether two machines push under a node's name, so that neither is believed."""
+    """Whether two machines push under a node's name, so that neither is trusted."""
     return contested is not None and (received_at or 0.0) - contested <= CONTESTED
 
 
 def _late(known: KnownNode, started: float, pace: IntakeSettings) -> IntakeDecision:
-    """An older report joins the span that lasts until now, where it lies next to it, else one of its own."""
+    """An older report joins the span that lasts until now if it is next to it; otherwise it gets its own span."""
     message = f"it is older than the newest report of {known.node}: only the history has it"
     if is_contested(known.contested, known.received_at):
         message = f"two machines push as {known.node}, of boots {known.boot_id} and {known.rival_boot}: {NEITHER}"

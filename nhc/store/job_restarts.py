@@ -18,20 +18,20 @@ from nhc.store.errors import Conflict
 from nhc.store.schema import count, insert_into, job_ends, job_nodes, job_restarts, jobs, with_end
 
 HOLDING, HELD, RELEASING, ENDED = "holding", "held", "releasing", "ended"
-"""The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, over."""
+"""The states of a restart: HOLD is written down or sent, the job is held, RELEASE is written down or sent, ended."""
 RESTARTED, FAILED, SUPERSEDED = "restarted", "failed", "superseded"
-"""How a restart ends: the job started, nothing could be done, somebody else has taken the job in hand."""
+"""How a restart ends: the job started, nothing could be done, someone else has taken over the job."""
 GIVEN_UP = ("limit", "final", "failed")
-"""Why a run that the infrastructure has failed is left alone all the same (`nhc.jobs.restart_decision.LeaveReason`)."""
+"""Why a run that failed because of the infrastructure is not restarted (`nhc.jobs.restart_decision.LeaveReason`)."""
 
 OF_ITS_USER = ("application", "unclear")
-"""Why a run that the infrastructure has not failed, as far as anybody knows, is left to its user."""
+"""Why a run without a known infrastructure fault is left to its user."""
 
 
 class WatchedJob(NamedTuple):
     """One row. `nodes` are words with spaces between them; `run` and `nodes` are of the newest run seen.
 
-    `left` is why that run is left alone, a value of `nhc.jobs.restart_decision.LeaveReason`; "" where it is not.
+    `left` is why that run is not restarted, a value of `nhc.jobs.restart_decision.LeaveReason`; "" if it may be.
     """
 
     id: int
@@ -59,11 +59,11 @@ class WatchedJob(NamedTuple):
 
     @property
     def job(self) -> JobName:
-        """The name by which its controller knows it."""
+        """Its name in its controller."""
         return JobName(self.kind, self.namespace, self.name, self.uid)
 
     def text(self) -> str:
-        """As a person writes it."""
+        """Its name as a person writes it."""
         return self.job.text()
 
 
@@ -95,8 +95,8 @@ class JobRestart(NamedTuple):
 class JobEnd(NamedTuple):
     """Why one run failed. `why` is the one line for a person; `cause`, `sure` and `restart` are as in why.schema.json.
 
-    `node` is the one at fault, "" for none. `own_fault` says why a restart on other nodes does not help, "" where it
-    may. `gpus` is how many it had, 0 where nobody says; times are Unix seconds.
+    `node` is the one at fault, "" for none. `own_fault` says why a restart on other nodes does not help, "" if it may.
+    `gpus` is how many it had, 0 if unknown; times are Unix seconds.
     """
 
     job: int
@@ -113,7 +113,7 @@ class JobEnd(NamedTuple):
 
 
 class LostGpus(NamedTuple):
-    """Runs that failed by one cause: how many, and the GPU hours that they had taken."""
+    """Runs that failed from one cause: how many, and the GPU hours that they had taken."""
 
     cause: str
     runs: int
@@ -134,7 +134,7 @@ class JobNodePair(NamedTuple):
 
 
 def watch(connection: Connection, row: WatchedJob) -> WatchedJob:
-    """Keep a job as it was seen; its row. An id of 0 is a job that is not known yet."""
+    """Store a job as it was seen; returns its row. An id of 0 is a job that is not known yet."""
     values = row._replace(phase=printable(row.phase, 40), logged=printable(row.logged, MESSAGE_LIMIT))._asdict()
     number = values.pop("id")
     if number:
@@ -159,13 +159,15 @@ def list_jobs(connection: Connection, *, controller: str = "", is_open: Optional
 
 
 def get(connection: Connection, number: int) -> Optional[WatchedJob]:
-    """A job by its number, None where there is none."""
+    """A job by its number, None if there is none."""
     row = connection.execute(sa.select(jobs).where(jobs.c.id == number)).first()
     return WatchedJob._make(row) if row else None
 
 
 def find(connection: Connection, name: str) -> List[WatchedJob]:
-    """The jobs that a person names so: `17`, `llama`, `team/llama`, `PyTorchJob/team/llama`; the newest first."""
+    """The jobs with this name, as a person writes it: `17`, `llama`, `team/llama`, `PyTorchJob/team/llama`; the newest
+    first.
+    """
     *before, last = name.split("/")
     asked = sa.select(jobs).where(jobs.c.name == last).order_by(jobs.c.id.desc())
     rows = [WatchedJob._make(row) for row in connection.execute(asked)]
@@ -173,7 +175,7 @@ def find(connection: Connection, name: str) -> List[WatchedJob]:
 
 
 def end_job(connection: Connection, row: WatchedJob, now: float, by: str, why: str) -> None:
-    """The job needs no watching any more."""
+    """The job no longer needs watching."""
     connection.execute(sa.update(jobs).where(jobs.c.id == row.id, jobs.c.ended.is_(None)).values(ended=now, seen=now))
     audit.append(connection, now, by, "job.ended", detail={"job": row.text(), "why": printable(why, MESSAGE_LIMIT)})
 
@@ -185,7 +187,7 @@ def begin(
     connection: Connection, job: WatchedJob, *, key: str, run: str, why: str, nodes: Sequence[str],
     exclude: Sequence[str], manifest: str, now: float, by: str,
 ) -> JobRestart:  # fmt: skip
-    """Write down a restart, with the pairs of this job and these nodes. Raises Conflict where the run has one."""
+    """Write down a restart, with the pairs of this job and these nodes. Raises Conflict if the run has one already."""
     last = connection.scalar(sa.select(sa.func.max(job_restarts.c.number)).where(job_restarts.c.job == job.id))
     values = {
         "job": job.id, "number": int(last or 0) + 1, "run": run, "key": key, "state": HOLDING,
@@ -209,7 +211,9 @@ def save(
     connection: Connection, row: JobRestart, job: WatchedJob, *, state: str, now: float, by: str, message: str = "",
     outcome: str = "", sent: Optional[float] = None,
 ) -> JobRestart:  # fmt: skip
-    """The next state of a restart, from the one it was read in. Raises Conflict where another changed it since."""
+    """Write the next state of a restart, from the state in which it was read. Raises Conflict if it was changed
+    since.
+    """
     values = {"state": state, "updated": now, "message": printable(message, MESSAGE_LIMIT), "sent": sent}
     if state == ENDED:
         values.update(outcome=outcome, ended=now, sent=row.sent)
@@ -227,13 +231,13 @@ def save(
 
 
 def restarts(connection: Connection, job: int) -> List[JobRestart]:
-    """The restarts of a job, the first of them first."""
+    """The restarts of a job, the oldest first."""
     asked = sa.select(job_restarts).where(job_restarts.c.job == job).order_by(job_restarts.c.number)
     return [JobRestart._make(row) for row in connection.execute(asked)]
 
 
 def open_restarts(connection: Connection) -> Dict[int, JobRestart]:
-    """The restart of each job that has one that is not over."""
+    """The unfinished restart of each job that has one."""
     asked = sa.select(job_restarts).where(job_restarts.c.state != ENDED)
     return {row.job: JobRestart._make(row) for row in connection.execute(asked)}
 
@@ -259,7 +263,7 @@ def outcomes_since(connection: Connection, since: float) -> Dict[str, int]:
 
 
 def keep_end(connection: Connection, end: JobEnd, now: float, by: str, job: str) -> bool:
-    """Write down why a run failed, with its audit row; whether that is new. What is there already stays."""
+    """Write down why a run failed, with its audit row; returns whether that is new. An existing entry stays."""
     values = end._replace(why=printable(end.why, MESSAGE_LIMIT), own_fault=printable(end.own_fault, MESSAGE_LIMIT))
     made = insert_into(connection, job_ends).values(values._asdict()).on_conflict_do_nothing().returning(job_ends.c.run)
     if connection.execute(made).first() is None:
@@ -270,25 +274,25 @@ def keep_end(connection: Connection, end: JobEnd, now: float, by: str, job: str)
 
 
 def ends(connection: Connection, job: int) -> List[JobEnd]:
-    """Why the runs of a job failed, the first of them first."""
+    """Why the runs of a job failed, the oldest first."""
     asked = sa.select(job_ends).where(job_ends.c.job == job).order_by(job_ends.c.ended)
     return [JobEnd._make(row) for row in connection.execute(asked)]
 
 
 def end_of_run(connection: Connection, job: int, run: str) -> Optional[JobEnd]:
-    """Why this run failed, None where nobody has looked."""
+    """Why this run failed, None if that was not examined."""
     row = connection.execute(sa.select(job_ends).where(job_ends.c.job == job, job_ends.c.run == run)).first()
     return JobEnd._make(row) if row is not None else None
 
 
 def ends_of_newest_runs(connection: Connection) -> Dict[int, JobEnd]:
-    """Why the newest run of each job failed that is watched."""
+    """Why the newest run of each watched job failed."""
     newest = sa.and_(jobs.c.id == job_ends.c.job, jobs.c.run == job_ends.c.run, jobs.c.ended.is_(None))
     return {row.job: JobEnd._make(row) for row in connection.execute(sa.select(job_ends).join(jobs, newest))}
 
 
 def lost_since(connection: Connection, since: float) -> List[LostGpus]:
-    """What runs took that failed since then, by cause."""
+    """The GPU hours of runs that failed since then, by cause."""
     took = sa.func.coalesce(job_ends.c.gpus * (job_ends.c.ended - job_ends.c.began) / 3600.0, 0.0)
     asked = sa.select(job_ends.c.cause, sa.func.count(), sa.func.sum(took)).where(job_ends.c.ended >= since)
     return [LostGpus(str(row[0]), int(row[1]), max(float(row[2]), 0.0))
@@ -299,13 +303,13 @@ def lost_since(connection: Connection, since: float) -> List[LostGpus]:
 
 
 def pairs(connection: Connection, job: int) -> List[JobNodePair]:
-    """The nodes that failed a job, the last of them first."""
+    """The nodes that failed a job, the newest first."""
     asked = sa.select(job_nodes).where(job_nodes.c.job == job).order_by(job_nodes.c.at.desc(), job_nodes.c.node)
     return [JobNodePair._make(row) for row in connection.execute(asked)]
 
 
 def forget_pairs(connection: Connection, job: WatchedJob, nodes: Sequence[str], now: float, by: str) -> int:
-    """The job may use these nodes (none named: all of them) again; how many pairs that were."""
+    """Let the job use these nodes again (none named: all of them); returns how many pairs that were."""
     mine = job_nodes.c.job == job.id
     if nodes:
         mine = sa.and_(mine, job_nodes.c.node.in_(nodes))

@@ -1,4 +1,4 @@
-"""Where the store is, when neither a command nor its settings say so. Imports no database.
+"""The location of the store if neither a command nor its settings name it. Imports no database.
 
 `$NHC_STORE`, else the `url` of store.toml, else one file of this machine. The settings of the remedy loop, the job
 loop, the notices and the console that name no store mean this one.
@@ -11,13 +11,13 @@ import os
 from nhc.core.settings import settings_file
 
 DIRECTORY = "/var/lib/nhc-server"
-"""What the services keep, as the user nhc. /var/lib/nhc is root's: what a node keeps, by its agent and its gate."""
+"""The data of the services, owned by the user nhc. /var/lib/nhc is root's: the data of a node's agent and gate."""
 DEFAULT = f"sqlite:///{DIRECTORY}/store.db"
 PATH = "/etc/nhc/store.toml"
 
 
 def settings_path() -> str:
-    """The file of the store's settings: `$NHC_STORE_SETTINGS`, else /etc/nhc/store.toml; "" where there is none."""
+    """The file of the store's settings: `$NHC_STORE_SETTINGS`, else /etc/nhc/store.toml; "" if there is none."""
     named = os.environ.get("NHC_STORE_SETTINGS", "")
     return named or (PATH if os.path.exists(PATH) else "")
 

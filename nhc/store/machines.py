@@ -1,8 +1,8 @@
-"""Which machine a node was, what that was made of, and since when: a row where either is another than before.
+"""Which machine a node was, its hardware, and since when: a new row when either changes.
 
-A machine that takes another's place under its name begins anew: `forget` ends the problems of the one before it and
-lets jobs use the node again, `nodes.machine_since` keeps episodes and proofs of before from counting
-(`of_this_machine`), and a row of the audit log says so. `nhc.core.same_machine` says what another machine is.
+A machine that replaces another one under its name starts with a clean record: `forget` ends the old machine's problems
+and lets jobs use the node again, earlier episodes and proofs than `nodes.machine_since` do not count
+(`of_this_machine`), and a row of the audit log records it. `nhc.core.same_machine` defines what a different machine is.
 """
 
 from __future__ import annotations
@@ -21,14 +21,14 @@ MADE_OF = ("model", "firmware", "kernel", "driver")
 """What a machine is made of, by the names of the labels `machine/...` (nhc.node.facts.machine_identity)."""
 OFTEN = 3
 WEEK = 7 * 86400.0
-"""A name that gets another machine more than OFTEN times a week has one whose UUID is made anew at each boot: from then
-on nothing is forgotten, for what was never counted would never be given up."""
+"""If a name gets a different machine more than OFTEN times a week, its machine has a new UUID at each boot: from then
+on nothing is forgotten. Otherwise its repairs would never count, and nhc would never give up."""
 WHO = "nhc"
 
 
 class MachineChange(NamedTuple):
-    """What a report says of its node's machine, where that is not what was known. `before` and `after` are the marks
-    of the machine: uuid and provider_id. `sole` is false while two machines push under the name.
+    """What a report says about its node's machine, if that is new. `before` and `after` identify the machine: uuid and
+    provider_id. `sole` is false while two machines push under the name.
     """
 
     node: str
@@ -40,9 +40,9 @@ class MachineChange(NamedTuple):
 
 
 def note(connection: Connection, changes: Sequence[MachineChange]) -> Dict[str, float]:
-    """Write the changes down, and forget what was of machines that others have replaced; since when those are there.
+    """Write the changes down, and forget what belongs to replaced machines; returns since when the new ones are there.
 
-    The nodes' rows are locked: `machine_since` is the caller's to save.
+    The nodes' rows are locked: the caller must save `machine_since`.
     """
     newest = _newest(connection, [change.node for change in changes])
     rows: List[Dict[str, object]] = []
@@ -68,7 +68,7 @@ def _newest(connection: Connection, names: Sequence[str]) -> Dict[str, Tuple[Map
 
 
 def _forget(connection: Connection, change: MachineChange) -> bool:
-    """End what was wrong with the machine before; false where the name changes its machine too often to be believed."""
+    """End the problems of the old machine; false if the name changes its machine too often to be trusted."""
     here = sa.and_(machines.c.node == change.node, machines.c.began > change.at - WEEK)
     marks = sa.select(machines.c.uuid, machines.c.provider_id).where(here).distinct()
     detail: Dict[str, object] = {"before": dict(change.before), "after": dict(change.after)}

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from alembic.script import ScriptDirectory
 
 
-# What a new store has besides its tables: triggers that keep the audit log as it is, and how rows are stored.
+# What a new store has besides its tables: triggers that protect the audit log, and storage options of rows.
 
 
 ONLY_ADDED = "the audit log is only ever added to"
@@ -65,8 +65,8 @@ POSTGRESQL_GUARDS = (
     "CREATE TRIGGER segments_no_truncate BEFORE TRUNCATE ON audit_segments EXECUTE FUNCTION nhc_only_added()",
 )
 POSTGRESQL_STORAGE = (
-    # A report is compressed already, and lies apart from its row: a report that changes nothing then rewrites a
-    # short row within its page, for which each page keeps room.
+    # A report is compressed already, and stored apart from its row: a report that changes nothing then rewrites a short
+    # row within its page, for which each page keeps room.
     "ALTER TABLE nodes SET (fillfactor = 60, toast_tuple_target = 256, autovacuum_vacuum_scale_factor = 0.05)",
     "ALTER TABLE nodes ALTER COLUMN report SET STORAGE EXTERNAL",
     "ALTER TABLE report_history ALTER COLUMN report SET STORAGE EXTERNAL",
@@ -79,7 +79,7 @@ METADATA = schema.metadata
 
 def upgrade(store: Store, now: float) -> List[str]:
     """Make the tables, or carry out the migrations that are missing, in one transaction. Returns the numbers of the
-    schemas that the database has gone through. Raises StoreError.
+    schemas that were applied. Raises StoreError.
     """
     with store.write(patience=LONG) as connection:
         if not store.sqlite:  # several servers may start at once
@@ -113,7 +113,7 @@ def known() -> List[str]:
 
 
 def differences(store: Store) -> List[str]:
-    """What the database's tables have otherwise than this nhc knows them. Raises StoreError."""
+    """How the database's tables differ from those of this nhc. Raises StoreError."""
     from alembic.autogenerate import compare_metadata
     from alembic.migration import MigrationContext
 

@@ -1,8 +1,9 @@
-"""The fleet's store as a source of nodes, for a fleet without a scheduler: what reports is a node, a mark is its row's.
+"""The fleet's store as a source of nodes, for a fleet without a scheduler: each name that reports is a node, and its
+mark is in its row.
 
-Nobody keeps work off a marked node but who reads the mark: repairs, bounds, the console and `nhc sync` do. A node that
-falls silent is not taken for dead, as nobody says whether it was switched off on purpose; after a day it counts as no
-part of the fleet any more.
+A mark keeps work away only in the parts that read it: repairs, bounds, the console and `nhc sync`. A silent node does
+not count as dead, since it may have been switched off on purpose; after a day it no longer counts as a part of the
+fleet.
 """
 
 from __future__ import annotations
@@ -82,7 +83,7 @@ class StoreNodes:
 
 
 def state_of(row: StoredNode, now: float) -> NodeState:
-    """A node as the store has it. One that has only been described yet (no report) is not there."""
+    """A node as the store has it. One that was only described (no report yet) is left out."""
     gone = row.received_at is None or now - row.received_at > GONE
     return NodeState(
         row.node, "out" if row.mark else "silent" if gone else "reporting", not row.mark,

@@ -1,4 +1,4 @@
-"""What the store knows of the work on one node: jobs that run or failed there, maintenance trains."""
+"""What the store knows about the work on one node: jobs that run or failed there, maintenance trains."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ JOBS, TRAINS = 50, 10
 
 
 class FailedJob(NamedTuple):
-    """A job that failed on a node in one of its runs, and the restart that followed; "" and None where none did."""
+    """A job that failed on a node in one of its runs, and the restart that followed; "" and None if none did."""
 
     job: int
     kind: str
@@ -68,7 +68,7 @@ def failed_jobs(connection: Connection, node: str) -> List[FailedJob]:
 
 def running_jobs(connection: Connection, node: str) -> List[WatchedJob]:
     """The watched jobs whose newest run has this node and that have not ended."""
-    # The nodes are words with a space between them; the pattern finds more, words alone are believed.
+    # The nodes are words with a space between them; the pattern finds more, but only whole words count.
     asked = sa.select(jobs).where(jobs.c.ended.is_(None), jobs.c.nodes.contains(node, autoescape=True))
     rows = (WatchedJob._make(row) for row in connection.execute(asked.order_by(jobs.c.id.desc())))
     return [row for row in rows if node in row.node_names][:JOBS]

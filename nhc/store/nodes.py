@@ -1,4 +1,4 @@
-"""The nodes of a fleet: what each is, and how its newest report says it is."""
+"""The nodes of a fleet: the facts of each, and its state in its newest report."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ from nhc.store.errors import StoreError
 from nhc.store.intake import is_contested
 from nhc.store.schema import batches, insert_into, nodes, of_nodes, report_history
 
-# What is kept of a report at most: no node fills the store, nor makes a row that nobody can read again.
+# Limits of a stored report: no node can fill the store, or write a row that cannot be read again.
 
 
 KEPT = 4 << 20
-"""Bytes of one report as it is kept, before it is packed. One of 500 results with evidence has less than a tenth."""
+"""Bytes of one report as it is stored, before it is packed. One of 500 results with evidence has less than a tenth."""
 LABELS = 100
 """Labels of one node. Kubernetes nodes with every discovery add-on have about 80."""
 RESULTS = 5000
@@ -59,12 +59,12 @@ def fitted(report: Report, size: int) -> Report:
 
 
 def is_large(report: Report) -> bool:
-    """Whether a report is to be cut before it is gone through."""
+    """Whether a report must be cut before it is processed."""
     return len(report.results) > RESULTS or sum(_length(result) for result in report.results) > KEPT // 5
 
 
 def bounded_labels(labels: Mapping[str, str]) -> Dict[str, str]:
-    """Labels as they are kept: the first by name where there are too many."""
+    """Labels as they are stored: the first by name if there are too many."""
     return {printable(str(name), NAME): printable(str(labels[name]), 500) for name in sorted(labels)[:LABELS]}
 
 
@@ -97,19 +97,20 @@ def _length(result: CheckResult) -> int:
 
 
 GROUPS = ("rack", "leaf", "nvlink_domain", "zone", "pool", "instance_group")
-"""The labels that say with which others a node shares its fate."""
+"""The labels that say with which other nodes a node may fail together."""
 IDENTITY = {"machine/uuid": "uuid", "machine/provider-id": "provider_id", "machine/address": "address"}
 """The columns of the labels that say which machine a node is (nhc.node.facts.machine_identity)."""
 REPORT_LIMIT = 64 << 20
-"""Bytes of one kept report, unpacked."""
+"""Bytes of one stored report, unpacked."""
 
 
 class StoredNode(NamedTuple):
     """One node. None for a time: it has no report yet.
 
-    `reported_at` is when its newest report was so, `received_at` when that came in. Every result of it was judged at
-    `judged_at` or later. Its reports have had no gap since `covered_since`. At `machine_since` another machine took the
-    name; None: none did. `mark` is the text that takes it out where the store is the source of nodes, "" for none.
+    `reported_at` is the time of its newest report's state, `received_at` when that report came in. Every result of it
+    was judged at `judged_at` or later. Its reports have had no gap since `covered_since`. At `machine_since` a
+    different machine took the name; None: none did. `mark` is the text that takes it out if the store is the source of
+    nodes, "" for none.
     """
 
     node: str
@@ -133,12 +134,12 @@ class StoredNode(NamedTuple):
 
     @property
     def is_contested(self) -> bool:
-        """Whether two machines push under its name, so that neither is believed."""
+        """Whether two machines push under its name, so that neither is trusted."""
         return is_contested(self.contested, self.received_at)
 
 
 class NodeDescription(NamedTuple):
-    """What a cluster or an inventory says of a node. None leaves what is known."""
+    """What a cluster or an inventory says about a node. None leaves the known value."""
 
     node: str
     kind: Optional[str] = None
@@ -167,7 +168,7 @@ _SHOWN = [nodes.c[name] for name in StoredNode._fields]
 def describe(connection: Connection, seen: Sequence[NodeDescription]) -> None:
     """Write down what nodes are. A node that is new has no report yet."""
     rows = []
-    for description in sorted(seen, key=lambda node: node.node):  # one order everywhere: no two wait in a circle
+    for description in sorted(seen, key=lambda node: node.node):  # the same order everywhere prevents deadlocks
         given: Dict[str, object] = {name: value for name, value in description._asdict().items() if value is not None}
         for name, value in given.items():
             given[name] = printable(value, 500) if isinstance(value, str) else _clean(value)
@@ -190,7 +191,7 @@ def set_marks(connection: Connection, texts: Mapping[str, str]) -> None:
 
 
 def get(connection: Connection, node: str) -> Optional[StoredNode]:
-    """One node, None where it is not known."""
+    """One node, None if it is not known."""
     row = connection.execute(sa.select(*_SHOWN).where(nodes.c.node == node)).first()
     return StoredNode._make(row) if row else None
 
@@ -213,7 +214,7 @@ def list_nodes(
 
 
 class NodeSummary(NamedTuple):
-    """What the picture of a fleet needs of one node; `groups` as JSON, which few nodes have for themselves alone."""
+    """What the view of a fleet needs of one node; `groups` as JSON, which most nodes share with others."""
 
     node: str
     verdict: str
@@ -246,9 +247,7 @@ def summaries(connection: Connection, received_since: Optional[float] = None) ->
 
 
 def groups(connection: Connection, names: Optional[Sequence[str]] = None) -> Dict[str, Mapping[str, str]]:
-    """The groups of these nodes, of all where None, by name. Nodes of the same groups share them: each text is read
-    once.
-    """
+    """The groups of these nodes (None: of all), by name. Nodes of the same groups share them: each text is read once."""
     known: Dict[str, Mapping[str, str]] = {}
     by_name: Dict[str, Mapping[str, str]] = {}
     asked = of_nodes(sa.select(nodes.c.node, sa.cast(nodes.c.groups, sa.Text)), nodes, names)
@@ -261,11 +260,11 @@ def groups(connection: Connection, names: Optional[Sequence[str]] = None) -> Dic
 
 
 SILENT = "SILENT"
-"""Among counts: nodes whose newest report is too old to say anything of them."""
+"""In counts: nodes whose newest report is too old to count."""
 
 
 def _is_silent(at: sa.Column[float], since: float, now: float) -> sa.ColumnElement[bool]:
-    """Whether a time is from before `since`, or ahead of the clock, which was another then."""
+    """Whether a time is from before `since`, or ahead of the clock, which has been set since."""
     return at < since if now == float("inf") else (at < since) | (at > now + AHEAD)
 
 
@@ -276,14 +275,14 @@ def contested(connection: Connection) -> List[str]:
 
 
 def machines_since(connection: Connection) -> Dict[str, float]:
-    """When another machine took the place of the one before, by node; the others are not named."""
+    """When a different machine replaced the one before, by node; nodes without a replacement are left out."""
     asked = sa.select(nodes.c.node, nodes.c.machine_since).where(nodes.c.machine_since.is_not(None))
     return {row.node: float(row.machine_since) for row in connection.execute(asked)}
 
 
 def counts(connection: Connection, silent_since: Optional[float] = None, now: float = float("inf")) -> Dict[str, int]:
     """How many nodes there are of each verdict; "" are those without a report. Those whose newest report is from before
-    `silent_since` (Unix time), or from ahead of `now`, are SILENT: an OK of last week is none.
+    `silent_since` (Unix time), or from ahead of `now`, are SILENT: an OK of last week does not count.
     """
     verdict: sa.ColumnElement[str] = nodes.c.verdict
     if silent_since is not None:
@@ -293,7 +292,7 @@ def counts(connection: Connection, silent_since: Optional[float] = None, now: fl
 
 
 def latest(connection: Connection, names: Sequence[str]) -> Dict[str, Report]:
-    """The kept report of each of these nodes that has one."""
+    """The stored report of each of these nodes that has one."""
     return {name: unpack(packed) for name, packed in latest_packed(connection, names).items()}
 
 
@@ -309,7 +308,7 @@ def latest_packed(connection: Connection, names: Sequence[str]) -> Dict[str, byt
 def history(
     connection: Connection, node: str, since: float = 0.0, until: float = 1e12, limit: int = 1000
 ) -> List[HistoryRow]:
-    """A node's rows of a time, the oldest first; where there are more than `limit`, the newest of them."""
+    """A node's rows of a time, the oldest first; if there are more than `limit`, the newest of them."""
     rows = connection.execute(_past(list(report_history.c), node, since, until, limit))
     return [HistoryRow._make((*row[:6], unpack(row.report))) for row in rows][::-1]
 
@@ -323,7 +322,7 @@ class PastVerdict(NamedTuple):
 
 
 def verdicts(connection: Connection, node: str, since: float, until: float, limit: int) -> List[PastVerdict]:
-    """A node's past verdicts of a time, the oldest first; where there are more than `limit`, the newest of them."""
+    """A node's past verdicts of a time, the oldest first; if there are more than `limit`, the newest of them."""
     columns = [report_history.c[name] for name in PastVerdict._fields]
     return [PastVerdict._make(row) for row in connection.execute(_past(columns, node, since, until, limit))][::-1]
 
@@ -335,8 +334,8 @@ def _past(columns: Sequence[sa.Column[Any]], node: str, since: float, until: flo
 
 
 def pack(report: Report, text: bytes = b"") -> bytes:
-    """A report as it is kept, cut where it is too large. `text`: its JSON as it came in, which is kept as it is where
-    it can be; then nothing else of the report is asked for. Level 1: half of zlib's usual time, a tenth more bytes.
+    """A report as it is stored, cut if it is too large. `text`: its JSON as it came in, which is stored as it is if
+    possible; then nothing else of the report is needed. Level 1: half of zlib's usual time, a tenth more bytes.
     """
     if not text or len(text) > KEPT or not _is_printable(text):
         whole = parse(text.decode()) if text else report
@@ -352,7 +351,7 @@ def _is_printable(text: bytes) -> bool:
 
 
 _UNPRINTABLE = re.compile(rb'\\[^"/]')
-"""A character that JSON writes as an escape, but for a quotation mark and what stands behind a backslash."""
+"""A character that JSON writes as an escape, except a quotation mark and what follows a backslash."""
 
 
 def _text(report: Report) -> bytes:
@@ -360,7 +359,7 @@ def _text(report: Report) -> bytes:
 
 
 def unpack(data: bytes) -> Report:
-    """The report that `pack` packed. Raises StoreError for what is damaged."""
+    """The report that `pack` packed. Raises StoreError if it is damaged."""
     try:
         return from_dict(parse_json(unpacked(data, REPORT_LIMIT)))
     except ValueError as error:
@@ -375,7 +374,7 @@ def groups_of(labels: Mapping[str, str]) -> Dict[str, str]:
 class DescribedNode(NamedTuple):
     """The columns of a node that its report's labels change: its groups and labels, and which machine it is.
 
-    `reported` says by which source those labels came that reports named.
+    `reported` gives the source of the labels that reports named.
     """
 
     groups: Mapping[str, str]
@@ -387,13 +386,13 @@ class DescribedNode(NamedTuple):
 
 
 def merged(known: DescribedNode, labels: Mapping[str, str], source: str) -> DescribedNode:
-    """A node with what its report's labels say, and without those labels that the same source named before.
+    """A node with its report's labels, and without the labels that the same source named before.
 
-    What a cluster or an inventory says of a node stays.
+    Values from a cluster or an inventory stay.
     """
     machine_labels = {column: printable(str(labels.get(name, "")), 500) for name, column in IDENTITY.items()}
     marks = ("uuid", "provider_id")
-    # What the machine before was called is nothing of the one that has the name now.
+    # The labels of the old machine do not apply to the one that has the name now.
     another = another_machine(*({mark: of[mark] for mark in marks} for of in (known._asdict(), machine_labels)))
     machine = {column: value or ("" if another else getattr(known, column)) for column, value in machine_labels.items()}
     new = bounded_labels({name: value for name, value in labels.items() if name not in IDENTITY})

@@ -1,4 +1,4 @@
-"""Incidents that notices are sent about, and their messages: stored before they are sent, so a restart loses none.
+"""Incidents for which notices are sent, and their messages: stored before they are sent, so a restart loses none.
 
 A message is sent at least once: it ends only after its receiver has answered. Messages of one incident to one channel
 keep their order. A message that neither succeeds nor is refused within its time is dropped and counted.
@@ -17,14 +17,16 @@ from nhc.store.schema import batches, incidents, outbox
 
 SENT, REFUSED, DROPPED = "sent", "refused", "dropped"
 OWNERS = "@job-owners"
-"""No channel: what the job loop leaves here for the owners of jobs, until a round of the notices gives it to one."""
+"""No channel: the job loop's messages to the owners of jobs, until a round of the notices gives them to a channel."""
 OWNER = "owner"
-"""The kind of such a message. Its key is the person's: `owner_key`."""
+"""The kind of these messages. The key is the person's: `owner_key`."""
 ERROR_LIMIT = 300
 
 
 class Message(NamedTuple):
-    """One message to one channel. `content` is the notice as JSON; it waits until `due`, and is over once `ended`."""
+    """One message to one channel. `content` is the notice as JSON; it waits until `due`, and is finished once
+    `ended`.
+    """
 
     id: int
     key: str
@@ -40,7 +42,7 @@ class Message(NamedTuple):
 
 
 class ChannelCount(NamedTuple):
-    """How a channel does. `oldest` is when the oldest waiting message was made, `error` what it last met."""
+    """The state of a channel. `oldest` is when the oldest waiting message was made, `error` its last error."""
 
     waiting: int
     sent: int
@@ -55,7 +57,7 @@ def all_incidents(connection: Connection) -> Dict[str, str]:
 
 
 def save_incidents(connection: Connection, changed: Dict[str, str], gone: Sequence[str], now: float) -> None:
-    """Write those that changed; forget those that are over."""
+    """Write those that changed; delete those that have ended."""
     for keys in batches([*changed, *gone]):
         connection.execute(sa.delete(incidents).where(incidents.c.key.in_(keys)))
     if changed:
@@ -64,7 +66,7 @@ def save_incidents(connection: Connection, changed: Dict[str, str], gone: Sequen
 
 
 def add(connection: Connection, key: str, channel: str, kind: str, content: str, now: float) -> None:
-    """One message more."""
+    """Add a message."""
     values = {"key": key, "channel": channel, "kind": kind, "content": content, "made": now, "due": now}
     connection.execute(sa.insert(outbox).values(values))
 
@@ -76,13 +78,13 @@ def waiting(connection: Connection, channel: str, limit: int = 1000) -> List[Mes
 
 
 def end(connection: Connection, number: int, outcome: str, error: str, now: float) -> None:
-    """A message is over."""
+    """Finish a message."""
     values = {"ended": now, "outcome": outcome, "error": printable(error, ERROR_LIMIT), "tries": outbox.c.tries + 1}
     connection.execute(sa.update(outbox).where(outbox.c.id == number, outbox.c.ended.is_(None)).values(values))
 
 
 def postpone(connection: Connection, message: Message, due: float, error: str, alone: bool = False) -> None:
-    """A message is tried again later; unless it is `alone`, what waits behind it for the same channel not before."""
+    """Try a message again later; unless it is `alone`, the messages behind it for the same channel wait as long."""
     mine = sa.update(outbox).where(outbox.c.id == message.id)
     connection.execute(mine.values(due=due, error=printable(error, ERROR_LIMIT), tries=outbox.c.tries + 1))
     if alone:
@@ -92,7 +94,7 @@ def postpone(connection: Connection, message: Message, due: float, error: str, a
 
 
 def owner_key(address: str) -> str:
-    """What stands for a person in the outbox."""
+    """The key of a person in the outbox."""
     return f"owner-{hashlib.sha256(address.lower().encode()).hexdigest()[:32]}"
 
 
@@ -111,12 +113,12 @@ def made_since(connection: Connection, since: float) -> int:
 
 
 def forget(connection: Connection, before: float) -> int:
-    """Delete what ended before a time; how many."""
+    """Delete what ended before a time; returns how many."""
     return connection.execute(sa.delete(outbox).where(outbox.c.ended < before)).rowcount
 
 
 def counts(connection: Connection, channel: str) -> ChannelCount:
-    """How a channel does."""
+    """The state of a channel."""
     here = outbox.c.channel == channel
     asked = sa.select(outbox.c.outcome, sa.func.count()).where(here, outbox.c.ended.is_not(None))
     ended: Dict[str, int] = {row[0]: row[1] for row in connection.execute(asked.group_by(outbox.c.outcome))}

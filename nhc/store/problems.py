@@ -1,6 +1,6 @@
-"""What is and was wrong with nodes: when each problem began, was last seen, and ended.
+"""Present and past problems of nodes: when each began, was last seen, and ended.
 
-Problems of many nodes are one by their cause: that is what the console lists and what notices are made of.
+Problems of many nodes with the same cause are folded into one: the console lists these, and notices are made of them.
 """
 
 from __future__ import annotations
@@ -37,22 +37,22 @@ class StoredProblem(NamedTuple):
     device: str = ""
 
     def device_id(self) -> DeviceId:
-        """The device that the problem is of, as its report named it."""
+        """The device with the problem, as its report named it."""
         return _device(self.device)
 
     def about(self) -> str:
-        """What the problem speaks of, for a person; "" for the node."""
+        """What the problem is about, for a person; "" for the node."""
         return scope_text(Scope(self.scope), self.device_id()) if self.scope else ""
 
 
-@lru_cache(maxsize=8192)  # the console and the loop ask for each that stands, every few seconds
+@lru_cache(maxsize=8192)  # the console and the loop read each open problem every few seconds
 def _device(names: str) -> DeviceId:
     value = json.loads(names) if names else {}
     return DeviceId(**{name: value[name] for name in DeviceId._fields if name in value})
 
 
 class Going:
-    """The problems of some nodes while reports are gone through; `save` writes what has changed."""
+    """The problems of some nodes while reports are processed; `save` writes what has changed."""
 
     def __init__(self, connection: Connection, nodes: Iterable[str]) -> None:
         self.connection = connection
@@ -63,7 +63,7 @@ class Going:
             self._open[row.node][row.check, row.reason, row.target] = row
 
     def apply(self, node: str, findings: Findings, source: str, started: float) -> None:
-        """Take in what one report says; reports of a node come in their order."""
+        """Process one report; reports of a node come in their order."""
         standing = self._open[node]
         present = set()
         for finding in findings.problems:
@@ -91,7 +91,7 @@ class Going:
         (self._new if problem.id < 0 else self._changed)[problem.id] = problem
 
     def save(self) -> None:
-        """Write everything that has changed: ends first, so that what began again finds its place free."""
+        """Write everything that has changed: ends first, so that a problem that began again finds its key free."""
         here = problems.c.id == sa.bindparam("b_id")
         ended = [{"b_id": row.id, "ended": row.ended} for row in self._changed.values() if row.ended is not None]
         if ended:
@@ -119,7 +119,7 @@ def list_problems(
     is_open: Optional[bool] = True,
     since: Optional[float] = None,
 ) -> List[StoredProblem]:
-    """Problems by node and time: those that are open (None: all), that were so at or after `since`, of these nodes."""
+    """Problems by node and time: open ones (None: all), those that were open at or after `since`, of these nodes."""
     asked = sa.select(problems).where(with_end(problems, is_open))
     asked = asked.order_by(problems.c.node, problems.c.began, problems.c.id)
     if since is not None:
@@ -128,7 +128,7 @@ def list_problems(
 
 
 def newest_of(connection: Connection, node: str, since: float, until: float, limit: int) -> List[StoredProblem]:
-    """A node's problems of a time, `limit` of them at most: those that stand first, then the newest."""
+    """A node's problems of a time, at most `limit`: open ones first, then the newest."""
     stood = sa.or_(problems.c.ended.is_(None), problems.c.ended >= since)
     asked = sa.select(problems).where(problems.c.node == node, problems.c.began <= until, stood)
     order = (problems.c.ended.is_not(None), problems.c.began.desc(), problems.c.id)
@@ -144,11 +144,11 @@ RANK = {"CRIT": 3, "UNKNOWN": 2, "WARN": 1}
 """Verdicts of problems, the worst the highest."""
 
 NODES_LIMIT = 400
-"""Characters of a folded set of nodes in a list; the whole set is asked for by its own address."""
+"""Characters of a folded set of nodes in a list; the whole set has its own address."""
 
 
 class OpenProblem(Protocol):
-    """One problem of one node, whichever row it stands in. `began` is Unix time."""
+    """One problem of one node, from any kind of row. `began` is Unix time."""
 
     @property
     def node(self) -> str: ...

@@ -1,6 +1,6 @@
 """Take in reports, many at a time: every way into the store leads through `receive`.
 
-Existing reports are imported: files of reports, directories of them, kept sweeps.
+It also imports existing reports: files, directories of files, stored sweeps.
 """
 
 from __future__ import annotations
@@ -34,17 +34,17 @@ from nhc.store.problems import Going
 from nhc.store.schema import batches, insert_into, nodes, report_history
 
 INTO_THE_STORE = "agents through nhc serve server, [sources] of remedy.toml, or nhc store import"
-"""By which ways reports come, for a person who sees none."""
+"""The ways in which reports arrive, for a person who sees none."""
 
 
 class Received(NamedTuple):
-    """What became of one report, in the order in which they were handed over."""
+    """The result for one report, in the order in which the reports were passed in."""
 
     node: str
     receipt: Receipt
     message: str = ""
     digest: str = ""
-    """What the report says, where it is its node's newest."""
+    """The content of the report, if it is its node's newest."""
 
 
 class _Taken(NamedTuple):
@@ -57,7 +57,7 @@ NOTHING = Findings((), frozenset(), frozenset(), False, Verdict.UNKNOWN)
 
 
 class _Packed:
-    """Reports as they are kept. One that goes both to its node and into the history is packed once."""
+    """Reports as they are stored. A report that goes both to its node and into the history is packed once."""
 
     def __init__(self) -> None:
         self._made: Dict[int, bytes] = {}
@@ -75,7 +75,7 @@ def receive(
     incoming: Sequence[Incoming],
     pace: IntakeSettings = IntakeSettings(),  # noqa: B008
 ) -> List[Received]:
-    """Keep reports. Those of one node may come in any order, twice, and late; none harms what is known already."""
+    """Store reports. Those of one node may come in any order, twice, and late; none damages what is known already."""
     ordinary = iter(_receive(connection, [item for item in incoming if not item.suite], pace))
     return [_receive_deep(connection, item, pace) if item.suite else next(ordinary) for item in incoming]
 
@@ -137,7 +137,7 @@ def _judged(
     judged = judge_unchanged(known, each, pace)
     if judged.receipt is not Receipt.SAME or not each.report.results:
         return _Taken(each, NOTHING, judged)
-    # Its problems have their texts with them: it is taken as the whole report that it stands for.
+    # Its problems have their texts: it is treated as the whole report that it replaces.
     host = each.report.host
     if host in kept:
         whole = each._replace(report=_restored(unpack(kept[host]), each.report), unchanged="")
@@ -148,20 +148,20 @@ def _judged(
 
 
 def _kept(connection: Connection, incoming: Sequence[Incoming]) -> Dict[str, bytes]:
-    """The kept reports of nodes that have problems and say that nothing changed."""
+    """The stored reports of nodes that have problems and report no change."""
     names = sorted({item.report.host for item in incoming if item.unchanged and item.report.results})
     return latest_packed(connection, names) if names else {}
 
 
 def _restored(kept: Report, now: Report) -> Report:
-    """The report of which `now` has the times and the problems."""
+    """The whole report, with the times and the problems of `now`."""
     problems = iter(now.results)
     results = [next(problems, None) if result.is_problem else result for result in kept.results]
     return kept._replace(started=now.started, elapsed=now.elapsed, results=(*filter(None, results), *problems))
 
 
 def _known(connection: Connection, names: set[str]) -> Dict[str, KnownNode]:
-    """What stands of these nodes, whose rows nobody else changes until this transaction ends."""
+    """The stored state of these nodes; their rows are locked until this transaction ends."""
     known = _locked(connection, sorted(names))
     new = sorted(names - set(known))
     if new:  # what is not there cannot be locked: another server may see the node's first report at this moment, too
@@ -189,7 +189,9 @@ _LOCKED = (
 
 @functools.lru_cache(maxsize=256)
 def _update(columns: Tuple[str, ...]) -> sa.Update:
-    """The statement that writes these columns of one node: made once, which takes as long as to write several rows."""
+    """The statement that writes these columns of one node: made once, since making it takes as long as writing several
+    rows.
+    """
     values: Dict[str, object] = {name: sa.bindparam(name) for name in columns}
     return sa.update(nodes).where(nodes.c.node == sa.bindparam("known")).values(values)
 
@@ -197,8 +199,8 @@ def _update(columns: Tuple[str, ...]) -> sa.Update:
 def _save_nodes(
     connection: Connection, before: Mapping[str, KnownNode], taken: Sequence[_Taken], packed: _Packed
 ) -> None:
-    """Write what differs of each node from its row `before`, once; its report where it is to be kept, its labels where
-    they may be others.
+    """Write, once for each node, what differs from its row `before`; its report if it is to be stored, its labels if
+    they may have changed.
     """
     after: Dict[str, KnownNode] = {}
     changed: Dict[str, Incoming] = {}
@@ -234,7 +236,7 @@ def _save_nodes(
 def _described(
     connection: Connection, changed: Dict[str, Incoming], now: Dict[str, KnownNode]
 ) -> Tuple[Dict[str, Dict[str, object]], List[MachineChange]]:
-    """What the labels of reports say anew of their nodes, by column, and of the machines behind them."""
+    """What the labels of reports change in their nodes, by column, and in the machines of these nodes."""
     names, described, machine_changes = sorted(changed), {}, []
     standing: Dict[str, DescribedNode] = {}
     columns = [nodes.c[name] for name in DescribedNode._fields]
@@ -291,14 +293,14 @@ BATCH = 500
 
 
 class Imported(NamedTuple):
-    """How many reports came to what, and why some were refused (the first few)."""
+    """How many reports had which result, and why some were refused (the first few)."""
 
     receipts: Dict[str, int]
     refused: List[str]
 
 
 def import_reports(store: Store, reports: Iterable[Report], source: str, pace: IntakeSettings, now: float) -> Imported:
-    """Take in reports, the oldest first within each batch. Raises StoreError: the batches before are kept."""
+    """Take in reports, the oldest first within each batch. Raises StoreError: earlier batches stay stored."""
     counts = dict.fromkeys((receipt.value for receipt in Receipt), 0)
     refused: List[str] = []
     for batch in _batches(reports):

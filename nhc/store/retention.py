@@ -1,8 +1,9 @@
-"""How long data is kept: history, problems and evidence by age. The audit log is archived into files, never deleted.
+"""How long data is stored: history, problems and evidence by age. The audit log is archived into files, never deleted.
 
-A node's newest deep verdict of each suite stays, however old: other parts ask how old it is.
+A node's newest deep verdict of each suite stays at any age: other parts ask how old it is.
 
-Everything is deleted in small transactions, so that nobody waits for them. The next run continues one that was ended.
+Everything is deleted in small transactions, so that no other writer has to wait. The next run continues an interrupted
+one.
 """
 
 from __future__ import annotations
@@ -68,7 +69,7 @@ class RetentionPeriods(NamedTuple):
 
 @declared.settings
 class PruneSettings(NamedTuple):
-    """How often (seconds; 0 for never), how long things are kept, and where old rows of the audit log go."""
+    """How often to prune (seconds; 0 for never), how long data is stored, and where old rows of the audit log go."""
 
     keep: RetentionPeriods = declared.part("keep", RetentionPeriods)
     segments: str = declared.text(
@@ -81,7 +82,7 @@ class PruneSettings(NamedTuple):
 
 
 class Pruned(NamedTuple):
-    """How many rows went, by table, and the files that evidence needs no more."""
+    """How many rows were deleted, by table, and the files that evidence no longer needs."""
 
     rows: Dict[str, int]
     files: List[str]
@@ -89,7 +90,9 @@ class Pruned(NamedTuple):
 
 
 class _Crowd(NamedTuple):
-    """Rows that a node may have many of: those of a table that are `which`. Of each hour the first of a kind stays."""
+    """Rows of which a node may have many: those of a table that match `which`. For each hour, the first row of a kind
+    stays.
+    """
 
     table: sa.Table
     at: sa.Column[float]
@@ -98,9 +101,9 @@ class _Crowd(NamedTuple):
 
 
 NEWEST = 1000
-"""Rows of the history of one node, and of its problems that ended, of which none is left out. Of what is older, the
-first of each hour stays, of each verdict or problem: a node whose problem comes and goes each minute would have 130,000
-rows of history in 90 days, and 260,000 problems in a year.
+"""Rows of the history of one node, and of its ended problems, that all stay. Of older rows, the first of each hour
+stays for each verdict or problem: a node whose problem comes and goes each minute would have 130,000 rows of history in
+90 days, and 260,000 problems in a year.
 """
 _CROWDS = (
     _Crowd(report_history, report_history.c.started, sa.true(), (report_history.c.verdict,)),
@@ -110,7 +113,7 @@ _CROWDS = (
 
 
 def _crowded(connection: Connection, crowd: _Crowd) -> List[sa.ColumnElement[bool]]:
-    """The rows of each node with many of them that say nothing that others do not. One look at an index a table."""
+    """The rows that repeat others, of each node with many rows. Reads one index for each table."""
     node, at, key = crowd.table.c.node, crowd.at, list(crowd.table.primary_key.columns)[-1]
     asked = sa.select(node).where(crowd.which).group_by(node).having(sa.func.count() > NEWEST)
     crowded = []
@@ -134,7 +137,7 @@ def prune(
 ) -> Pruned:  # fmt: skip
     """Delete what is older than that, and archive old rows of the audit log in the directory `segments`.
 
-    `with_evidence` is for who deletes its files as well.
+    `with_evidence` is for a caller that deletes its files as well.
 
     Raises StoreError; what was deleted until then stays deleted.
     """
@@ -171,9 +174,9 @@ def due(store: Store, keep: RetentionPeriods, now: float) -> Dict[str, int]:
 
 
 def _old(keep: RetentionPeriods, now: float, with_results: bool) -> List[Tuple[sa.Table, sa.ColumnElement[bool]]]:
-    """What is older than it is kept, in the order in which it is deleted: first the rows that name others.
+    """The expired rows, in the order in which they are deleted: first the rows that name others.
 
-    Of trains everything goes but their names: none is used twice. `with_results`: see `_old_sweeps`.
+    Everything of trains is deleted except their names: no name is used twice. `with_results`: see `_old_sweeps`.
     """
     old_results, old_sweeps = _old_results(now - keep.deep), _old_sweeps(now - keep.deep, with_results)
     old = sa.select(trains.c.id).where(trains.c.ended < now - keep.trains)
@@ -194,10 +197,10 @@ def _old(keep: RetentionPeriods, now: float, with_results: bool) -> List[Tuple[s
 
 
 def archive(store: Store, before: float, now: float, *, segments: str, by: str) -> str:
-    """Move rows of the audit log that are older than `before` into a file; its path, "" where there are none.
+    """Move rows of the audit log that are older than `before` into a file; its path, "" if there are none.
 
-    The newest row stays always: the next one is hashed with it. The file is on the disk before a row is deleted.
-    Raises StoreError.
+    The newest row always stays: the next one is hashed with it. The file is on the disk before a row is deleted. Raises
+    StoreError.
     """
     with store.read(LONG) as connection:
         newest = audit.head(connection)
@@ -261,7 +264,7 @@ def _write(connection: Connection, path: str, last: int) -> tuple[str, str]:
 
 
 def _old_results(before: float) -> sa.ColumnElement[bool]:
-    """Results of deep checks from before that, but for each node's newest run of a suite."""
+    """Results of deep checks from before that time, except each node's newest run of a suite."""
     newest = sa.select(
         deep_results.c.node, deep_results.c.suite, sa.func.max(deep_results.c.at)
     ).group_by(deep_results.c.node, deep_results.c.suite)  # fmt: skip
@@ -270,7 +273,7 @@ def _old_results(before: float) -> sa.ColumnElement[bool]:
 
 
 def _old_machines(before: float) -> sa.ColumnElement[bool]:
-    """What nodes were before what they were at that time."""
+    """The rows about nodes' machines that were replaced by newer rows before that time."""
     later = machines.alias("later")
     return sa.exists().where(
         later.c.node == machines.c.node, later.c.began > machines.c.began, later.c.began <= before
@@ -278,7 +281,9 @@ def _old_machines(before: float) -> sa.ColumnElement[bool]:
 
 
 def _old_sweeps(before: float, with_results: bool) -> sa.Select[Tuple[int]]:
-    """The sweeps that ended before that and that no result names; `with_results`: none that stays names."""
+    """The sweeps that ended before that time and that no result names; `with_results`: that no remaining result
+    names.
+    """
     named = sa.select(deep_results.c.sweep).where(deep_results.c.sweep.is_not(None))
     if with_results:
         named = named.where(sa.not_(_old_results(before)))

@@ -1,8 +1,7 @@
 """The tables of the store, the same on SQLite and PostgreSQL.
 
 Times are Unix seconds. Texts that an outsider wrote have passed `nhc.core.model.printable`. A new store is made of
-these
-tables (`nhc.store.migrate`). Once nhc is released, each change of them takes a migration with a number of its own.
+these tables (`nhc.store.migrate`). Once nhc is released, each change of them needs a migration with its own number.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.engine import Connection
 
 FIRST = "0100"
-"""The schema of the first release. Lower numbers are of nhc while it was written: nothing migrates those."""
+"""The schema of the first release. Lower numbers are from before that release: nothing migrates those."""
 REVISION = "0100"
 """The newest migration: the schema that this nhc reads and writes."""
 
 BATCH = 500
-"""Rows or keys in one statement: a database takes so many parameters at most."""
+"""Rows or keys in one statement: the limit of parameters of the databases."""
 
 T = TypeVar("T")
 
@@ -40,12 +39,12 @@ def text_column(name: str) -> sa.Column[str]:
 
 
 def insert_into(connection: Connection, table: sa.Table) -> Union[postgresql.Insert, sqlite.Insert]:
-    """An INSERT that can say what becomes of a row that is there already: both databases have it, SQL has not."""
+    """An INSERT that can say what happens to an existing row: both databases have it, standard SQL does not."""
     return postgresql.insert(table) if connection.dialect.name == "postgresql" else sqlite.insert(table)
 
 
 def batches(keys: Sequence[T], size: int = BATCH) -> Iterator[Sequence[T]]:
-    """So many of them at a time as one statement takes."""
+    """The items in chunks that fit into one statement."""
     return (keys[begin : begin + size] for begin in range(0, len(keys), size))
 
 
@@ -62,7 +61,7 @@ def with_end(table: sa.Table, is_open: Optional[bool]) -> sa.ColumnElement[bool]
 
 
 def of_nodes(asked: sa.Select[Any], table: sa.Table, names: Optional[Sequence[str]]) -> Iterator[sa.Select[Any]]:
-    """A question about these nodes, as many at a time as one statement takes; None: about all."""
+    """Run a query about these nodes, in chunks that fit into one statement; None: about all."""
     if names is None:
         return iter([asked])
     return (asked.where(table.c.node.in_(batch)) for batch in batches(names))
@@ -74,7 +73,8 @@ store = sa.Table(
     sa.Column("id", sa.Text, primary_key=True),
     time_column("made"),
 )
-"""One row: which store this is. The audit's anchor names it, so that another store's does not pass for it."""
+"""One row: the id of this store. The audit's anchor names it, so that the anchor of a different store is not
+accepted."""
 
 nodes = sa.Table(
     "nodes",
@@ -108,17 +108,17 @@ nodes = sa.Table(
     sa.Column("report", sa.LargeBinary),
 )
 """The newest of each node. `reported_at` is when its newest report was so, `since` when it first had this verdict,
-`judged_at` when the oldest result of the newest report was judged: an agent's checks run each on its own cadence.
+`judged_at` when the oldest result of the newest report was judged: each check of an agent has its own interval.
 
-`report` is the newest report of a node that is CRIT or UNKNOWN; another's, that said nothing new since, may be older
-by the store's `refresh`, or as old as its agent's last whole report (an hour). It began at `stored`. `noted` is when
-report_history last got a row. `covered_since`: no gap between then and `reported_at`. `seq` is the number of the
-newest report within its boot, 0 for none. `rival_boot`, `rival_seq`, `rival_at`: the boot before, or another that was
-heard since, with its number and when that came in; `contested` is when both were heard. `reported` names the labels
-that came with reports, and by which source. `machine_since`: another machine has the name since then
-(`nhc.store.machines`); NULL where none came after the first. `mark` takes the node out where the store is the source
-of nodes (the adapter `store`).
-None of the columns that each report changes is indexed: PostgreSQL then updates a row in its page.
+`report` is the newest report of a node that is CRIT or UNKNOWN; that of another node, which reported nothing new since,
+may be older by the store's `refresh`, or as old as its agent's last whole report (an hour). It began at `stored`.
+`noted` is when report_history last got a row. `covered_since`: no gap between then and `reported_at`. `seq` is the
+number of the newest report within its boot, 0 for none. `rival_boot`, `rival_seq`, `rival_at`: the boot before, or
+another boot that reported since, with its number and its arrival; `contested` is when both reported. `reported` names
+the labels that came with reports, and by which source. `machine_since`: a different machine has the name since then
+(`nhc.store.machines`); NULL if it was never replaced. `mark` takes the node out if the store is the source of nodes
+(the adapter `store`). None of the columns that each report changes is indexed: PostgreSQL then updates a row in its
+page.
 """
 
 report_history = sa.Table(
@@ -145,7 +145,7 @@ machines = sa.Table(
     sa.Column("made_of", sa.JSON, nullable=False),
     sa.PrimaryKeyConstraint("node", "began"),
 )
-"""Which machine a node was from `began` on, and what that was made of: a row where one of both is another."""
+"""Which machine a node was from `began` on, and its hardware: a new row when one of both changes."""
 
 coverage = sa.Table(
     "coverage",
@@ -156,7 +156,7 @@ coverage = sa.Table(
     sa.PrimaryKeyConstraint("node", "began"),
     sa.Index("coverage_ended", "ended"),
 )
-"""Spans without a gap in a node's reports, before the one that `nodes.covered_since` begins."""
+"""Spans without a gap in a node's reports, before the span that begins at `nodes.covered_since`."""
 
 problems = sa.Table(
     "problems",
@@ -176,7 +176,7 @@ problems = sa.Table(
     text_column("scope"),
     text_column("device"),
 )
-"""`scope` and `device`: what the fault speaks of, as a report has it; "" for the node. The device's names are JSON."""
+"""`scope` and `device`: what the fault is about, as in the report; "" for the node. The device's names are JSON."""
 sa.Index(
     "problems_open",
     *(problems.c.node, problems.c.check, problems.c.reason, problems.c.target),
@@ -217,18 +217,18 @@ sa.Index(
     postgresql_where=episodes.c.ended.is_(None),
 )
 SPARE = "spare"
-"""The kind of a spare's work; its `cause` is the node that it stands in for."""
+"""The kind of a spare's work; its `cause` is the node that it replaces."""
 IN_USE = sa.text(f"kind = '{SPARE}' AND ended IS NULL")
-for _name in ("node", "cause"):  # no spare stands in for two nodes, and no node has two
+for _name in ("node", "cause"):  # no spare replaces two nodes, and no node has two spares
     sa.Index(f"spares_{_name}", episodes.c[_name], unique=True, sqlite_where=IN_USE, postgresql_where=IN_USE)
 OF_SPARES = sa.text(f"kind = '{SPARE}'")
 sa.Index("spares", episodes.c.id, sqlite_where=OF_SPARES, postgresql_where=OF_SPARES)
 sa.Index("episodes_ended", episodes.c.ended)
 sa.Index("episodes_node", episodes.c.node, episodes.c.id)
 LEFT = sa.text("state IN ('escalated', 'aborted')")
-"""Episodes that ended with the node as it was, out of service where it was marked: a person must act.
+"""Episodes that ended without a change to the node; it stays out of service if it was marked: a person must act.
 
-With the words themselves: for a parameter in their place, SQLite does not take the index.
+The values are literals: with parameters, SQLite does not use the index.
 """
 sa.Index("episodes_left", episodes.c.node, episodes.c.id, sqlite_where=LEFT, postgresql_where=LEFT)
 sa.Index("episodes_train", episodes.c.train, sqlite_where=episodes.c.train.is_not(None),
@@ -273,7 +273,7 @@ approvals = sa.Table(
     text_column("reason"),
     sa.UniqueConstraint("episode", "attempt_number", "decided_by"),
 )
-"""One person's decision on one attempt; two persons are two rows."""
+"""One person's decision on one attempt; each person has a row."""
 
 audit = sa.Table(
     "audit",
@@ -301,7 +301,7 @@ audit_segments = sa.Table(
     sa.Column("sha256", sa.Text, nullable=False),
     time_column("archived"),
 )
-"""Rows of the audit that lie in a file: the triggers let only those rows be deleted."""
+"""Rows of the audit log that are in a file: the triggers allow only those rows to be deleted."""
 
 holds = sa.Table(
     "holds",
@@ -343,7 +343,7 @@ evidence = sa.Table(
     sa.Index("evidence_episode", "episode"),
     sa.Index("evidence_expires", "expires"),
 )
-"""What was collected, or could not be (`message` says why). The content is a file named by its SHA-256."""
+"""The evidence that was collected, or could not be (`message` says why). The content is a file named by its SHA-256."""
 
 settings_seen = sa.Table(
     "settings_seen",
@@ -355,7 +355,7 @@ settings_seen = sa.Table(
     sa.Column("content", sa.Text, nullable=False),
     sa.PrimaryKeyConstraint("name", "sha256"),
 )
-"""The settings that the remedy loop ran under, without secrets: a decision is explained by those of its time."""
+"""The settings that the remedy loop ran under, without secrets: a decision is explained by the settings of its time."""
 
 clocks = sa.Table(
     "clocks",
@@ -366,7 +366,7 @@ clocks = sa.Table(
     time_column("since"),
     time_column("looked"),
 )
-"""Of each loop, since when the clock of its host is steady (nhc.core.system.steady_time)."""
+"""For each loop, since when the clock of its host is steady (nhc.core.system.steady_time)."""
 
 leader = sa.Table(
     "leader",
@@ -379,7 +379,7 @@ leader = sa.Table(
 )
 """Who leads, and the fencing number: each new leader raises it, and writes of an older one fail.
 
-`seen` is its last sign of life: NULL where it gives none, 0 where it let go.
+`seen` is its last heartbeat: NULL if it writes none, 0 if it gave up the lead.
 """
 
 tokens = sa.Table(
@@ -536,7 +536,7 @@ job_ends = sa.Table(
     sa.PrimaryKeyConstraint("job", "run"),
     sa.Index("job_ends_ended", "ended"),
 )
-"""Why a run of a job failed, as `nhc job why` says it; `own_fault` why no other node helps, "" where one may."""
+"""Why a run of a job failed, as `nhc job why` says it; `own_fault` why no other node helps, "" if one may."""
 
 job_nodes = sa.Table(
     "job_nodes",
@@ -572,7 +572,7 @@ trains = sa.Table(
 )
 """A maintenance train: the same work on many nodes, in waves. `plan` is the text of its file, `digest` its SHA-256.
 
-A name is used once: what was done to a node under it is never done again. Its nodes are episodes.
+A name is used once: the work done to a node under it is never repeated. Its nodes are episodes.
 """
 
 train_approvals = sa.Table(
@@ -584,7 +584,7 @@ train_approvals = sa.Table(
     text_column("why"),
     sa.PrimaryKeyConstraint("train", "by"),
 )
-"""Who has agreed to a train; two persons are two rows."""
+"""Who has agreed to a train; each person has a row."""
 
 drills = sa.Table(
     "drills",
@@ -625,5 +625,5 @@ outbox = sa.Table(
     text_column("outcome"),
     text_column("error"),
 )
-"""Messages to people and their systems; one that has not `ended` is still to be sent."""
+"""Messages to people and their systems; a message that has not `ended` must still be sent."""
 sa.Index("outbox_ended", outbox.c.ended, outbox.c.channel)

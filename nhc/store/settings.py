@@ -1,7 +1,7 @@
-"""Where the store is and how long it keeps things, from a TOML file (conf/store.toml.example).
+"""The store's address and how long it keeps data, from a TOML file (conf/store.toml.example).
 
-Whoever uses the store reads the same file, and opens the store here: the server, the remedy loop, the console, every
-command. So all of them write the same anchor, and to syslog where one of them does.
+All users of the store read the same file and open the store here: the server, the remedy loop, the console, every
+command. So all of them write the same anchor, and either all or none write to syslog.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ by every command that opens the store. See docs/store.md. What stands here behin
 class StoreSettings(NamedTuple):
     """All of it. `url` may hold a password, and is never shown as it is.
 
-    `anchor_of` is the store that the file names, whose anchor it sets; "" for whichever it is.
+    `anchor_of` is the store that the file names, whose anchor it sets; "" for any store.
     """
 
     url: str = declared.secret(
@@ -58,9 +58,9 @@ FILE = declared.SettingsFile(StoreSettings, location.PATH, HEAD)
 
 
 def load(path: str = "", url: str = "") -> StoreSettings:
-    """The settings in a file, /etc/nhc/store.toml where none is named, else the defaults.
+    """The settings in a file, /etc/nhc/store.toml if none is named, otherwise the defaults.
 
-    `url`, or `$NHC_STORE`, stands for the file's. Raises SettingsError.
+    `url`, or `$NHC_STORE`, replaces the file's. Raises SettingsError.
     """
     path = path or location.settings_path()
     settings = FILE.load(path) if path else StoreSettings()
@@ -69,10 +69,10 @@ def load(path: str = "", url: str = "") -> StoreSettings:
 
 
 def opened(settings: StoreSettings, *, create: bool = True, check: bool = True) -> Store:
-    """The store that settings name; with `check` false whatever its schema is. Raises StoreError.
+    """The store that settings name; with `check` false, with any schema. Raises StoreError.
 
-    The anchor of the settings is that of the store that they name. A store under another URL has it where the file
-    holds heads of that very store (one database has several addresses), and else an anchor of its own.
+    The anchor of the settings belongs to the store that they name. A store under another URL uses it if the file has
+    heads of that same store (one database may have several addresses); otherwise it has its own anchor.
     """
     make = open_store if check else connect
     own = not settings.anchor_of or same_database(settings.anchor_of, settings.url)
@@ -88,9 +88,9 @@ def opened(settings: StoreSettings, *, create: bool = True, check: bool = True) 
 
 
 def fleet_store(url: str = "", *, create: bool = True) -> Store:
-    """The store at a URL, "" for where it is by default, with the anchor and syslog of store.toml.
+    """The store at a URL, "" for the default, with the anchor and syslog of store.toml.
 
-    Every command opens the store so, whatever file its own settings are in. Raises StoreError.
+    Every command opens the store in this way, wherever its own settings are. Raises StoreError.
     """
     try:
         return opened(load(url=url), create=create)
@@ -99,7 +99,7 @@ def fleet_store(url: str = "", *, create: bool = True) -> Store:
 
 
 def store_to_read(url: str = "") -> Store:
-    """The same for a command that changes nothing: it makes no store. An empty one stands in for one that is not there.
+    """The same for a command that changes nothing: it makes no store. An empty one is used if the store does not exist.
 
     Raises StoreError.
     """

@@ -1,6 +1,6 @@
-"""Spare nodes that are in use, or on their way: work of a kind of its own, written down before anything is done.
+"""Spare nodes that are in use, or on their way: a separate kind of work, written down before anything is done.
 
-A node has at most one spare that stands in for it: the table's index says so. A spare that waits has no open row.
+A node has at most one spare: the table's index ensures it. A spare that waits has no open row.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from nhc.store.schema import OF_SPARES, SPARE, episodes
 
 ENTERING, IN_SERVICE, LEAVING = "entering", "in-service", "leaving"
 WAITING, REFUSED, KEPT, DELETED, LOST = "waiting", "refused", "kept", "deleted", "lost"
-"""The ends: it waits again; no node was added; the added node is kept, deleted; nobody knows whether one was added."""
+"""The ends: it waits again; no node was added; the added node is kept, deleted; it is not known whether one was
+added."""
 SWAP_IN, KIND = "swap-in", SPARE
 
 
@@ -41,7 +42,7 @@ class SpareInUse(NamedTuple):
 
 
 def of_row(row: Episode) -> SpareInUse:
-    """A row of work as a spare. Raises ValueError where its detail makes no sense."""
+    """A row of work as a spare. Raises ValueError if its detail is invalid."""
     detail = parse_object(row.detail)
     number = int(detail.get("episode") or 0) or None
     return SpareInUse(
@@ -59,7 +60,7 @@ def opening(node: str, pool: str, stands_for: str, *, episode: int, why: str) ->
 
 
 def detail_of(pool: str, episode: Optional[int], why: str, token: str = "") -> str:
-    """What a spare's row keeps besides its columns."""
+    """What a spare's row stores besides its columns."""
     kept = {"pool": pool, "episode": episode or 0, "why": printable(why, MESSAGE_LIMIT), "token": token}
     return json.dumps({name: value for name, value in kept.items() if value}, sort_keys=True)
 
@@ -70,7 +71,7 @@ def in_use(connection: Connection) -> List[SpareInUse]:
 
 
 def of_node(connection: Connection, node: str) -> List[SpareInUse]:
-    """The node as a spare, and the spare that stands for it."""
+    """The work of the node as a spare, and the spare that replaces the node."""
     return [row for row in in_use(connection) if node in (row.node, row.stands_for)]
 
 

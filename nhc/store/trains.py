@@ -1,6 +1,6 @@
 """Maintenance trains and who has agreed to them. Their nodes are episodes that have the train's number.
 
-Each change is one transaction with its row of the audit log. `version` guards against two who change the same row: the
+Each change is one transaction with its row of the audit log. `version` guards against two writers of the same row: the
 second gets a Conflict, reads again and decides again.
 """
 
@@ -48,7 +48,7 @@ def create(
     connection: Connection, name: str, waves: Sequence[Sequence[str]], *, plan: str, digest: str, state: str,
     node_state: str, by: str, why: str, now: float,
 ) -> Train:  # fmt: skip
-    """Write a train down with all its nodes. Raises Conflict where the name was used before."""
+    """Write a train down with all its nodes. Raises Conflict if the name was used before."""
     if get(connection, name) is not None:
         raise Conflict(f"there is a train {name} already")
     values = {"name": name, "state": state, "by": by, "why": printable(why, MESSAGE_LIMIT), "digest": digest,
@@ -68,7 +68,7 @@ def create(
 
 
 def get(connection: Connection, name: str) -> Optional[Train]:
-    """A train by its name, None where there is none."""
+    """A train by its name, None if there is none."""
     row = connection.execute(sa.select(trains).where(trains.c.name == name)).first()
     return Train._make(row) if row else None
 
@@ -91,7 +91,7 @@ def progress(connection: Connection) -> Dict[int, Dict[str, int]]:
 def save_train(
     connection: Connection, train: Train, *, state: str, by: str, why: str, now: float, ended: Optional[float] = None
 ) -> Train:
-    """Change a train's state. Raises Conflict where somebody else changed it since it was read."""
+    """Change a train's state. Raises Conflict if another writer changed it since it was read."""
     same = sa.and_(trains.c.id == train.id, trains.c.version == train.version)
     values = {"state": state, "updated": now, "ended": ended, "version": train.version + 1}
     if connection.execute(sa.update(trains).where(same).values(values)).rowcount != 1:
@@ -116,7 +116,7 @@ def attempts_of(connection: Connection, train: int) -> Dict[int, List[Attempt]]:
 
 
 def approve(connection: Connection, train: Train, *, by: str, why: str, now: float) -> bool:
-    """Write down that a person agrees; whether it is new."""
+    """Write down that a person agrees; returns whether that is new."""
     same = sa.and_(train_approvals.c.train == train.id, train_approvals.c.by == by)
     if connection.execute(sa.select(train_approvals).where(same)).first() is not None:
         return False

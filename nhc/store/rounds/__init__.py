@@ -1,1 +1,1 @@
-"""What goes round over a store: who leads, the rounds of a service, several services in one process, pruning."""
+"""Periodic work over a store: who leads, the rounds of a service, several services in one process, pruning."""

@@ -1,13 +1,15 @@
 """Elects one leader among several servers; its number fences off earlier leaders.
 
 A candidate says whether this process may lead: an advisory lock of PostgreSQL, a lock on a file beside SQLite's, or
-Kubernetes' Lease (`nhc_adapters.kubernetes.api.lease.Lease` is one as it is). Whoever wins raises the number in the
-table `leader`; each transaction of a leader is made under its number (`Store.write(fence)`) and fails once another
-has raised it. So a leader that was paused, or whose connection hangs, writes nothing after it has lost.
+Kubernetes' Lease (`nhc_adapters.kubernetes.api.lease.Lease` is a candidate without a wrapper). The winner raises the
+number in the table `leader`; each transaction of a leader is made under its number (`Store.write(fence)`) and fails
+once another process has raised it. So a leader that was paused, or whose connection hangs, writes nothing after it has
+lost.
 
-A lock alone says nothing of a holder that is stopped, or of one whose machine is cut off before the database sees it;
-and the file of a lock can be removed. So whoever leads by a lock of the store writes every BEAT seconds that it is
-there. Nobody else leads while that is younger than LEASE; when it is older, another may, lock or no lock.
+A lock alone does not show that its holder is stopped, or that its machine was cut off before the database noticed; and
+the file of a lock can be removed. So a leader that uses a lock of the store writes a heartbeat every BEAT seconds. No
+other process leads while the heartbeat is younger than LEASE; when it is older, another may lead, with or without the
+lock.
 """
 
 from __future__ import annotations
@@ -28,11 +30,11 @@ from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.schema import insert_into, leader
 
 HELD_FOR = 10.0
-"""Seconds that a look at the lock, or one's own sign of life, is believed: fewer than LEASE, so that no two lead."""
+"""Seconds for which a check of the lock, or the own heartbeat, counts: fewer than LEASE, so that no two lead."""
 BEAT = 3.0
-"""Seconds between two signs of life."""
+"""Seconds between two heartbeats."""
 LEASE = 15.0
-"""Seconds without one after which another may lead."""
+"""Seconds without a heartbeat after which another process may lead."""
 
 
 class Candidate(Protocol):
@@ -54,7 +56,7 @@ class Candidate(Protocol):
 
 
 class AdvisoryLock:
-    """PostgreSQL's lock, held as long as one connection lives: the server lets go of it when that breaks."""
+    """PostgreSQL's lock, held while one connection is open: the server releases it when the connection breaks."""
 
     def __init__(self, store: Store, name: str = "remedy", monotonic: Callable[[], float] = time.monotonic) -> None:
         self._store, self._clock = store, monotonic
@@ -130,18 +132,18 @@ class FileLock:
         return os.path.samestat(named, os.fstat(self._fd))
 
     def held(self) -> bool:
-        """Whether it is ours: the kernel leaves it with a process until that ends."""
+        """Whether it is ours: a process keeps the lock until it ends."""
         return self._fd >= 0
 
     def release(self) -> None:
-        """Let go of it."""
+        """Release it."""
         fd, self._fd = self._fd, -1
         if fd >= 0:
             os.close(fd)
 
 
 class _Standing(NamedTuple):
-    """The row of a lead. `seen` is the last sign of life: None where the holder gives none, 0 where it let go."""
+    """The row of a lead. `seen` is the last heartbeat: None if the holder writes none, 0 if it gave up the lead."""
 
     number: int
     holder: str
@@ -151,12 +153,12 @@ class _Standing(NamedTuple):
 
     @property
     def silent(self) -> bool:
-        """Whether the last sign of life is too old; a clock that is set back must not stop everything."""
+        """Whether the last heartbeat is too old; setting the clock back must not stop everything."""
         return self.seen is not None and not -LEASE < self.now - self.seen < LEASE
 
 
 class Leader:
-    """One process among those who may lead. `fence` is what its transactions are made under, None while it may not."""
+    """One of the processes that may lead. `fence` is the number of its transactions, None while it does not lead."""
 
     def __init__(
         self, store: Store, candidate: Optional[Candidate] = None, *, name: str = "remedy", holder: str = "",
@@ -173,12 +175,12 @@ class Leader:
 
     @property
     def fence(self) -> Optional[Fence]:
-        """The number to write under; None where this process does not lead, or cannot be sure of it."""
+        """The number to write under; None if this process does not lead, or cannot be sure of it."""
         held = self._monotonic() - self._seen < HELD_FOR if self._beats else self._candidate.held()
         return self._fence if self._fence is not None and held else None
 
     def sure(self) -> Fence:
-        """`fence`, for who may write only while it leads. Raises LeadershipLost."""
+        """`fence`, for a caller that may write only while it leads. Raises LeadershipLost."""
         fence = self.fence
         if fence is None:
             raise LeadershipLost(f"{self._store.name}: this process is not sure any more that it leads ({self.name})")
@@ -187,13 +189,13 @@ class Leader:
     def attempt(self) -> bool:
         """Take the lead or keep it; whether this process leads. Called every few seconds. Raises StoreError.
 
-        From then on a thread of its own gives signs of life, since a round may last longer than LEASE, until `release`.
+        From then on, until `release`, a separate thread writes heartbeats, since a round may last longer than LEASE.
         """
         try:
             locked = self._candidate.attempt()
             standing = self._standing()
             if self._fence is not None and standing is not None and standing.number == self._fence.number:
-                # Who gives signs of life leads by them, also where a stopped process still has the lock.
+                # A process that writes heartbeats leads by them, even if a stopped process still has the lock.
                 if (locked and not self._beats) or (self._beats and self._beat()):
                     return True
             elif self._may(locked, standing) and self._raise_number(standing):
@@ -207,7 +209,7 @@ class Leader:
         return False
 
     def _may(self, locked: bool, standing: Optional[_Standing]) -> bool:
-        """Whether the lead is there to be taken."""
+        """Whether the lead is free."""
         if standing is None or standing.seen is None or not self._beats:
             return locked
         if not standing.seen or standing.holder == self.holder:
@@ -241,15 +243,15 @@ class Leader:
         return bool(done)
 
     def last(self) -> str:
-        """Who took the lead last, "unknown" where nobody ever did. Raises StoreError."""
+        """Which process took the lead last, "unknown" if none ever did. Raises StoreError."""
         return lead_of(self._store, self.name).holder or "unknown"
 
     def release(self) -> None:
-        """Stop leading, and say so: the next need not wait."""
+        """Stop leading, and record it: the next process need not wait."""
         thread, self._thread = self._thread, None
         if thread is not None:
             self._ended.set()
-            thread.join(BEAT)  # a sign of life after our leave would make the next wait
+            thread.join(BEAT)  # a heartbeat after our leave would make the next wait
         fence, self._fence = self._fence, None
         if fence is not None and self._beats:
             mine = sa.and_(leader.c.name == fence.name, leader.c.number == fence.number)
@@ -264,7 +266,7 @@ class Leader:
         return _standing(self._store, self.name, self._clock)
 
     def _raise_number(self, standing: Optional[_Standing]) -> bool:
-        """Take the next number, where nobody else has taken it since `standing` was read."""
+        """Take the next number, if no other process has taken it since `standing` was read."""
         began, number = self._monotonic(), 1 + (standing.number if standing else 0)
         with self._store.write() as connection:
             seen = self._now(connection) if self._beats else None
@@ -283,7 +285,7 @@ class Leader:
 
 
 def _has_ended(holder: str) -> bool:
-    """Whether a process of this machine is there no more. Who it was, `Leader.holder` says."""
+    """Whether a process of this machine has ended. `Leader.holder` names it."""
     machine, _, pid = holder.rpartition(":")
     if machine != os.uname().nodename or not (pid.isascii() and pid.isdigit()):
         return False
@@ -297,16 +299,16 @@ def _has_ended(holder: str) -> bool:
 
 
 def candidate_of(store: Store, name: str) -> Candidate:
-    """The lock that a store brings along."""
+    """The lock that fits the kind of store."""
     if store.sqlite:
         return FileLock(f"{store.engine.url.database}.{name}.lock")
     return AdvisoryLock(store, name)
 
 
 class Lead(NamedTuple):
-    """Who took a lead last, "" where nobody ever did, and since when; and whether that process still leads.
+    """Which process took a lead last, "" if none ever did, and since when; and whether that process still leads.
 
-    One that gives no signs of life here (a Lease of Kubernetes) counts as leading.
+    A process that writes no heartbeats here (a Lease of Kubernetes) counts as leading.
     """
 
     holder: str = ""
@@ -315,7 +317,7 @@ class Lead(NamedTuple):
 
 
 def lead_of(store: Store, name: str = "remedy", clock: Callable[[], float] = time.time) -> Lead:
-    """The lead of a store for who only looks. Raises StoreError."""
+    """The lead of a store, for a caller that only reads it. Raises StoreError."""
     row = _standing(store, name, clock)
     if row is None:
         return Lead()
@@ -332,7 +334,7 @@ def _standing(store: Store, name: str, clock: Callable[[], float]) -> Optional[_
 
 
 def _now(store: Store, connection: Connection, clock: Callable[[], float]) -> float:
-    """By one clock for all who may lead: the database's where it is a server's."""
+    """The time on one clock for all processes that may lead: the database's if it is a server."""
     if store.sqlite:
         return clock()
     return float(connection.scalar(sa.select(sa.extract("epoch", sa.func.clock_timestamp()))) or 0.0)

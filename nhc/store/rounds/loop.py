@@ -1,9 +1,9 @@
-"""The loop that every flow of work goes through: read, step, ask the bars, write down, act, look again.
+"""The loop that every flow of work goes through: read, step, ask the bars, write down, act, read again.
 
-A flow is one kind of work: repairs, a maintenance train, spares. It knows its states, its settings and its words, and
-its step is pure. The loop does what must hold for all of them: it minds the clock, it asks the bars (holds, the
-breaker, hours, bounds) before anything begins, it counts what begins, it writes a move before anything that follows
-from it is done, and one item that fails holds up no other. So a round may end anywhere, and the next one continues.
+A flow is one kind of work: repairs, a maintenance train, spares. It knows its states, its settings and its terms, and
+its step is pure. The loop does what is common to all: it watches the clock, it asks the bars (holds, the breaker,
+hours, bounds) before anything begins, it counts what begins, it writes a move before it acts on it, and one item that
+fails does not delay another. So a round may end at any point, and the next one continues.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ PASSES = 20
 CHUNK = 200
 """Moves in one transaction: others write too, and SQLite has one writer at a time. A storm is marked in such chunks."""
 LOOKS = 8
-"""Items that are looked at closely at one time: as many machines as are asked together."""
+"""Items that are inspected at one time: so many machines are queried together."""
 UNSEEN = "unseen"
-"""The bound of an item that nothing else holds and that was not looked at closely yet."""
+"""The bound of an item that nothing else blocks and that was not inspected yet."""
 UNDECIDED = "undecided"
 """The bound of an item whose step has failed."""
 
@@ -49,7 +49,7 @@ T = TypeVar("T")
 
 
 class Waiting(NamedTuple):
-    """What goes no further now, and why. `episode` is the number of its work, 0 where none was opened."""
+    """A node whose work waits now, and why. `episode` is the number of its work, 0 if none was opened."""
 
     node: str
     episode: int
@@ -66,16 +66,16 @@ class Would(NamedTuple):
 
 
 class ItemView(Protocol):
-    """One item of work and all that bears on its next step."""
+    """One item of work and all that its next step depends on."""
 
     @property
     def number(self) -> int:
-        """What tells it from the others of a pass."""
+        """Its key, unique in a pass."""
         ...
 
     @property
     def name(self) -> str:
-        """The node, or what else it is about."""
+        """The node, or another subject."""
         ...
 
     @property
@@ -85,11 +85,11 @@ class ItemView(Protocol):
 
 
 class FlowMove(Protocol):
-    """What a step returns: where the item goes, or what holds it."""
+    """What a step returns: the item's next state, or what blocks it."""
 
     @property
     def leads(self) -> str:
-        """What it leads on by, "" where the item waits."""
+        """The next state, "" if the item waits."""
         ...
 
     @property
@@ -104,7 +104,7 @@ class FlowMove(Protocol):
 
     @property
     def bound(self) -> str:
-        """The stable name of what holds the item."""
+        """The stable name of what blocks the item."""
         ...
 
 
@@ -118,7 +118,7 @@ class Stored(Protocol):
 
     @property
     def is_news(self) -> bool:
-        """Whether it is published: a step, or a wait that has become too long."""
+        """Whether it is published: it is a step, or a wait that has become too long."""
         ...
 
 
@@ -128,7 +128,7 @@ W = TypeVar("W", bound=Stored)
 
 
 class Opened(NamedTuple):
-    """What a flow did at the beginning of a round: how much it opened, and what it may not, or would, open."""
+    """What a flow did at the beginning of a round: how much it opened, what it may not open, and what it would open."""
 
     opened: int = 0
     waiting: Sequence[Waiting] = ()
@@ -154,29 +154,29 @@ class Flow(Protocol[V, M, W]):
         ...
 
     def begin(self, now: float, apply: bool) -> Opened:
-        """Read what holds for the whole round, and open what is new. Raises StoreError."""
+        """Read what applies to the whole round, and open what is new. Raises StoreError."""
         ...
 
     def look(self, time: SteadyTime, first: bool, apply: bool) -> Optional[Tuple[Bars, Dict[int, V]]]:
-        """The items that are not done with, by their numbers, and what may keep them from beginning anything. None
-        where there is nothing to do.
+        """The unfinished items, by their numbers, and what may prevent them from beginning anything. None if there is
+        nothing to do.
         """
         ...
 
     def closer(self, views: Sequence[V]) -> Dict[int, V]:
-        """Look closely at items which nothing else holds: at the machine that is about to be repaired, say."""
+        """Inspect items that nothing else blocks, for example the machine that is about to be repaired."""
         ...
 
     def step(self, view: V) -> M:
-        """What comes next. Pure, but for what `look` has put in its scene."""
+        """The next step. Pure, except for what `look` has put in its scene."""
         ...
 
     def takes(self, view: V, move: M) -> Optional[BegunAction]:
-        """What a move begins that the bars are to be asked about and that counts; None for nothing."""
+        """The action that a move begins: the bars are asked about it, and it is counted. None for nothing."""
         ...
 
     def wait(self, view: V, held: Held) -> M:
-        """The move of an item that is held."""
+        """The move of an item that is blocked."""
         ...
 
     def changes(self, view: V, move: M) -> bool:
@@ -184,19 +184,21 @@ class Flow(Protocol[V, M, W]):
         ...
 
     def write(self, moves: Sequence[Tuple[V, M]], now: float) -> List[W]:
-        """Write moves down, each with its row of the audit log, in one transaction; those that are in the store."""
+        """Write moves down, each with its row of the audit log, in one transaction; returns those that are in the
+        store.
+        """
         ...
 
     def act(self, written: Sequence[W], waits: AbstractSet[int]) -> List[W]:
-        """Do what was written down; what was stored afterwards."""
+        """Do what was written down; returns what was stored afterwards."""
         ...
 
     def act_on_all(self, waits: AbstractSet[int]) -> List[W]:
-        """Do what else the states of all items ask for, at the end of a pass."""
+        """Do what else the states of all items require, at the end of a pass."""
         ...
 
     def end(self, moved: Sequence[W], held: Sequence[Waiting], apply: bool) -> List[W]:
-        """What follows once nothing moves any more; what was stored by it."""
+        """Do what follows once nothing moves any more; returns what was stored by it."""
         ...
 
 
@@ -214,7 +216,7 @@ class LoopRound(Generic[W]):
     seconds: float
 
     def followed_by(self, other: LoopRound[W]) -> LoopRound[W]:
-        """Both rounds as one, this one the first: all that was done, and what waits in the end."""
+        """Both rounds as one, this one first: all that was done, and what waits at the end."""
         return replace(
             other, at=self.at, opened=self.opened + other.opened, moved=(*self.moved, *other.moved),
             problems=tuple(dict.fromkeys((*self.problems, *other.problems))),
@@ -229,12 +231,12 @@ def open_breaker(store: Store, fence: Optional[Fence], actor: str, why: str, now
 
 
 def chunks(items: Sequence[T]) -> Iterable[Sequence[T]]:
-    """So many at a time as one transaction writes."""
+    """The items in chunks that one transaction can write."""
     return (items[at : at + CHUNK] for at in range(0, len(items), CHUNK))
 
 
 class FlowLoop(Generic[V, M, W]):
-    """One flow over one store. One process at a time leads it; `fence` is its number, and a lost lead ends a round.
+    """One flow over one store. One process at a time leads it; `fence` is its number, and losing the lead ends a round.
 
     `publish` is called with each move once it is in the store.
     """
@@ -249,7 +251,7 @@ class FlowLoop(Generic[V, M, W]):
         self._decisions = 0
 
     def round(self, apply: bool = True) -> LoopRound[W]:
-        """Go over everything once. Raises StoreError (LeadershipLost among them): then nothing more was done."""
+        """Process everything once. Raises StoreError (LeadershipLost included): then nothing more was done."""
         ticks, now = self.monotonic(), self.clock()
         self._decisions = 0
         jumped = self._mind_the_clock(now, apply)
@@ -271,7 +273,7 @@ class FlowLoop(Generic[V, M, W]):
         )  # fmt: skip
 
     def _mind_the_clock(self, now: float, apply: bool) -> List[str]:
-        """Where the clock was set, waits begin anew. The lines to log about it."""
+        """If the clock was set, waits begin again. Returns the lines to log about it."""
         step = self._time.begin_round(apply)
         if not step:
             return []
@@ -281,7 +283,7 @@ class FlowLoop(Generic[V, M, W]):
         return [f"{why}: waits begin anew"]
 
     def _pass_over(self, first: bool, apply: bool, held: List[Waiting], would: List[Would]) -> List[W]:
-        """Each item once; the steps."""
+        """Process each item once; returns the steps."""
         flow, time = self.flow, self._time.read()
         looked = flow.look(time, first, apply)
         if looked is None:
@@ -314,11 +316,11 @@ class FlowLoop(Generic[V, M, W]):
         return [stored for stored in written if stored.is_step]
 
     def _decide(self, views: Dict[int, V], bars: Bars, time: SteadyTime) -> Dict[int, M]:
-        """The next step of each item. One is looked at closely only where nothing else holds it."""
+        """The next step of each item. An item is inspected only if nothing else blocks it."""
         decided = {number: self._step(view, bars, time) for number, view in views.items()}
         near = [number for number, move in decided.items() if move.bound == UNSEEN]
         for at in range(0, len(near), LOOKS):
-            # What the last ones were allowed is spent: without room left, nothing is looked at in vain.
+            # The last items have used up their permits: without room left, no further item is inspected.
             again = near[at : at + LOOKS]
             decided.update({number: self._step(views[number], bars, time) for number in again if at})
             some = [number for number in again if decided[number].bound == UNSEEN]
@@ -330,7 +332,7 @@ class FlowLoop(Generic[V, M, W]):
         self._decisions += 1
         try:
             move = self.flow.step(view)
-        except Exception as error:  # one item that nobody foresaw must not hold up the others
+        except Exception as error:  # an unexpected error of one item must not delay the others
             return self.flow.wait(view, Held(UNDECIDED, f"cannot be decided: {failure(error)}"))
         taken = self.flow.takes(view, move)
         if taken is None:

@@ -1,4 +1,4 @@
-"""The steady clocks of loops, kept so that a wait goes on in the next process on the same host."""
+"""The steady clocks of loops, stored so that a wait continues in the next process on the same host."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class KeptClock:
         return self._steady.read()
 
     def begin_round(self, write: bool) -> float:
-        """Note that somebody looks now; the seconds by which the clock was set since the round before, 0.0 for not.
+        """Record that a round begins now; returns the seconds by which the clock was set since the last round, 0.0 for
+        not.
 
         Raises StoreError, LeadershipLost.
         """

@@ -1,7 +1,7 @@
 """Automatic pruning inside the services: `nhc serve remedy`, `nhc serve server`.
 
-One process prunes at a time, and all processes share one schedule: the one that begins stores the time in the row of
-its own lock. So ten servers prune once a day, not ten times, and a restart prunes no sooner.
+One process prunes at a time, and all processes share one schedule: the process that begins stores the time in the row
+of its own lock. So ten servers prune once a day, not ten times, and a restart does not prune earlier.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from nhc.store.schema import leader
 
 LOCK = "prune"
 FIRST = 60.0
-"""Seconds after the start before the first look: what begins has more urgent things to do."""
+"""Seconds from the start to the first check: a starting process has more urgent work."""
 LOOK = 300.0
-"""Seconds between two looks at whether it is time."""
+"""Seconds between two checks whether it is time."""
 
 
 class Pruner:
     """Prunes when it is time. Its thread ends with `stop`, within one transaction's time.
 
-    `forget` is given the names of evidence files that are needed no more; without it evidence is left to who has its
-    directory. `log` gets what failed, and what was deleted.
+    `forget` gets the names of evidence files that are no longer needed; without it, evidence is left to the process
+    that has its directory. `log` gets what failed, and what was deleted.
     """
 
     def __init__(
@@ -48,13 +48,13 @@ class Pruner:
         self._thread: Optional[threading.Thread] = None
 
     def start(self) -> None:
-        """Look from time to time, in a thread of its own. Raises RuntimeError where none can be started."""
+        """Check periodically in a separate thread. Raises RuntimeError if none can be started."""
         if self.settings.every:
             self._thread = threading.Thread(target=self._go, name="nhc-prune", daemon=True)
             self._thread.start()
 
     def stop(self) -> None:
-        """Look no more; what is under way ends with its process, and goes on the next time."""
+        """Stop checking; what is under way ends with its process, and continues the next time."""
         self._end.set()
         if self._thread is not None:
             self._thread.join(1.0)
@@ -66,7 +66,7 @@ class Pruner:
             wait = LOOK
 
     def look(self) -> bool:
-        """Prune if it is time; whether it was done now. A failure is logged, counted, and tried again later."""
+        """Prune if it is time; returns whether it was done now. A failure is logged, counted, and tried again later."""
         try:
             done = self._due() and self._prune()
         except Exception as error:
@@ -79,7 +79,7 @@ class Pruner:
         return done
 
     def last(self) -> Optional[float]:
-        """When anybody began to prune this store last, None for never. Raises StoreError."""
+        """When a process last began to prune this store, None for never. Raises StoreError."""
         with self.store.read() as connection:
             when: Optional[float] = connection.scalar(sa.select(leader.c.since).where(leader.c.name == LOCK))
         return when
@@ -87,7 +87,7 @@ class Pruner:
     def _due(self) -> bool:
         last = self.last()
         self.begun = last or 0.0
-        # A clock that was set back must not stop pruning for good.
+        # Setting the clock back must not stop pruning for good.
         return last is None or not 0 <= self.clock() - last < self.settings.every
 
     def _prune(self) -> bool:

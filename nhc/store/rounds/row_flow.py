@@ -1,6 +1,6 @@
 """A flow whose items are rows of the table of work: the loop writes each move with its row of the audit log.
 
-What the work is, is a `Trade`: what opens a row, the next step, and what is done in a state.
+A `Trade` defines the work: what opens a row, the next step, and what is done in a state.
 """
 
 from __future__ import annotations
@@ -19,10 +19,10 @@ from nhc.store.rounds.service import one_item
 
 
 class RowMove(NamedTuple):
-    """The next step of a row: the state that it goes to, or "" to wait, with `bound` naming what holds it.
+    """The next step of a row: the state that it goes to, or "" to wait, with `bound` naming what blocks it.
 
     `takes` names the action that begins with it, which the bars are asked about; "" for none. `detail` is the text to
-    keep, None for the same. `ends`: the work is over. `noted` is what a change without a new state is called.
+    store, None for no change. `ends`: the work has ended. `noted` is the name of a change without a new state.
     """
 
     state: str = ""
@@ -83,7 +83,7 @@ class RowWritten(NamedTuple):
 
 
 class Trade(Protocol):
-    """One kind of work. `kind` is that of its rows and their noun in the audit log, `actor` who writes them.
+    """One kind of work. `kind` is that of its rows and their noun in the audit log, `actor` the part that writes them.
 
     `problems` are what could not be read or done in this round.
     """
@@ -101,14 +101,14 @@ class Trade(Protocol):
         ...
 
     def step(self, row: Episode, time: SteadyTime) -> RowMove:
-        """What comes next. Pure, but for what `look` has seen."""
+        """The next step. Pure, except for what `look` has seen."""
         ...
 
     def act(self, row: Episode) -> Optional[RowMove]:
-        """Do what the row's state asks for, and say what came of it; None where it asks for nothing.
+        """Do what the row's state requires, and return the result; None if it requires nothing.
 
-        Called once a round for each row, after the move that led to the state was written: whatever it sends may have
-        been sent before, by a process that ended.
+        Called once a round for each row, after the move that led to the state was written: a process that ended may
+        have sent the same already.
         """
         ...
 
@@ -193,7 +193,7 @@ class RowFlow:
         return bool(move.state) or move.detail not in (None, view.row.detail)
 
     def write(self, moves: Sequence[Tuple[RowView, RowMove]], now: float) -> List[RowWritten]:
-        """See Flow. One that somebody else came before is left."""
+        """See Flow. A row that another process changed first is left out."""
         written = [self._save(view.row, move, now) for view, move in moves]
         return [stored for stored in written if stored is not None]
 

@@ -1,9 +1,11 @@
-"""A service of rounds: one process that goes round over a store while it leads, until a signal; or one round, for cron.
+"""A service of rounds: one process that runs rounds over a store while it leads, until a signal; or one round, for
+cron.
 
-`nhc serve remedy`, `nhc serve job` and `nhc serve notices` are such services. What they share is here: who leads, the
-time between rounds, the signals that end them, what the log says, /metrics and /healthz. What a round does is theirs.
+`nhc serve remedy`, `nhc serve job` and `nhc serve notices` use it. This module has what they share: who leads, the time
+between rounds, the signals that end them, the log lines, /metrics and /healthz. Each service defines what its round
+does.
 
-If one item of a round fails, whatever the reason, the others go on, and the log says where it failed.
+If one item of a round fails, for any reason, the others continue, and the log says where it failed.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ from nhc.store.rounds.leader import Leader
 class RoundEnd(NamedTuple):
     """How a round ended. `problems` are what it could not do, `notes` further lines for the log.
 
-    `unhealthy` is why /healthz is 503, "" where it is not.
+    `unhealthy` is why /healthz is 503, "" if it is not.
     """
 
     problems: Tuple[str, ...] = ()
@@ -37,7 +39,7 @@ class RoundEnd(NamedTuple):
 
 
 class RoundWork(Protocol):
-    """What a service does in its rounds. `prefix` is what the names of its metrics begin with."""
+    """What a service does in its rounds. `prefix` begins the names of its metrics."""
 
     prefix: str
 
@@ -62,8 +64,8 @@ class RoundService:
     """One process. `leader` None: rounds that write nothing, and need no lead. `every` seconds from one to the next.
 
     `listen` is the address of /metrics and /healthz, `metrics_file` a file for a textfile collector; "" for none.
-    `finish` ends what rounds left under way, before the lead is given up. nhc.cli.serve has the listener
-    and the signals of several services, and calls `host` of each in a thread.
+    `finish` ends what rounds left under way, before the lead is given up. For several services in one process,
+    nhc.cli.serve has the listener and the signals, and calls `host` of each in a thread.
     """
 
     def __init__(
@@ -78,10 +80,10 @@ class RoundService:
         self.log = ServiceLog(command)
 
     def run(self, once: bool, summary: Callable[[], None] = lambda: None) -> int:
-        """Rounds until a signal. `once`, or where there is no lead to wait for: one round, and then its `summary`.
+        """Rounds until a signal. With `once`, or if there is no lead to wait for: one round, and then its `summary`.
 
-        The exit status: 1 where the one round had problems. Raises StoreError, RoundRefused: another leads (in one
-        round), or the address cannot be had.
+        The exit status: 1 if the one round had problems. Raises StoreError, RoundRefused: another leads (in one round),
+        or the address cannot be had.
         """
         if self.leader is None or once:
             end = self._once()
@@ -91,7 +93,9 @@ class RoundService:
         return 0
 
     def host(self, stop: StopSignals, pages: Pages) -> None:
-        """Rounds in a thread of a process that hosts several, until `stop`; `pages` has one by this one's command."""
+        """Rounds in a thread of a process that hosts several, until `stop`; `pages` gets an entry under this service's
+        command.
+        """
         assert self.leader is not None
         self.pages, self._page_name = pages, self.command
         self._rounds(self.leader, stop)
@@ -108,7 +112,7 @@ class RoundService:
                 raise RoundRefused(str(error)) from None
 
     def _rounds(self, leader: Leader, stop: StopSignals) -> None:
-        """While it leads. A store that is away is waited for."""
+        """Runs rounds while it leads. It waits for a store that is not reachable."""
         with self._open():
             number: Optional[int] = None
             while not stop.come:
@@ -116,7 +120,7 @@ class RoundService:
                 stop.wait(self.every if number is not None else min(self.every, STAND_BY))
 
     def _attempt(self, leader: Leader, number: Optional[int]) -> Optional[int]:
-        """A round, where this process leads; the number under which it did, None for none."""
+        """A round, if this process leads; returns the number under which it ran, None for no round."""
         try:
             if not leader.attempt() or leader.fence is None:
                 self._stand_by(f"waits: another leads this store: {leader.last()}")
@@ -132,7 +136,7 @@ class RoundService:
             return None
         except (StoreError, AdapterError) as error:
             return self._failed_round(str(error), number)
-        except Exception as error:  # one that nobody foresaw is tried again as well: it may be of what a round found
+        except Exception as error:  # an unexpected one is tried again as well: its cause may be data
             return self._failed_round(failure(error), number)
 
     def _failed_round(self, why: str, number: Optional[int]) -> Optional[int]:
@@ -141,7 +145,7 @@ class RoundService:
         return number
 
     def _stand_by(self, why: str) -> None:
-        """/healthz is 200: that another leads is no reason to start this one anew."""
+        """/healthz is 200: this process must not be restarted because another one leads."""
         self._tell([why, *map(problem, self._publish(self._leads(False).render(), ""))])
 
     def _round(self) -> RoundEnd:
@@ -160,7 +164,7 @@ class RoundService:
         return gauge(f"{self.work.prefix}_leader", "1 while this process leads and does this work.", float(leads))
 
     def _of_rounds(self, end: RoundEnd, began: float) -> str:
-        """What every service shows of its rounds."""
+        """The metrics that every service has of its rounds."""
         name = self.work.prefix
         families = (
             self._leads(self.leader is not None),
@@ -191,7 +195,7 @@ class RoundService:
 
     @contextlib.contextmanager
     def _open(self) -> Iterator[None]:
-        """The listener while rounds go, and the lead given up at the end."""
+        """Runs the listener while rounds run, and gives up the lead at the end."""
         collect_garbage_seldom()
         try:
             with listening(self.listen, self.pages, self.log):
@@ -206,7 +210,7 @@ class RoundService:
 
 @contextlib.contextmanager
 def listening(address: str, pages: Pages, log: Callable[[str], None]) -> Iterator[None]:
-    """/metrics and /healthz at an address for that long; "" for none. Raises RoundRefused."""
+    """Serves /metrics and /healthz at an address while the block runs; "" for none. Raises RoundRefused."""
     if not address:
         yield
         return
@@ -226,10 +230,10 @@ def listening(address: str, pages: Pages, log: Callable[[str], None]) -> Iterato
 
 @contextlib.contextmanager
 def one_item(name: str, problems: List[str]) -> Iterator[None]:
-    """What is done for one item of a round. What it raises becomes a line of `problems`.
+    """Guards the work for one item of a round. What it raises becomes a line of `problems`.
 
-    Raises StoreError where the store or the lead is gone: then the next item could not do better. A row that somebody
-    else has changed, and data that the database never takes, are the item's own.
+    Raises StoreError if the store or the lead is lost: then the next item would fail as well. A row that another
+    process has changed, and data that the database never accepts, concern this item only.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""Who pushes: the node that a token or a client's certificate stands for. A node reports itself alone."""
+"""Who pushes: the node that a token or a client's certificate identifies. A node reports only itself."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from nhc.store import audit
 from nhc.store.database import Store
 from nhc.store.schema import tokens
 
-# The tokens that agents report with. The store has their hashes alone: who reads it can report for nobody.
+# The tokens that agents report with. The store has only their hashes: reading it does not allow reporting for a node.
 
 
 PREFIX = "nhc_"
-"""What every token begins with, so that one who finds it in a log or a repository sees what it is."""
+"""The prefix of every token, so that a person who finds one in a log or a repository recognises it."""
 
 
 class NodeToken(NamedTuple):
-    """One token, without itself."""
+    """A token's record, without the token."""
 
     id: int
     node: str
@@ -31,7 +31,7 @@ class NodeToken(NamedTuple):
 
 
 def make_token(connection: Connection, node: str, *, by: str, now: float) -> str:
-    """A new token for a node: shown this once. Those it has stay good until they are revoked."""
+    """A new token for a node: it is shown only this once. Its older tokens stay valid until they are revoked."""
     token = PREFIX + secrets.token_urlsafe(32)
     connection.execute(sa.insert(tokens).values(node=node, hash=digest(token), by=by, made=now))
     audit.append(connection, now, by, "token.made", node=node)
@@ -39,7 +39,7 @@ def make_token(connection: Connection, node: str, *, by: str, now: float) -> str
 
 
 def revoke(connection: Connection, node: str, *, by: str, now: float, keep: str = "") -> int:
-    """End all tokens of a node, but for the one `keep`; how many."""
+    """Revoke all tokens of a node except `keep`; returns how many."""
     mine = sa.and_(tokens.c.node == node, tokens.c.ended.is_(None), tokens.c.hash != (digest(keep) if keep else ""))
     count = int(connection.execute(sa.update(tokens).where(mine).values(ended=now)).rowcount)
     if count:
@@ -54,24 +54,24 @@ def list_tokens(connection: Connection, node: str = "") -> List[NodeToken]:
 
 
 def good(connection: Connection) -> Dict[str, str]:
-    """The node of each hash that is good now."""
+    """The node of each hash that is valid now."""
     asked = sa.select(tokens.c.hash, tokens.c.node).where(tokens.c.ended.is_(None))
     return {str(row[0]): str(row[1]) for row in connection.execute(asked)}
 
 
 def tokens_version(connection: Connection) -> Tuple[int, int]:
-    """Changes with every token that is made or ended."""
+    """A value that changes with every token that is made or revoked."""
     row = connection.execute(sa.select(sa.func.max(tokens.c.id), sa.func.count(tokens.c.ended))).one()
     return int(row[0] or 0), int(row[1] or 0)
 
 
 def digest(token: str) -> str:
-    """A token has 256 random bits: a plain hash of it cannot be guessed back."""
+    """A token has 256 random bits: it cannot be guessed from a plain hash."""
     return hashlib.sha256(token.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 class KnownTokens:
-    """The good tokens, read again from the store when one was made or revoked."""
+    """The valid tokens, read again from the store when one was made or revoked."""
 
     def __init__(self, store: Store, log: Callable[[str], None]) -> None:
         self._store, self._log = store, log
@@ -79,7 +79,7 @@ class KnownTokens:
         self._version: Optional[Tuple[int, int]] = None
 
     def refresh(self) -> None:
-        """Read what has changed. Raises StoreError: what was known stays good."""
+        """Read what has changed. Raises StoreError: then what was known stays valid."""
         with self._store.read() as connection:
             version = tokens_version(connection)
             if version != self._version:
@@ -87,12 +87,12 @@ class KnownTokens:
                 self._version = version
 
     def node(self, token: str) -> str:
-        """The node that a token is for, "" where it is none."""
+        """The node that a token is for, "" if the token is not valid."""
         return self._nodes.get(digest(token), "")
 
 
 def bearer(header: str) -> str:
-    """The token in an Authorization header, "" where there is none."""
+    """The token in an Authorization header, "" if there is none."""
     scheme, _, token = header.partition(" ")
     return token.strip() if scheme.lower() == "bearer" else ""
 
@@ -113,8 +113,8 @@ def names(certificate: Optional[Mapping[str, object]]) -> FrozenSet[str]:
 
 
 def allowed(node: str, token_node: str, certificate_names: FrozenSet[str]) -> str:
-    """Why a sender may not report for a node, "" where it may. One that shows a token and a certificate must be the
-    node of each.
+    """Why a sender may not report for a node, "" if it may. If it shows a token and a certificate, both must be the
+    node's.
     """
     if not token_node and not certificate_names:
         return "neither a good token nor a client certificate"

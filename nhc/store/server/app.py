@@ -3,8 +3,8 @@
 200 {"taken": 2, "refused": []}      the reports are on the disk; "notes" says what the node should know of them;
                                      "digest" is of the newest: the next may say that nothing changed since;
                                      "whole" asks for the whole of one that did so, and of which nothing was taken
-400 401 403 404 405 408 413 415 422  the push is wrong: it is not to be sent again as it is
-429 503 with Retry-After             not now: it is to be sent again
+400 401 403 404 405 408 413 415 422  the push is wrong: do not send it again as it is
+429 503 with Retry-After             not now: send it again later
 """
 
 from __future__ import annotations
@@ -36,11 +36,11 @@ from nhc.store.server.counters import ServerCounters
 from nhc.store.server.settings import ServerSettings
 from nhc.store.server.writer import Busy, Writer
 
-# How often somebody may do something: buckets that fill with time. Pure but for the clock that it is given.
+# Rate limits: token buckets that fill with time. Pure, except for the clock that is passed in.
 
 
 class BucketRate(NamedTuple):
-    """So many at once, and so many a second after that."""
+    """A limit: so many at once, and so many a second after that."""
 
     burst: float
     a_second: float
@@ -55,14 +55,14 @@ class NodeVolume(NamedTuple):
 
 
 LEAST = 30
-"""Pushes a minute for which a node always has room."""
+"""Pushes a minute that a node may always send."""
 A_PUSH = NodeVolume(256 << 10, 10, 12)
 """What a node may bring in a minute, by the pushes that it may send then. A report of 150 results has some 60 kB; one
-node says the same few problems again and again."""
+node reports the same few problems repeatedly."""
 
 
 class NodeVolumes:
-    """How much each node may bring: with its token alone, which is on the node, nobody fills the store."""
+    """How much each node may send: the token on one node is not enough to fill the store."""
 
     def __init__(self, pushes: int) -> None:
         each = max(pushes, LEAST)
@@ -70,7 +70,7 @@ class NodeVolumes:
         self._buckets = [Buckets(BucketRate(float(most), most / 60)) for most in self._most]
 
     def take(self, node: str, volume: NodeVolume, now: float) -> Tuple[float, str]:
-        """Take a push. Returns 0.0 and "", or the seconds until there is room, and of what there is too much."""
+        """Accept a push. Returns 0.0 and "", or the seconds until there is room, and which limit was exceeded."""
         for name, most, count, bucket in zip(NodeVolume._fields, self._most, volume, self._buckets):
             wait = bucket.take(node, now, count)
             if wait:
@@ -79,19 +79,19 @@ class NodeVolumes:
 
 
 class Buckets:
-    """One bucket a name; those that were not used for longest are forgotten, which refills them."""
+    """One bucket for each name; the least recently used ones are dropped, which refills them."""
 
     def __init__(self, rate: BucketRate, most: int = 200_000) -> None:
         self._rate, self._most = rate, most
         self._levels: OrderedDict[str, tuple[float, float]] = OrderedDict()
 
     def take(self, name: str, now: float, count: float = 1.0) -> float:
-        """Take some out. Returns 0.0, or for how many seconds there will not be enough."""
+        """Take some out. Returns 0.0, or the seconds until there is enough."""
         level, at = self._levels.pop(name, (self._rate.burst, now))
         level = min(self._rate.burst, level + max(0.0, now - at) * self._rate.a_second)
         wait = 0.0
         if level >= min(count, self._rate.burst):
-            level -= count  # below nothing for a push larger than the bucket: the next waits for longer
+            level -= count  # below zero for a push larger than the bucket: the next waits longer
         else:
             wait = (min(count, self._rate.burst) - level) / self._rate.a_second
         self._levels[name] = (level, now)
@@ -109,7 +109,7 @@ SOURCE = "agent"
 class Dated(NamedTuple):
     """The reports of a push.
 
-    `ahead` is by how many seconds the node's clock is ahead of this one, 0 where it is not known or within SKEW.
+    `ahead` is by how many seconds the node's clock is ahead of this one, 0 if that is not known or within SKEW.
     """
 
     reports: List[Incoming]
@@ -117,7 +117,7 @@ class Dated(NamedTuple):
 
 
 def dated(pushed: Push, received: float) -> Dated:
-    """A push that came in at `received` (Unix time). A report of the boot in which it was sent has its age with it.
+    """A push that came in at `received` (Unix time). A report of the boot in which the push was sent carries its age.
 
     Results of deep checks keep the node's time: it identifies them when they are sent twice.
     """
@@ -145,7 +145,7 @@ READERS = 2
 
 
 class RefusedPush(Exception):
-    """An answer that is not 200. `why` is a word for the counters, `after` seconds until it may be tried again."""
+    """An answer that is not 200. `why` is a word for the counters, `after` the seconds until a retry."""
 
     def __init__(self, status: int, why: str, message: str, after: float = 0.0) -> None:
         super().__init__(message)
@@ -183,14 +183,14 @@ class Intake:
         return made
 
     async def take(self, request: web.Request) -> web.Response:
-        """One push of one node. How often and how much is bounded before anything of it is read."""
+        """One push of one node. Its rate and size are checked before any of it is read."""
         node = self._node_shown(request)
         sender = node or " ".join(sorted(self._names(request)))
         wait = self._nodes.take(sender, time.monotonic())
         if wait:
             raise RefusedPush(429, "rate", f"{printable(sender, 100)} pushes too often", wait)
         turn = self._turns.get(sender)
-        if turn is None:  # nobody has it: `wait_for` would make a task of each push, 18 us
+        if turn is None:  # it is free: `wait_for` would make a task of each push, 18 us
             turn = self._turns[sender] = asyncio.Lock()
             await turn.acquire()
         else:
@@ -226,7 +226,7 @@ class Intake:
         return web.json_response(self._answer(request, push_dated, received))
 
     def store_said(self, problem: str) -> None:
-        """Whether the store answered just now: why not, "" where it did."""
+        """Why the store did not answer just now, "" if it did."""
         if problem != self.problem:
             self.counters.note(wrong(f"the store does not answer: {problem}") if problem else "the store answers again")
         self.problem = problem
@@ -269,7 +269,7 @@ class Intake:
         return response
 
     def _node_shown(self, request: web.Request) -> str:
-        """The node of the token; "" where a certificate alone is shown. Raises RefusedPush for neither."""
+        """The node of the token; "" if only a certificate is shown. Raises RefusedPush for neither."""
         token = access.bearer(request.headers.get("Authorization", ""))
         node = self.tokens.node(token) if token else ""
         if (token and not node) or (not token and not self._names(request)):
@@ -318,7 +318,9 @@ class Intake:
         return b"".join(parts)
 
     async def _parsed(self, encoding: str, body: bytes) -> Tuple[push.Push, int]:
-        """What a push says, and how many bytes it is, unpacked. A small one is read here: a thread would cost more."""
+        """The content of a push, and its size in bytes, unpacked. A small one is read here: a thread would cost
+        more.
+        """
         if encoding not in ("gzip", "identity"):
             raise RefusedPush(415, "malformed", f"Content-Encoding {printable(encoding, 40)}: expected gzip or none")
         packed = encoding == "gzip"
@@ -363,7 +365,7 @@ class Intake:
         return answer
 
     def _notes(self, request: web.Request, pushed: Dated, received: List[Received]) -> List[str]:
-        """What became of reports that changed nothing of how the node stands, and of a clock that is off."""
+        """Notes about reports that did not change the node's state, and about a clock that is off."""
         notes = []
         node = printable(received[0].node, 100)
         if pushed.ahead:

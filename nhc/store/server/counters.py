@@ -1,4 +1,4 @@
-"""What the server counts, as /metrics shows it, and what it says of refusals: one line each, and not for ever."""
+"""What the server counts, as /metrics shows it, and its log lines about refusals: one line each, rate-limited."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ServerCounters(WebRefusals):
         self._more: Callable[[], str] = str
 
     def count_lost(self, node: str, count: int, now: float) -> None:
-        """An agent says that so many reports are lost."""
+        """An agent reports that so many reports were lost."""
         self.lost += count
         self.once("lost", node, f"{node} lost {count} reports while it could not push them", now)
 
@@ -68,7 +68,7 @@ class ServerCounters(WebRefusals):
         self._times[next((at for at, most in enumerate(BUCKETS) if seconds <= most), len(BUCKETS))] += 1
 
     def also(self, more: Callable[[], str]) -> None:
-        """What another part counts, in the same format."""
+        """The counters of another part, in the same format."""
         self._more = more
 
     def text(self) -> str:

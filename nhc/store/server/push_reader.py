@@ -1,9 +1,9 @@
-"""A push as the server reads it: one pass of msgspec over what an agent of today writes, straight into typed values.
+"""A push as the server reads it: one pass of msgspec over what a current agent writes, directly into typed values.
 
-What msgspec does not take, or takes with a value that needs a second look, is read by `nhc.marks.push.parse`, which
-says what is wrong with it or takes it after all: a field that this nhc does not know, a label that is a number, half a
-character, a number beyond 64 bits. msgspec refuses what that one refuses by itself: NaN and 1e999, other types, arrays
-within arrays without end. Of a name that comes twice the last counts, for both.
+If msgspec refuses a push, or a value needs a second check, `nhc.marks.push.parse` reads it, and says what is wrong with
+it or accepts it: a field that this nhc does not know, a label that is a number, half a character, a number beyond 64
+bits. msgspec refuses what `parse` refuses as well: NaN and 1e999, other types, arrays within arrays without end. If a
+name comes twice, the last one counts, for both.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class _Report(_Exact):
 
 
 class _Entry(_Exact):
-    """One of a push's list: a `report`, or what `unchanged` needs."""
+    """An entry of a push's list: a `report`, or what `unchanged` needs."""
 
     at: _Time
     complete: bool
@@ -98,7 +98,7 @@ _REPORT = msgspec.json.Decoder(_Report)
 
 
 class _Unusual(ValueError):
-    """Every field has its type, and something of it is to be looked at by `push.parse`."""
+    """Every field has its type, but `push.parse` has to check some value."""
 
 
 def read(body: bytes) -> Push:
@@ -140,10 +140,10 @@ def _pushed(entry: _Entry, of: _Push) -> Pushed:
 
 
 def _results(read: List[_Result]) -> Tuple[CheckResult, ...]:
-    """Results; of those that are OK, which most are, the check's name alone.
+    """Results; for those that are OK, which most are, only the check's name.
 
-    What else they say is in the report's text: the store keeps that, and asks for no more. To make them all of values
-    costs twice the reading, and as much again for the search for cycles among them.
+    The rest is in the report's text: the store keeps that, and needs no more. Full values for all of them would cost
+    twice the reading, and as much again for the garbage collector's search for cycles.
     """
     return tuple([
         _ok(result.check) if result.verdict == "OK" and result.action == "none" else _result(result) for result in read
@@ -156,7 +156,7 @@ def _ok(check: str) -> CheckResult:
 
 
 def _result(read: _Result) -> CheckResult:
-    """A result. Raises KeyError for a verdict or an action that is none."""
+    """A result. Raises KeyError for an unknown verdict or action."""
     metrics = read.metrics
     outcome = Outcome(
         VERDICTS[read.verdict], read.reason, read.message, read.target,

@@ -24,17 +24,17 @@ from nhc.store.server.settings import ServerSettings
 from nhc.store.server.writer import Writer
 
 LOOK = 2.0
-"""Seconds between two looks at the store and the tokens: so long a revoked token stays good."""
+"""Seconds between two checks of the store and the tokens: a revoked token stays valid for so long."""
 SILENT = 5.0
-"""Seconds without an answer after which the store counts as one that does not answer: /healthz says so."""
+"""Seconds without an answer after which /healthz reports that the store does not answer."""
 ENDING = 10.0
 """Seconds in which what has come in is written after the signal to end."""
 FEWEST = 8
-"""Descriptors without which it does not begin."""
+"""The least number of file descriptors with which it starts."""
 
 
 class CannotServe(Exception):
-    """It cannot begin: one line for a person."""
+    """It cannot start: one line for a person."""
 
 
 def serve(
@@ -43,7 +43,7 @@ def serve(
 ) -> None:  # fmt: skip
     """Serve until SIGTERM or SIGINT. SIGHUP reads the certificate and its key again. `keep`: None prunes nothing.
 
-    `stop` ends by the same signals, and this ends at once where one of them came before.
+    `stop` ends by the same signals; if one of them came before, this ends at once.
 
     Raises CannotServe, StoreError.
     """
@@ -117,12 +117,12 @@ class ServerTls(ssl.SSLContext):
         self.minimum_version = ssl.TLSVersion.TLSv1_2
 
     def ask_for_certificates(self) -> None:
-        """Clients may show a certificate; who has none shows a token."""
+        """Clients may show a certificate; a client without one shows a token."""
         self.verify_mode = ssl.CERT_OPTIONAL
 
 
 def tls(settings: ServerSettings) -> Optional[ssl.SSLContext]:
-    """How TLS is spoken, None for plain HTTP. Raises CannotServe."""
+    """The TLS context, None for plain HTTP. Raises CannotServe."""
     if not settings.tls:
         return None
     context = ServerTls(ssl.PROTOCOL_TLS_SERVER)
@@ -162,7 +162,7 @@ def _reload(context: Optional[ssl.SSLContext], settings: ServerSettings, counter
 
 
 async def _watch(intake: Intake, tokens: KnownTokens) -> None:
-    """Keep up with tokens that are made and revoked, and know whether the store answers."""
+    """Follow tokens that are made and revoked, and check whether the store answers."""
     loop = asyncio.get_running_loop()
     while True:
         problem = ""
@@ -171,7 +171,7 @@ async def _watch(intake: Intake, tokens: KnownTokens) -> None:
             await asyncio.wait_for(intake.writer.probe(), SILENT)
         except asyncio.TimeoutError:
             problem = f"nothing came for {SILENT:g} s"
-        except Exception as error:  # whatever it is, the next look may tell
+        except Exception as error:  # of any kind: the next check may succeed
             problem = failure(error)
         problem = problem or intake.writer.problem  # what can be read may still not be written: a full disk
         intake.store_said(problem)

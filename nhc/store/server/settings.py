@@ -60,7 +60,7 @@ class ServerSettings(NamedTuple):
         return bool(self.certificate)
 
     def checked(self, table: Table) -> ServerSettings:
-        """The same, where it fits together. Raises SettingsError."""
+        """The same settings, after a check that they fit together. Raises SettingsError."""
         tls = table.table("tls")
         if self.client_ca and not self.certificate:
             raise tls.error("client-ca", "asks for client certificates, which takes tls.certificate as well")

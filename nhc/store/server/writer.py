@@ -21,9 +21,9 @@ BATCH = 500
 ANSWER = 20.0
 """Seconds that a push waits until it is written: a database may be frozen, or a disk may hang."""
 HELD = 1.0
-"""Seconds that a batch waits for a row that somebody else holds."""
+"""Seconds that a batch waits for a row that another transaction holds."""
 IN_A_ROW = 3
-"""Pushes of a batch that failed each alone, one after another, after which the store is what fails."""
+"""Pushes of a batch that fail alone, one after another, until the store itself counts as failing."""
 GATHER = 0.02
 """Seconds that the first report of a batch waits for others."""
 
@@ -46,7 +46,7 @@ class Writer:
         self._wake = asyncio.Event()
         self._ending = False
         self.problem = ""
-        """Why the last transaction could not be written, "" where it was."""
+        """Why the last transaction could not be written, "" if it was."""
         self._unwritten: Sequence[Incoming] = ()
         self._thread = ThreadPoolExecutor(1, "nhc-writer")
         self._task: asyncio.Task[None] | None = None
@@ -56,10 +56,10 @@ class Writer:
         self._task = asyncio.get_running_loop().create_task(self._run())
 
     async def put(self, reports: Sequence[Incoming]) -> List[Received]:
-        """What became of the reports, once that is on the disk. Raises Busy, StoreError.
+        """The result for each report, once it is on the disk. Raises Busy, StoreError.
 
-        Where the store has not answered within ANSWER seconds they may be written all the same: they are sent again,
-        which changes nothing.
+        If the store does not answer within ANSWER seconds, they may have been written all the same: they are sent
+        again, which changes nothing.
         """
         if self._counters.waiting + len(reports) > max(self._most, len(reports)) or self._ending:
             raise Busy
@@ -75,10 +75,10 @@ class Writer:
             self._counters.count_waiting(-len(reports))
 
     async def probe(self) -> None:
-        """See whether writing works again, where it did not: without pushes nobody would.
+        """Check whether writing works again after it failed: without pushes, nothing else would show it.
 
-        What could not be written is written, since anything smaller may fit on a disk that is full. Its node sends it
-        again, which changes nothing.
+        It writes what could not be written, since anything smaller may fit on a full disk. Its node sends it again,
+        which changes nothing.
         """
         if self.problem:
             await asyncio.get_running_loop().run_in_executor(self._thread, self._try_again, self._unwritten)
@@ -126,7 +126,7 @@ class Writer:
         return batch
 
     async def _write(self, batch: Sequence[_Waiting]) -> None:
-        """Write a batch, and where that fails each of its pushes alone: one must not hold up the others."""
+        """Write a batch; if that fails, write each of its pushes alone: one must not block the others."""
         if not batch:
             return
         error = await self._try(batch)
@@ -146,7 +146,7 @@ class Writer:
                 self._fail([push], error)
 
     def _failed(self, batch: Sequence[_Waiting], error: StoreError) -> None:
-        """What is left of a batch cannot be written: of one push, or of the store."""
+        """The rest of a batch cannot be written: the cause is one push, or the store."""
         if not error.refused and not error.held:
             self.problem, self._unwritten = str(error), batch[0].reports
         self._fail(batch, error)
@@ -158,7 +158,7 @@ class Writer:
             received = await loop.run_in_executor(self._thread, self._save, [r for push in batch for r in push.reports])
         except StoreError as error:
             return error
-        except Exception as error:  # one that nobody foresaw must not end the writing of all that come after
+        except Exception as error:  # an unexpected error must not end the writing of all later pushes
             what = "a push" if len(batch) == 1 else "a batch"
             self._counters.note(problem(f"{what} cannot be written: {failure(error)}"))
             return StoreError(failure(error), refused=len(batch) == 1)
