@@ -1,4 +1,6 @@
-"""Who may do what in the console. Pure: identities in, a yes or a no out. Whatever is not granted here is denied."""
+"""Who may do what in the console. Pure: identities in, a yes or a no out. Anything that is not granted here is
+denied.
+"""
 
 from __future__ import annotations
 
@@ -44,9 +46,9 @@ GRANTS: Dict[Role, FrozenSet[Grant]] = {
 
 
 class Person(NamedTuple):
-    """Somebody who was recognised. `name` is the same at every door; `door` is how they came in.
+    """A person who was recognised. `name` is the same for every way of logging in; `door` is the way used.
 
-    `nodes` are patterns of the nodes that their acts may concern.
+    `nodes` are patterns of the nodes on which they may act.
     """
 
     name: str
@@ -59,7 +61,7 @@ class Person(NamedTuple):
         return scope is Grant.OPEN or any(scope in GRANTS[role] for role in self.roles)
 
     def may_touch(self, node: str) -> bool:
-        """Whether their acts may concern this node."""
+        """Whether they may act on this node."""
         return any(fnmatchcase(node, pattern) for pattern in self.nodes)
 
 
@@ -75,10 +77,10 @@ class PersonToken(NamedTuple):
 
 
 class Register(NamedTuple):
-    """The persons of the settings, and by what each is recognised.
+    """The persons of the settings, and how each is recognised.
 
-    `people` have no door yet. `users` and `groups` are names of this machine (for a Unix socket), `certificates` common
-    names of client certificates, `anyone` the roles of a person at this machine who gives no name.
+    `people` have an empty `door`. `users` and `groups` are names of this machine (for a Unix socket), `certificates`
+    common names of client certificates, `anyone` the roles of a person at this machine who gives no name.
     """
 
     people: Mapping[str, Person] = {}
@@ -95,7 +97,7 @@ class Register(NamedTuple):
         return person._replace(name=person.name or user, roles=roles, nodes=person.nodes or ("*",))
 
     def by_token(self, token: str, now: float) -> Optional[Person]:
-        """Whose token it is, None for nobody's. Every kept token is compared, each in the same time."""
+        """The owner of a token, None if there is none. Every stored token is compared, each in the same time."""
         digest = hashlib.sha256(token.encode(errors="surrogatepass")).hexdigest()
         mine = [candidate for candidate in self.tokens if hmac.compare_digest(candidate.sha256.lower(), digest)]
         if not mine or (mine[0].ends is not None and mine[0].ends <= now):
@@ -115,7 +117,8 @@ class Register(NamedTuple):
     def by_loopback(self, *, person: bool) -> Person:
         """A visitor from this machine who gives no name: a person, or a service, which may only read the metrics.
 
-        Prometheus scrapes as a service account. A reverse proxy is one, too, and speaks for the whole network.
+        Prometheus scrapes as a service account. A reverse proxy runs as one too, and forwards requests from the whole
+        network.
         """
         roles = self.anyone if person else frozenset({Role.METRICS} if self.anyone else ())
         return Person("", roles, "loopback" if person else "loopback, a service or a proxy", ())

@@ -1,8 +1,8 @@
-"""What a person may do from the page: agree to a repair, refuse or abort it, hold and release, once and written down.
+"""What a person may do from the page: agree to a repair, refuse or abort it, hold and release. Each act is recorded.
 
 The page never acts on a node. It writes a decision into the store, by the functions that `nhc serve remedy` uses. The
 loop reads it, judges the fault again at that moment, and acts within its bounds. A decision names what the person was
-shown: where the episode has moved on since, it is refused.
+shown: if the episode has changed since, it is refused.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ from nhc.store.database import Store
 from nhc.store.errors import Conflict, RequestRefused
 
 WHY_LEAST = 3
-"""Letters of a reason: a hold or a refusal without one helps nobody at three in the morning."""
+"""Letters of a reason: without one, a hold or a refusal tells the next operator nothing."""
 
 ALIKE = 200
-"""Episodes that one decision settles at most: what a person can have looked at."""
+"""The most episodes that one decision may settle: as many as a person can have looked at."""
 
 
 def shown_digest(store: Store, number: int) -> str:
@@ -67,9 +67,9 @@ def decide_repair(store: Store, person: Person, number: int, form: Mapping[str, 
 def decide_repairs(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
     """Agree to one repair of several nodes, or refuse it, by one confirmation: the set of the nodes, as it was shown.
 
-    `form`: decision, episodes (number:digest of each, a space between), confirm, reason. Each is decided by itself:
-    what cannot be (the episode has moved on, this person has decided) is named with the reason, and the others are.
-    Raises RequestRefused where nothing is decided, NotFound, StoreError.
+    `form`: decision, episodes (number:digest of each, a space between), confirm, reason. Each is decided separately: an
+    episode that cannot be decided (it has changed, this person has decided) is named with the reason, and the others
+    are decided. Raises RequestRefused if nothing is decided, NotFound, StoreError.
     """
     asked = [episode.partition(":") for episode in form.get("episodes", "").split()]
     if not 0 < len(asked) <= ALIKE or not all(number.isdecimal() and len(number) < 16 for number, _, _ in asked):
@@ -115,7 +115,9 @@ def abort(store: Store, person: Person, number: int, form: Mapping[str, str], no
 
 
 def _confirmed(person: Person, form: Mapping[str, str]) -> operators.Check:
-    """That this person may, means this node, and was shown the episode as it is; within the transaction that acts."""
+    """Check that this person may act, means this node, and was shown the episode as it is; within the transaction that
+    acts.
+    """
 
     def check(connection: Connection, case: EpisodeCase) -> None:
         node = case.episode.node
@@ -155,7 +157,7 @@ def set_hold(store: Store, person: Person, form: Mapping[str, str], nodes: int, 
 
 
 def end_hold(store: Store, person: Person, form: Mapping[str, str], now: float) -> Dict[str, object]:
-    """Release what a hold keeps. Raises RequestRefused, StoreError."""
+    """End a hold. Raises RequestRefused, StoreError."""
     scope, name = form.get("scope", "node"), form.get("name", "")
     _own(person, scope, name)
     with store.write() as connection:
@@ -166,7 +168,7 @@ def end_hold(store: Store, person: Person, form: Mapping[str, str], now: float) 
 
 
 def _own(person: Person, scope: str, name: str) -> None:
-    """A person whose acts are for some nodes holds those alone: no group, no fleet."""
+    """A person who may act only on some nodes may hold only those: no group, no fleet."""
     if scope == "node" and not person.may_touch(name):
         raise RequestRefused(f"{person.name} may do nothing to {name}")
     if scope != "node" and "*" not in person.nodes:

@@ -1,8 +1,8 @@
 """The last deep verdict of each node, and the views made of them, shared by all viewers and read before they ask.
 
 Nothing about a fleet's deep checks changes within a minute, and reading all of it takes longer than a viewer waits. So
-the console's background reads it whole once an hour and what is new every half minute, and makes the views anew that
-somebody looks at. A viewer's request reads the store only where the background is late.
+the console's background reads it whole once an hour and what is new every half minute, and updates the views that are
+in use. A viewer's request reads the store only if the background is late.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ from nhc.marks.policy.deep_due import DAY, DeepRule, LastVerdict, due
 from nhc.store import deep
 from nhc.store.database import Store
 
-# How far deep checks reach: each node's last deep verdict with its age, groups by age, and who is due. Pure.
+# The coverage of deep checks: each node's last deep verdict with its age, groups by age, and which nodes are due. Pure.
 
 
 AGES: Tuple[Tuple[str, float], ...] = (("1 day", DAY), ("7 days", 7 * DAY), ("30 days", 30 * DAY))
-"""Limits of the age groups; what is older than the last of them is one group, what was never tested another."""
+"""Limits of the age groups; older verdicts form one group, nodes that were never tested another."""
 _LIMITS = [limit for _name, limit in AGES]
 BACK = 90 * DAY
-"""How far back verdicts are looked for: an older one says no more of a node than none."""
+"""How far back verdicts are read: an older one says no more about a node than none."""
 RULE = DeepRule()
-"""Who is due: without a good verdict of the last seven days, as `nhc deep due` asks by default."""
+"""Which nodes are due: those without a good verdict of the last seven days, the default of `nhc deep due`."""
 ROWS = 200
 
 LastVerdicts = Dict[Tuple[str, str], LastVerdict]
@@ -114,12 +114,12 @@ def letters_of_deep(snapshot: Snapshot, verdicts: Mapping[Tuple[str, str], LastV
 
 
 FRESH = 60.0
-"""Seconds after which verdicts are read anew for who asks; the background does so after half of them."""
+"""Seconds after which a request reads verdicts again; the background does so after half of them."""
 WHOLE = 3600.0
 LOOKED = 600.0
-"""Seconds for which the background keeps making a view that nobody has asked for again."""
+"""Seconds for which the background updates a view after the last request for it."""
 ANSWERS = 64
-"""Views that are kept for further viewers."""
+"""Views that are cached for further viewers."""
 
 
 class DeepView(NamedTuple):
@@ -132,7 +132,7 @@ class DeepView(NamedTuple):
 
 
 class _Verdicts(NamedTuple):
-    """What one look at the store found, and the views made of it. `marks` are the newest numbers of the last two."""
+    """The result of one read of the store, and the views made of it. `marks` are the newest numbers of the last two."""
 
     latest: LastVerdicts
     read: float
@@ -142,7 +142,7 @@ class _Verdicts(NamedTuple):
 
 
 class DeepReader:
-    """Threads share it: the verdicts are replaced as one, and nobody waits for another who reads newer ones."""
+    """Threads share it: the verdicts are replaced together, and no viewer waits for a thread that reads newer ones."""
 
     def __init__(self, store: Store, clock: Callable[[], float]) -> None:
         self.store, self.clock = store, clock
@@ -163,7 +163,7 @@ class DeepReader:
         return self._screen(snapshot, DeepView(snapshot.layout, letters=True))
 
     def refresh(self, snapshot: Optional[Snapshot]) -> None:
-        """The background's turn: read before it is asked for, then make what somebody looks at. Raises StoreError."""
+        """The background's turn: read before a request comes, then update the views in use. Raises StoreError."""
         with self._reading:
             old, now = self._verdicts, self.clock()
             new = self._read(old, now, FRESH / 2, WHOLE - FRESH)
@@ -207,8 +207,8 @@ class DeepReader:
             return _Verdicts(latest, now, now, (newest, newest), {})
         if now - old.read < fresh:
             return old
-        # From the mark before the last one on: PostgreSQL gives numbers before it commits, so that a row with a
-        # smaller number may come into sight after one with a larger.
+        # From the mark before the last one on: PostgreSQL gives numbers before it commits, so that a row with a smaller
+        # number may become visible after one with a larger number.
         with self.store.read() as connection:
             newest = deep.newest_id(connection)
             names = deep.nodes_since(connection, old.marks[0])

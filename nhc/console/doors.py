@@ -1,8 +1,9 @@
-"""What every request passes before its route: is it meant for us, from our page, and from whom.
+"""The checks of every request before its route: is it meant for this server, does it come from our page, and who sent
+it.
 
-No token of a form guards the acts: browsers say themselves where a request comes from (Sec-Fetch-Site), and another
-port of the same host is not the same origin to them, while cookies and SameSite do not know ports. A program that is no
-browser says nothing of the kind and shows a bearer token.
+Acts need no form token: browsers themselves report where a request comes from (Sec-Fetch-Site), and treat another port
+of the same host as another origin, while cookies and SameSite ignore ports. A program that is no browser sends no such
+header and shows a bearer token.
 """
 
 from __future__ import annotations
@@ -35,8 +36,8 @@ from nhc.store.errors import StoreError
 
 # Wrong tokens and logins: each is a line in the log and a row of the audit log, both in bounds.
 #
-# Whoever guesses would fill both: the log has a line of each address and minute, the audit log so many rows a minute,
-# and the next row says how many it stands for.
+# An attacker who guesses would fill both: the log has one line for each address and minute, the audit log so many rows
+# a minute, and the next row says how many attempts it covers.
 
 
 ACTOR = "nhc console"
@@ -45,7 +46,7 @@ MINUTE = 60.0
 
 
 class WrongLogins:
-    """For one console. `store` None: the log alone."""
+    """The record of one console. `store` None: only the log."""
 
     def __init__(self, refusals: WebRefusals, store: Optional[Store]) -> None:
         self._refusals, self._store = refusals, store
@@ -53,7 +54,7 @@ class WrongLogins:
         self._writing: Set[asyncio.Future[None]] = set()
 
     def note(self, request: web.Request, door: str) -> None:
-        """Somebody showed what is not known, at this `door`: token, login, certificate, proxy."""
+        """Someone showed unknown credentials at this `door`: token, login, certificate, proxy."""
         now, peer = time.monotonic(), printable(request.remote or "a local socket", 100)
         self._refusals.refuse("login", peer, f"an unknown {printable(door, 100)}", now)
         if self._store is None:
@@ -85,9 +86,9 @@ class WrongLogins:
 
 # Whether a visitor without a name is at this machine, or behind a proxy that runs on it.
 #
-# A connection from loopback alone says nothing: a reverse proxy on the same machine makes one for everybody. Its
-# headers and its host name tell most proxies. The kernel tells the others: a proxy runs as a service account, a person
-# does not.
+# A connection from loopback alone proves nothing: a reverse proxy on the same machine makes one for every user. Most
+# proxies are recognised by their headers and host name, the others by the kernel: a proxy runs as a service account, a
+# person does not.
 
 
 FORWARDED = (
@@ -126,7 +127,7 @@ def is_login_account(uid: Optional[int]) -> bool:
 
 
 def _uid(request: web.Request) -> Optional[int]:
-    """Whose socket is at the other end of a connection within this machine; None where the kernel lists none."""
+    """The user whose socket is at the other end of a connection within this machine; None if the kernel lists none."""
     transport = request.transport
     if transport is None:
         return None
@@ -167,17 +168,17 @@ IDLE = 30 * 60.0
 LIFETIME = 12 * 3600.0
 """Seconds after which every session ends."""
 SESSIONS = 10_000
-"""Sessions at most: each costs some hundred bytes, and only who has a token makes one."""
+"""The most sessions: each costs some hundred bytes, and only the owner of a token can begin one."""
 SAFE = ("GET", "HEAD")
 ATTENDED = "X-Nhc-Attended"
-"""The header by which the page says that somebody has used it within the last minute."""
+"""The header by which the page says that it was used within the last minute."""
 
 PERSON: Any = web.RequestKey("person", Person) if hasattr(web, "RequestKey") else "person"
-"""Where a request keeps who sent it; aiohttp for Python 3.9 takes texts alone."""
+"""The key of a request's sender; aiohttp for Python 3.9 accepts only texts."""
 
 
 class BrowserSession(NamedTuple):
-    """A browser that has shown a token. `token` is kept to see that it is still good."""
+    """A browser that has shown a token. `token` is stored to check that it is still valid."""
 
     person: Person
     token: str
@@ -196,7 +197,7 @@ class Doors:
     # The middlewares' work.
 
     def refusal(self, request: web.Request) -> str:
-        """Why a request is refused before anybody asks who sent it, "" where it is not."""
+        """Why a request is refused before its sender is checked, "" if it is not."""
         host = (request.headers.get("Host") or "").lower()
         if not self._over_socket(request) and host not in self.hosts:
             return f"the host {host!r} is not this console's: set origin"  # a name that was rebound to loopback
@@ -213,7 +214,9 @@ class Doors:
         return "neither a browser's page nor a bearer token"
 
     def person(self, request: web.Request) -> Person:
-        """Who sent it: a token, a session, a certificate, the proxy, the socket's peer, or somebody of this machine."""
+        """Who sent it, by a token, a session, a certificate, the proxy, the socket's peer, or as a person at this
+        machine.
+        """
         register = self.settings.register
         bearer = request.headers.get("Authorization", "")
         if bearer.lower().startswith("bearer "):
@@ -236,7 +239,7 @@ class Doors:
         return _nobody("network")
 
     def holds(self, request: web.Request) -> bool:
-        """Whether the sender of a request that is still being answered is still let in: sessions and tokens end."""
+        """Whether the sender of a request that is still being answered is still allowed: sessions and tokens end."""
         bearer = request.headers.get("Authorization", "")
         if bearer.lower().startswith("bearer "):
             return self.settings.register.by_token(bearer[7:].strip(), self.clock()) is not None
@@ -245,7 +248,7 @@ class Doors:
     # Sessions.
 
     def log_in(self, token: str) -> Optional[str]:
-        """The cookie's value for a good token, None for a bad one."""
+        """The cookie's value for a valid token, None for an invalid one."""
         now = self.clock()
         person = self.settings.register.by_token(token, now)
         if person is None:
@@ -259,7 +262,7 @@ class Doors:
         self.sessions.pop(self._cookie_value(request), None)
 
     def cookie(self) -> str:
-        """The session cookie's name: bound to the host where it travels over TLS."""
+        """The session cookie's name: bound to the host if it is sent over TLS."""
         return "__Host-nhc" if self.secure() else "nhc"
 
     def secure(self) -> bool:
@@ -287,7 +290,7 @@ class Doors:
         while len(self.sessions) >= SESSIONS:
             del self.sessions[min(self.sessions, key=lambda value: self.sessions[value].used)]
 
-    # Where somebody comes from.
+    # The origin of a request.
 
     def _over_socket(self, request: web.Request) -> bool:
         peer = _of_connection(request, "socket")
@@ -300,7 +303,7 @@ class Doors:
         return next((value for row in subject for key, value in row if key == "commonName"), "")
 
     def _proxied(self, request: web.Request) -> Optional[Person]:
-        """Who the proxy names. Its headers count from its own addresses and with its secret alone."""
+        """The person whom the proxy names. Its headers count only from its own addresses and with its secret."""
         proxy = self.settings.proxy
         name = request.headers.get(proxy.user_header, "") if proxy is not None else ""
         if proxy is None or not name:
@@ -360,7 +363,7 @@ def _nobody(door: str) -> Person:
 
 
 def _host_of(origin: str) -> str:
-    """The host and port of an origin, "" where it is none (`http://[::1`)."""
+    """The host and port of an origin, "" if it is none (`http://[::1`)."""
     try:
         return urlsplit(origin).netloc.lower()
     except ValueError:
@@ -368,7 +371,7 @@ def _host_of(origin: str) -> str:
 
 
 def _by_a_hand(request: web.Request) -> bool:
-    """Whether a person is there: the page asks by itself as well, and must not keep its own session alive."""
+    """Whether a person uses the page: it also sends requests by itself, and must not keep its own session alive."""
     by_navigation = request.headers.get("Sec-Fetch-Mode") == "navigate"
     return request.method not in SAFE or by_navigation or request.headers.get(ATTENDED) == "yes"
 
@@ -386,7 +389,7 @@ def _hosts(settings: ConsoleSettings) -> set[str]:
 
 
 def _of_connection(request: web.Request, name: str) -> Any:
-    """What is known of a request's connection under this name, None where it is closed."""
+    """The value of a request's connection under this name, None if it is closed."""
     return request.transport.get_extra_info(name) if request.transport else None
 
 

@@ -1,4 +1,4 @@
-"""The nodes of a fleet as they were last read: what did not change is not made again for the next picture."""
+"""The nodes of a fleet as they were last read: what did not change is reused for the next snapshot."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class NodeRow(NamedTuple):
 
 
 class FleetNodes:
-    """Rows by name, in the order of their names. `layout` is another text when names or groups are others.
+    """Rows by name, in the order of their names. `layout` changes when names or groups change.
 
     The layout is made of a sum of digests, one a node: what one node adds is known without the others.
     """
@@ -44,7 +44,7 @@ class FleetNodes:
 
     @property
     def layout(self) -> str:
-        """A text that stands for the names and their groups."""
+        """A text that identifies the names and their groups."""
         return f"{self._sum:016x}"
 
     def put(self, rows: Iterable[NodeRow]) -> None:
@@ -73,8 +73,8 @@ class FleetNodes:
             self._in_order()
 
     def letters(self, now: float, stale: float) -> str:
-        """A letter for each node, in the order of the names: its verdict, unless that is too old to be believed, or
-        stamped ahead of our clock.
+        """A letter for each node, in the order of the names: its verdict, unless that is too old to count, or dated
+        ahead of our clock.
         """
         oldest, newest = now - stale, now + AHEAD
         return "".join([
@@ -98,5 +98,5 @@ class FleetNodes:
 
 
 def letter_of(row: NodeRow, now: float, stale: float) -> str:
-    """The letter of a node: its verdict, unless that is too old to be believed."""
+    """The letter of a node: its verdict, unless that is too old to count."""
     return FleetNodes([row]).letters(now, stale)

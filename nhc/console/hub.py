@@ -1,7 +1,7 @@
 """One snapshot for all viewers, and one stream of changes: coalesced, resumable, and not slowed by a slow viewer.
 
-Each event has a number. A browser that comes back names the last one it saw; where that is still in the ring it gets
-what it missed, else one `resync`, after which it asks for the whole map once.
+Each event has a number. A browser that reconnects names the last event that it saw; if that is still in the ring, it
+gets what it missed, otherwise one `resync`, after which it asks for the whole map once.
 """
 
 from __future__ import annotations
@@ -20,19 +20,19 @@ from nhc.store.errors import StoreError
 T = TypeVar("T")
 
 RING = 240
-"""Events kept for those who come back: two minutes at two a second."""
+"""Events stored for browsers that reconnect: two minutes at two a second."""
 QUEUE = 60
-"""Events that may wait for one viewer; one that does not read them is let go and comes back by itself."""
+"""Events that may wait for one viewer; one that does not read them is disconnected and reconnects by itself."""
 
 
 NAMED = 100
 """Nodes whose problems, or whose places in the layout, changed that a message names; for more, every screen looks."""
 
 RESTING = 5
-"""Times as seldom as `every` is the source read while there is no viewer and nobody asks."""
+"""Without viewers and requests, the source is read this many times less often than `every`."""
 
 ANSWERS = 256
-"""Answers of one snapshot that are kept: views that several people look at."""
+"""Answers of one snapshot that are cached: views that several people use."""
 
 MINUTE = 60.0
 """Seconds for which an answer of `Hub.once_a_minute` is shown."""
@@ -62,7 +62,7 @@ class Hub:
         self._viewers: Set[asyncio.Queue[Optional[StreamMessage]]] = set()
 
     async def run(self) -> None:
-        """Read every so often after a first `refresh`, RESTING times as seldom while nobody looks. Until cancelled."""
+        """Read every so often after a first `refresh`, RESTING times less often without viewers. Until cancelled."""
         looked = self._looked = asyncio.Event()  # here: Python 3.9 binds it to the loop that runs now
         while True:
             await asyncio.sleep(self.every)
@@ -84,12 +84,12 @@ class Hub:
             self._looked.set()
 
     async def refresh(self) -> None:
-        """Read once. What cannot be read leaves the last snapshot, and says so to everybody."""
+        """Read once. If that fails, the last snapshot stays, and all viewers are told."""
         try:
             self._take(await asyncio.to_thread(self.source.snapshot))
         except (SourceError, StoreError) as error:
             self._fail(str(error))
-        except Exception as error:  # one that nobody foresaw must not leave an old map that looks like a new one
+        except Exception as error:  # an unexpected one must not leave an old map that looks like a new one
             self._fail(failure(error))
 
     def _take(self, new: Snapshot) -> None:
@@ -107,7 +107,7 @@ class Hub:
             change = layout_change(old, new, NAMED)
             self._tell("layout", change._asdict() if change is not None else {"layout": new.layout})
             if change is None:
-                return  # whoever shows letters or problems asks anew
+                return  # screens with letters or problems ask again
         changed = changes(old, new)
         if changed:
             self._tell("letters", {"layout": new.layout, "changes": changed})
@@ -121,7 +121,8 @@ class Hub:
             self._tell("trouble", {"why": why})
 
     async def once(self, key: str, make: Callable[[], T]) -> T:
-        """What `make` returns, made once for all who ask for `key` of this snapshot: five hundred maps are one sum.
+        """What `make` returns, made once for all requests for `key` of this snapshot: five hundred maps cost one
+        computation.
 
         Raises what `make` raises.
         """
@@ -136,11 +137,11 @@ class Hub:
     async def once_a_minute(
         self, key: str, make: Callable[[], Mapping[str, object]], lasts: float = MINUTE
     ) -> Mapping[str, object]:  # fmt: skip
-        """What `make` returns, made at most once in `lasts` seconds for all who ask for `key`; what failed is made
-        anew.
+        """What `make` returns, made at most once in `lasts` seconds for all requests for `key`; a failed one is made
+        again.
 
-        For counts over weeks, of which a minute changes nothing. Keys are names of screens: nobody can add any. Raises
-        what `make` raises.
+        For counts over weeks, which do not change within a minute. Keys are names of screens: no request can add any.
+        Raises what `make` raises.
         """
         now = self.clock()
         at, answer = self._counts.get(key, (0.0, None))
@@ -151,9 +152,9 @@ class Hub:
         return await asyncio.shield(answer)
 
     async def count_ahead(self, key: str, make: Callable[[], Mapping[str, object]]) -> None:
-        """The background's turn: make it anew once half a minute has passed, while all who look have what there is.
+        """The background's turn: make it again once half a minute has passed, while viewers get the present one.
 
-        What fails leaves that as it is: once it is too old, who asks gets the reason.
+        If that fails, the present one stays: once it is too old, a request gets the reason.
         """
         now = self.clock()
         at, _answer = self._counts.get(key, (float("-inf"), None))
@@ -190,7 +191,7 @@ class Hub:
         queue.put_nowait(None)
 
     async def end_streams(self, _app: object) -> None:
-        """The server ends: it would wait for its streams, and these do not end by themselves."""
+        """End all streams when the server ends: it would wait for them, and they do not end by themselves."""
         for queue in list(self._viewers):
             self._let_go(queue)
 
@@ -214,7 +215,7 @@ class Hub:
         self._viewers.discard(queue)
 
     def _missed(self, last: Optional[int]) -> Optional[List[StreamMessage]]:
-        """What came after the event number `last`, None where that is not known any more."""
+        """The events after number `last`, None if that number is no longer known."""
         if last is None or last > self.number:
             return None
         if self._ring and last < self._ring[0].number - 1 and len(self._ring) == RING:

@@ -1,4 +1,5 @@
-"""The fleet's own series: bounded, whatever the number of nodes. What one node has is its agent's to say.
+"""The metrics of the fleet, in a bounded number of series for any number of nodes. A node's own metrics come from its
+agent.
 
 No node, no reason and no message is a label here: a fleet of 100,000 nodes has as many series as one of ten.
 """
@@ -29,7 +30,7 @@ CHECKS = 200
 
 
 def exposition(hub: Hub, store: Optional[Store], now: float, rates: Optional[Rates] = None) -> str:
-    """The Prometheus text. `rates` says how often nodes fail, by fact, where that was counted."""
+    """The Prometheus text. `rates` says how often nodes fail, by fact, if that was counted."""
     families = [
         gauge("nhc_fleet_source_up", "Whether the fleet could be read the last time.", int(not hub.problem)),
         gauge("nhc_fleet_age_seconds", "Seconds since the fleet was read.", round(now - hub.read_at, 3)),

@@ -1,4 +1,6 @@
-"""What nhc does about each node now, or leaves to a person: the open episode, its next step, and who took it out."""
+"""What nhc does about each node now, or leaves to a person: the open episode, its next step, and which part took it
+out.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,10 @@ NEXT = {
 
 
 class OpenWork:
-    """What stands about each node: its episodes, the newest first, then maintenance and holds.
+    """The open work on each node: its episodes, the newest first, then maintenance and holds.
 
-    Bounded by the nodes that something stands about, not by the history. Each step of an episode is written with a row
-    of the audit log, so episodes are read again where the number of the log's newest row is another one.
+    Its size depends on the nodes with open work, not on the history. Each step of an episode is written with a row of
+    the audit log, so episodes are read again when the number of the log's newest row changes.
     """
 
     def __init__(self) -> None:
@@ -89,7 +91,7 @@ def _of_episode(episode: episodes.Episode) -> NodeWork:
 def out_of(works: Sequence[NodeWork]) -> Dict[str, object]:
     """Whether nhc has a node out of service: by which of its parts, since when, and why.
 
-    `out` is False where nhc has not: what a person did at the scheduler is known there alone.
+    `out` is False if nhc has not: only the scheduler knows what a person did there.
     """
     for work in works:
         if work.out:

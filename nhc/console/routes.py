@@ -1,6 +1,6 @@
 """The console's routes: the right that each needs, and the function that answers it.
 
-Every route is in ROUTES with the right that it takes; the guard denies what is not in that table, so that a new
+Every route is in ROUTES with the right that it needs; the guard denies any route that is not in the table, so a new
 route is closed until its right is named.
 """
 
@@ -55,11 +55,11 @@ class Console(Protocol):
         ...
 
     def required_store(self) -> Store:
-        """The store. Raises NotFound where there is none."""
+        """The store. Raises NotFound if there is none."""
         ...
 
     def verdict_reader(self) -> DeepReader:
-        """The reader of deep verdicts. Raises NotFound where there is no store."""
+        """The reader of deep verdicts. Raises NotFound if there is no store."""
         ...
 
 
@@ -89,7 +89,7 @@ async def form_of(request: web.Request) -> Mapping[str, str]:
 
 
 class PackedJson(NamedTuple):
-    """A value as JSON, and that compressed ("" where it is small): the same bytes for all who ask."""
+    """A value as JSON, and the same compressed ("" if it is small): the same bytes for all requests."""
 
     body: bytes
     packed: bytes
@@ -100,13 +100,13 @@ LARGE = 4096
 
 
 def pack_json(value: Mapping[str, object]) -> PackedJson:
-    """A value as it goes to everybody who asks."""
+    """A value as it is sent to every viewer."""
     body = _json(value)
     return PackedJson(body, gzip.compress(body, 6, mtime=0) if len(body) > LARGE else b"")
 
 
 def answer_packed(request: web.Request, answer: PackedJson) -> web.Response:
-    """An answer that was packed before; compressed where it is large and the other side takes that."""
+    """An answer that was packed before; compressed if it is large and the client accepts that."""
     response = web.Response(body=answer.body, content_type="application/json")
     if answer.packed:
         response.headers["Vary"] = "Accept-Encoding"
@@ -130,7 +130,7 @@ def _json(value: Mapping[str, object]) -> bytes:
 
 
 def answer_json(value: Mapping[str, object]) -> web.Response:
-    """An answer as JSON, compressed where it is large."""
+    """An answer as JSON, compressed if it is large."""
     body = _json(value)
     response = web.Response(body=body, content_type="application/json")
     if len(body) > LARGE:
@@ -146,7 +146,7 @@ EpisodeAct = Callable[[Store, Person, int, Mapping[str, str], float], Dict[str, 
 
 
 async def me(console: Console, request: web.Request) -> web.StreamResponse:
-    """Who asks, and what that person may do."""
+    """The sender, and what that person may do."""
     person: Person = request[PERSON]
     return answer_json({
         "name": person.name, "door": person.door, "roles": sorted(role.value for role in person.roles),
@@ -244,9 +244,9 @@ async def release(console: Console, request: web.Request) -> web.StreamResponse:
 HOUR = 3600.0
 """Seconds for which the scraper gets the same count of a month's faults."""
 BEAT = 15.0
-"""Seconds after which a silent stream gets a comment line, so that no proxy takes it for dead."""
+"""Seconds after which a silent stream gets a comment line, so that no proxy closes it as dead."""
 LOOK = 2.0
-"""Seconds after which a silent stream looks whether its person may still see it."""
+"""Seconds after which a silent stream checks whether its person may still see it."""
 STILL_HERE = StreamMessage(0, b": still here\n\n")
 OFFENDERS = "offenders"
 """The count over a month that the server makes ahead."""
@@ -307,7 +307,7 @@ def _of_snapshot(show: Callable[[Snapshot, web.Request], screens.Value]) -> Answ
 
 
 async def _packed(console: Console, request: web.Request, make: Callable[[], screens.Value]) -> web.StreamResponse:
-    """What `make` returns, once for all who ask, with the trouble that there is now."""
+    """What `make` returns, once for all requests, with the present trouble."""
     trouble = console.hub.problem
     key = f"{request.path_qs}\0{trouble}"
     made = await console.hub.once(key, lambda: pack_json({**make(), "trouble": trouble}))
@@ -337,7 +337,7 @@ async def _node(console: Console, request: web.Request) -> web.StreamResponse:
 
 
 async def _scheduler_work(console: Console, request: web.Request) -> web.StreamResponse:
-    """What works on a node by its scheduler; nothing where none is asked."""
+    """What runs on a node according to its scheduler; nothing if no scheduler is set."""
     name = request.match_info["node"]
     if name not in console.snapshot().nodes:
         raise NotFound(f"no node is called {name}")
@@ -545,7 +545,7 @@ ROUTES = (
 
 @web.middleware
 async def plain_errors(request: web.Request, handler: Handler) -> web.StreamResponse:
-    """What goes wrong is one line and a status."""
+    """An error becomes one line and a status."""
     try:
         return await handler(request)
     except NotFound as error:

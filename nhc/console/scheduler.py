@@ -1,6 +1,6 @@
-"""What a scheduler says of a node, for the node's page: asked when somebody looks, and kept for a moment.
+"""What a scheduler says about a node, for the node's page: queried on request, and cached for a moment.
 
-The questions are put one at a time in a thread of their own: a scheduler that does not answer holds up nothing else.
+Queries run one at a time in a separate thread: a scheduler that does not answer delays nothing else.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ KEEP = 30.0
 ROWS = 100
 """Jobs or pods of a node that the page lists."""
 ANSWERS = 64
-"""Answers that are kept: one of all nodes' states, the others of the work on a node each."""
+"""Answers that are cached: one with all nodes' states, each other one with the work on a node."""
 WAITING = 8
-"""Questions that may wait for their turn."""
+"""Queries that may wait for their turn."""
 WAIT = 5.0
 """Seconds that a page waits for an answer."""
 
@@ -85,7 +85,7 @@ class Scheduler:
         }  # fmt: skip
 
     async def _answer(self, key: str, ask: Callable[[], T]) -> T:
-        """The newest answer under a key. Raises AdapterError, asyncio.TimeoutError where it does not come in time."""
+        """The newest answer under a key. Raises AdapterError, asyncio.TimeoutError if it does not come in time."""
         now = self.clock()
         at, answer = self._asked.get(key, (now, None))
         if answer is None or (answer.done() and now - at >= KEEP):

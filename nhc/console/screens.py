@@ -1,6 +1,6 @@
-"""What each screen shows, as JSON values: read from the shared snapshot, and from the store for what is deeper.
+"""What each screen shows, as JSON values: read from the shared snapshot, and from the store for details.
 
-Every list is bounded and says how much was left out. Texts are data: the page puts them into text nodes alone.
+Every list is bounded and says how much was left out. Texts are data: the page puts them only into text nodes.
 """
 
 from __future__ import annotations
@@ -381,7 +381,7 @@ def history(store: Store, now: float, hours: int, devices: Mapping[str, int], fr
 def strips(store: Store, now: float, names: Sequence[str], gap: float) -> Value:
     """The last day of some nodes: a letter for each part, the worst that stood; when each was out; in service how long.
 
-    A part without a report is stale, whatever stood: silence is not health.
+    A part without a report is stale, even if a problem was open: no report does not mean healthy.
     """
     began, width = now - DAY, DAY / STRIP
     with store.read() as connection:
@@ -468,8 +468,8 @@ def needs(snapshot: Snapshot, store: Optional[Store]) -> Value:
 
     `approvals` are episodes that wait for agreement, the longest-waiting first; `alike` are those of them that have
     cause and repair in common, each with what its page shows (`acts.decide_repairs`). `left` are those that the loop
-    gave up (or a person aborted), whose nodes nobody does anything about. `unplanned` are causes that are CRIT on nodes
-    about which nothing is done or held. `silent` are nodes without a fresh report.
+    gave up (or a person aborted), and on whose nodes nothing is done. `unplanned` are causes that are CRIT on nodes
+    without work or a hold. `silent` are nodes without a fresh report.
     """
     approvals: List[episodes.Episode] = []
     left: List[episodes.Episode] = []

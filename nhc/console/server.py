@@ -31,7 +31,7 @@ BODY_LIMIT = 64 << 10
 
 
 class Server:
-    """The server's parts. `store` is None where the fleet comes from reports alone: then nothing can be decided."""
+    """The server's parts. `store` is None if the fleet comes only from reports: then nothing can be decided."""
 
     def __init__(
         self,
@@ -58,13 +58,13 @@ class Server:
         return snapshot
 
     def required_store(self) -> Store:
-        """The store. Raises NotFound where there is none."""
+        """The store. Raises NotFound if there is none."""
         if self.store is None:
             raise NotFound("there is no fleet store here: reports alone are shown")
         return self.store
 
     def verdict_reader(self) -> DeepReader:
-        """The reader of deep verdicts. Raises NotFound where there is no store."""
+        """The reader of deep verdicts. Raises NotFound if there is no store."""
         self.required_store()
         assert self.deep is not None
         return self.deep
@@ -96,9 +96,9 @@ class Server:
                 await task
 
     async def _read_ahead(self, store: Store, reader: DeepReader) -> None:
-        """What takes longer than a viewer waits, before anybody asks; until it is cancelled.
+        """Prepare, before a request comes, what takes longer than a viewer waits; until it is cancelled.
 
-        Whatever fails, what is kept gets too old then, and whoever asks next is told the reason.
+        If anything fails, the cached answer gets too old, and the next request gets the reason.
         """
         while True:
             with contextlib.suppress(Exception):
@@ -109,7 +109,7 @@ class Server:
 
 
 def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
-    """The listener's TLS, None where it has none. Raises OSError, ssl.SSLError."""
+    """The listener's TLS, None if it has none. Raises OSError, ssl.SSLError."""
     tls = settings.tls
     if not tls.certificate:
         return None
@@ -122,7 +122,7 @@ def tls_context(settings: ConsoleSettings) -> Optional[ssl.SSLContext]:
 
 
 async def serve(console: Server, ready: Callable[[str], None]) -> None:
-    """Until it is cancelled. `ready` gets the address. Raises OSError where it cannot listen."""
+    """Until it is cancelled. `ready` gets the address. Raises OSError if it cannot listen."""
     listen, bounds = console.settings.listen, console.settings.bounds
     refusals = console.refusals
     connections = OpenConnections(bounds, refusals)

@@ -42,7 +42,7 @@ def _day(text: str) -> float:
 
 @declared.settings
 class Proxy(NamedTuple):
-    """A proxy that says who somebody is: believed from these addresses or a Unix socket, and with the secret alone."""
+    """A proxy that identifies people: trusted only from these addresses or a Unix socket, and with the secret."""
 
     secret_file: str = declared.text(
         "secret_file", declared.NEEDED, "the proxy sends it as X-Nhc-Proxy-Secret", shown='"/etc/nhc/console.secret"'
@@ -99,7 +99,7 @@ class PersonSettings(NamedTuple):
 
 @declared.settings
 class ConsoleSettings(NamedTuple):
-    """All of it. `listen` is HOST:PORT or unix:PATH; `origin` how browsers reach the page, where that is not `listen`.
+    """All of it. `listen` is HOST:PORT or unix:PATH; `origin` how browsers reach the page, if that is not `listen`.
 
     A node's state is stale after `stale` seconds without a report. `scheduler` is the adapter that is asked for
     the state that a node's page shows, "" for none.
@@ -158,7 +158,7 @@ class ConsoleSettings(NamedTuple):
     """The persons, and by what each is recognised."""
 
     def checked(self, table: Table) -> ConsoleSettings:
-        """The same, where it fits together. Raises SettingsError."""
+        """The same settings, after a check that they fit together. Raises SettingsError."""
         if self.anyone - {Role.VIEWER}:
             raise table.wrong("anyone", '["viewer"] or []: a person without a name may only look')
         if bool(self.tls.certificate) != bool(self.tls.key):
@@ -187,7 +187,7 @@ load, parse = FILE.load, FILE.parse
 
 
 def parse_listen(settings: ConsoleSettings) -> ConsoleSettings:
-    """The same settings, where what was given on the command line fits them. Raises SettingsError."""
+    """The same settings, after a check that the command line's arguments fit them. Raises SettingsError."""
     why = unfit(settings)
     if why:
         raise SettingsError(f"--listen: {settings.listen!r} is not {why}")
@@ -195,7 +195,7 @@ def parse_listen(settings: ConsoleSettings) -> ConsoleSettings:
 
 
 def unfit(settings: ConsoleSettings) -> str:
-    """What `listen` should be and is not: a console that others can reach needs TLS and a way to identify people."""
+    """What is wrong with `listen`: a console that others can reach needs TLS and a way to identify people."""
     if settings.listen.startswith("unix:"):
         return "" if len(settings.listen) > 5 else "unix:PATH"
     try:

@@ -1,4 +1,4 @@
-"""A fleet at one moment, as all viewers share it, and what changed since the one before. Pure.
+"""A fleet at one moment, shared by all viewers, and what changed since the previous snapshot. Pure.
 
 100,000 nodes travel as one text with a letter each beside a list of names that is sent once: 100 kB, not 7 MB.
 """
@@ -16,11 +16,11 @@ from nhc.store.problems import RANK, by_cause, group
 
 
 class NotFound(Exception):
-    """There is no such thing. One line for a person."""
+    """The requested object does not exist. One line for a person."""
 
 
 class ProblemRow(NamedTuple):
-    """One problem that stands, or stood until `ended`. `about` is what it speaks of (`nhc.core.model.scope_text`)."""
+    """One open problem, or one that was open until `ended`. `about` is its subject (`nhc.core.model.scope_text`)."""
 
     node: str
     check: str
@@ -37,8 +37,8 @@ class ProblemRow(NamedTuple):
 class NodeWork(NamedTuple):
     """What nhc does about a node: the next step in words; of episode `episode`, 0 for maintenance or a hold.
 
-    `person` says that nothing goes on before a person acts. `out` is since when the node is out of service for it, 0.0
-    where it is not; `by` is the part of nhc that took it out. `waits` says what the next step waits for.
+    `person` says that nothing continues before a person acts. `out` is since when the node is out of service for it,
+    0.0 if it is not; `by` is the part of nhc that took it out. `waits` says what the next step waits for.
     """
 
     next: str
@@ -55,10 +55,10 @@ class NodeWork(NamedTuple):
 class Snapshot(NamedTuple):
     """The fleet. `letters` has one letter a node, in the order of `names`; `layout` changes when names or groups do.
 
-    `sizes` are the nodes of each group, by fact and value. `revision` is another one whenever something was done: the
-    number of the audit log's newest row. `standing` is what nhc does about nodes, by name. `notes` are what every
-    screen says: that no node has reported, which files could not be read. `devices` are the accelerators of the nodes
-    that are sick or out of service, as far as their reports count them; `jobs` the watched jobs of each node.
+    `sizes` are the nodes of each group, by fact and value. `revision` changes with every action: it is the number of
+    the audit log's newest row. `standing` is what nhc does about nodes, by name. `notes` are shown on every screen:
+    that no node has reported, which files could not be read. `devices` are the accelerators of the nodes that are sick
+    or out of service, as far as their reports count them; `jobs` the watched jobs of each node.
     """
 
     at: float
@@ -75,7 +75,7 @@ class Snapshot(NamedTuple):
     jobs: Mapping[str, FrozenSet[int]] = {}
 
     def standing_about(self, problem: ProblemRow) -> Optional[NodeWork]:
-        """What is done about a problem: by its own episode, else by another of its node; None for nothing."""
+        """What is done about a problem: by its own episode, otherwise by another one of its node; None for nothing."""
         works = self.standing.get(problem.node, ())
         own = f"{problem.check}|{problem.reason}|"
         return next((work for work in works if work.cause.startswith(own)), works[0] if works else None)
@@ -85,12 +85,12 @@ class Snapshot(NamedTuple):
         return any(work.out for work in self.standing.get(node, ()))
 
     def needing(self) -> Set[str]:
-        """The nodes about which nothing goes on before a person acts: asked for, left, or CRIT and nothing planned."""
+        """The nodes that wait for a person: approval asked for, left, or CRIT with nothing planned."""
         asked = {node for node, works in self.standing.items() if any(work.person for work in works)}
         return asked | {row.node for row in self.problems if _is_unplanned(row, self.standing)}
 
     def unplanned(self) -> Snapshot:
-        """The same with the problems alone that are CRIT on nodes about which nothing is done or held."""
+        """The same with only those problems that are CRIT on nodes without work or a hold."""
         return self._replace(problems=tuple(row for row in self.problems if _is_unplanned(row, self.standing)))
 
     def counts(self) -> Dict[str, int]:
@@ -116,7 +116,7 @@ def take(
 ) -> Snapshot:
     """A snapshot. A source that keeps its nodes from one snapshot to the next gives its FleetNodes.
 
-    `comes_from` says by which ways reports come: it is told where there is no fresh one.
+    `comes_from` says in which ways reports arrive: it is shown if there is no fresh one.
     """
     fleet = nodes if isinstance(nodes, FleetNodes) else FleetNodes(nodes)
     letters = fleet.letters(now, stale)
@@ -129,7 +129,7 @@ def take(
 
 
 def _silence(fleet: FleetNodes, now: float, comes_from: str) -> str:
-    """A fleet of which nothing is known now looks like a healthy one: no problem stands in it."""
+    """The note for a fleet without fresh reports: it would look healthy, since it has no open problem."""
     newest = max((row.reported_at for row in fleet.rows.values() if row.reported_at is not None), default=None)
     if newest is None:
         return f"No node has reported yet; reports come from {comes_from}"
@@ -141,14 +141,14 @@ SEARCHED = "names, node sets, racks and other groups, reasons, checks, messages"
 
 
 class FoundNodes(NamedTuple):
-    """The nodes that a text leads to, and by what they were found: name, node set, group, reason, message."""
+    """The nodes that a text finds, and how they were found: name, node set, group, reason, message."""
 
     nodes: AbstractSet[str]
     by: Tuple[str, ...]
 
 
 def find(snapshot: Snapshot, text: str) -> FoundNodes:
-    """The nodes that a person means who types this: in capitals or not, blanks around it left out. "" is all."""
+    """The nodes that a typed text means: upper and lower case are the same, blanks around it are ignored. "" is all."""
     wanted = text.strip().lower()
     if not wanted:
         return FoundNodes(snapshot.nodes.keys(), ())
@@ -190,7 +190,7 @@ class LayoutChange(NamedTuple):
 
 
 def layout_change(old: Snapshot, new: Snapshot, most: int) -> Optional[LayoutChange]:
-    """What changed in the layout, None where more than `most` nodes changed: then all is sent anew."""
+    """What changed in the layout, None if more than `most` nodes changed: then all is sent again."""
     changed = [
         (place, name) for place, (name, row) in enumerate(new.nodes.items())
         if (before := old.nodes.get(name)) is None or before.groups != row.groups
@@ -207,7 +207,7 @@ PART = 512
 
 
 def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
-    """The places in the new snapshot whose letter is another one than the same node's was. A new node is none."""
+    """The places in the new snapshot of nodes whose letter changed. New nodes are not among them."""
     if old.layout != new.layout and old.names != new.names:
         before = dict(zip(old.names, old.letters))
         named = enumerate(zip(new.names, new.letters))
@@ -224,7 +224,7 @@ def changes(old: Snapshot, new: Snapshot) -> List[Tuple[int, str]]:
 
 
 def changed_nodes(old: Snapshot, new: Snapshot) -> List[str]:
-    """The nodes whose problems are others, in the order of their names."""
+    """The nodes whose problems changed, in the order of their names."""
     if old.problems == new.problems:
         return []
     return sorted({row.node for row in set(old.problems) ^ set(new.problems)})
@@ -278,7 +278,7 @@ SHARE = 0.5
 
 
 def fold_causes(snapshot: Snapshot) -> List[FleetProblem]:
-    """The problems that stand, the worst and the most frequent first."""
+    """The open problems, the worst and the most frequent first."""
     standing = by_cause(problem for problem in snapshot.problems if problem.ended is None)
     causes = [_cause(rows, snapshot) for rows in standing.values()]
     return sorted(causes, key=lambda cause: (-RANK.get(cause.verdict, 0), -cause.affected, cause.check, cause.reason))

@@ -1,4 +1,4 @@
-"""Where the console's fleet comes from: the fleet store, or a directory of reports for which there is no store."""
+"""The sources of the console's fleet: the fleet store, a directory of reports without a store, or a cluster."""
 
 from __future__ import annotations
 
@@ -65,9 +65,9 @@ OVERLAP = 5.0
 """Seconds by which a report may be written later than one that came in after it: a server writes many at once, and its
 clock may be behind another server's. What is written later still is seen with the next whole read."""
 COUNTED = 100
-"""Nodes whose accelerators are counted in one look."""
+"""Nodes whose accelerators are counted in one read."""
 MOST = 1000
-"""Accelerators of a node above which its count is no count."""
+"""The most accelerators of a node: a larger count is ignored."""
 JOBS = 10.0
 """Seconds after which the watched jobs are read again."""
 WHOLE = 60.0
@@ -75,7 +75,7 @@ WHOLE = 60.0
 
 
 class StoreSource:
-    """The fleet store of the remedy loop. Of the nodes, those are read whose reports came in since the last time."""
+    """The fleet store of the remedy loop. It reads the nodes whose reports came in since the last time."""
 
     def __init__(self, store: Store, stale: float, clock: Callable[[], float] = time.time) -> None:
         self.store, self.stale, self.clock = store, stale, clock
@@ -118,7 +118,7 @@ class StoreSource:
         self._devices.update(count_accelerators(connection, sorted(names - self._devices.keys())[:COUNTED]))
 
     def _read_nodes(self, connection: Connection, now: float) -> None:
-        """Those that reported since the last time; all of them once a minute, and where there are more or fewer."""
+        """Those that reported since the last time; all of them once a minute, and when their number changed."""
         seen: Sequence[store_nodes.NodeSummary] = ()
         some = 0 <= now - self._whole_at < WHOLE
         if some:
@@ -158,7 +158,7 @@ def _jobs_by_node(connection: Connection) -> Dict[str, FrozenSet[int]]:
 
 
 def count_accelerators(connection: Connection, names: Sequence[str]) -> Dict[str, int]:
-    """The accelerators of nodes by their latest reports, 0 where one has none that can be read."""
+    """The accelerators of nodes by their latest reports, 0 if a node has no readable report."""
     counts = dict.fromkeys(names, 0)
     for name, packed in store_nodes.latest_packed(connection, names).items():
         with contextlib.suppress(StoreError):  # a damaged report is its node's own matter
@@ -167,16 +167,16 @@ def count_accelerators(connection: Connection, names: Sequence[str]) -> Dict[str
 
 
 def accelerators(report: Report) -> int:
-    """How many accelerators a node has or should have, 0 where its report counts none."""
+    """How many accelerators a node has or should have, 0 if its report counts none."""
     metrics = (metric for result in report.results for metric in result.outcome.metrics)
     counts = (one.value for one in metrics if one.name in ("gpu_expected", "gpu_count"))
     return max((int(count) for count in counts if 0 <= count < MOST), default=0)
 
 
 class ReportsSource:
-    """Reports in files and directories: a sweep's, or what agents write. A file is read anew when it changes.
+    """Reports in files and directories: a sweep's, or what agents write. A file is read again when it changes.
 
-    One that cannot be read any more leaves what it said before, which gets old, and is named.
+    If a file can no longer be read, its last content stays, gets old, and the file is named.
     """
 
     def __init__(self, paths: Sequence[str], stale: float) -> None:
@@ -281,10 +281,10 @@ def problem_rows(report: Report) -> List[ProblemRow]:
 
 
 class ClusterSource:
-    """A scheduler's view of its nodes: verdicts by their conditions where it has such, else by the marks alone.
+    """A scheduler's view of its nodes: verdicts by their conditions if it has any, otherwise by the marks alone.
 
-    A node without a condition of ours is never healthy: nobody has judged it. `keep` is for how many seconds an answer
-    is shown again, so that many viewers cost the cluster no more than one.
+    A node without a condition of ours is never healthy: it was not judged. `keep` is for how many seconds an answer is
+    cached, so that many viewers cost the cluster no more than one.
     """
 
     def __init__(self, name: str, adapter: NodeSource, stale: float, keep: float = 5.0) -> None:
@@ -347,6 +347,6 @@ def _is_marked(state: NodeState) -> bool:
 
 
 def _marked(state: NodeState) -> ProblemRow:
-    """A node that is out of service, where nothing but its mark says why."""
+    """A node that is out of service, if only its mark says why."""
     why, since = ("", None) if state.mark is None else (state.mark.why, state.mark.since)
     return ProblemRow(state.name, "mark", "OutOfService", "", "CRIT", "none", why, since or 0.0)

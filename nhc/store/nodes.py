@@ -247,7 +247,7 @@ def summaries(connection: Connection, received_since: Optional[float] = None) ->
 
 
 def groups(connection: Connection, names: Optional[Sequence[str]] = None) -> Dict[str, Mapping[str, str]]:
-    """The groups of these nodes (None: of all), by name. Nodes of the same groups share them: each text is read once."""
+    """The groups of these nodes (None: all), by name. Nodes of the same groups share them: each text is read once."""
     known: Dict[str, Mapping[str, str]] = {}
     by_name: Dict[str, Mapping[str, str]] = {}
     asked = of_nodes(sa.select(nodes.c.node, sa.cast(nodes.c.groups, sa.Text)), nodes, names)

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from nhc.store.database import Store
 
 WIDTH = 200
-"""Columns of a line of --once, where nobody says how many there are."""
+"""Columns of a line of --once, if their number is not known."""
 
 
 class TopOptions(FleetSourceOptions):

@@ -1,4 +1,4 @@
-"""What each chat, pager, ticket system, webhook and mail server is sent.
+"""The messages to each chat, pager, ticket system, webhook and mail server.
 
 The webhook is signed as Standard Webhooks 1.0 has it (https://www.standardwebhooks.com).
 """
@@ -93,7 +93,7 @@ class JiraChannel(NamedTuple):
 ALERTMANAGER_PATH = "/api/v2/alerts"
 """Below Alertmanager's root."""
 LASTS = 600.0
-"""Seconds after which an alert that was not said again resolves: five refreshes of `Pace.refresh`."""
+"""Seconds after which an alert resolves if it is not repeated: five refreshes of `Pace.refresh`."""
 
 
 def alertmanager_payload(notice: Notice) -> List[Dict[str, object]]:
@@ -233,7 +233,7 @@ def webhook_payload(notice: Notice) -> bytes:
 
 
 def secret_bytes(secret: str) -> bytes:
-    """The key in `whsec_BASE64`. Raises ValueError where it is none or has less than 24 bytes."""
+    """The key in `whsec_BASE64`. Raises ValueError if it is none or has less than 24 bytes."""
     try:
         key = base64.b64decode(secret.removeprefix("whsec_").encode(), validate=True)
     except (binascii.Error, ValueError):
@@ -300,8 +300,8 @@ class MailChannel(NamedTuple):
     def deliver(self, notice: Notice, exchange: Exchange) -> None:
         """Raises SendLater, SendRefused.
 
-        Refused is what the server says of this message or this login. Whatever else is wrong with a server passes: its
-        greeting, an answer without an end, one that is none.
+        A message is refused if the server rejects it or the login. Any other fault of a server is temporary: its
+        greeting, an answer without an end, an invalid answer.
         """
         to = (notice.to,) if notice.to else self.to
         message = mail_payload(notice, self.sender, to)
@@ -335,7 +335,7 @@ class MailChannel(NamedTuple):
 
 
 _FOR_GOOD = range(500, 600)
-"""RFC 5321, 4.2.1: what is refused with such a code is not to be sent again as it is."""
+"""RFC 5321, 4.2.1: a message that is refused with one of these codes must not be sent again as it is."""
 _LINES = 100
 """Lines of one answer: EHLO's are some twenty."""
 

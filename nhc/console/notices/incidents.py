@@ -1,9 +1,9 @@
-"""Makes incidents out of problems, and says which notices are due: one for each cause in each group, bounded. Pure.
+"""Makes incidents from problems, and decides which notices are due: one for each cause in each group, bounded. Pure.
 
 Nodes that get the same fault within `wait` share one notice, and causes that come on the same nodes without three
 minutes of silence between them are one incident (`nhc.console.notices.incidents`). Later changes are sent at most once
 per `cooldown`, counted from the last notice. A recovery is sent after it has lasted for `settle` (longer if the
-incident flaps); a fault that returns before that belongs to the same incident. A notice that is withheld never delays
+incident flaps); a fault that returns before that belongs to the same incident. A notice that is held back never delays
 the notice of another fault.
 """
 
@@ -18,12 +18,13 @@ from nhc.core.json_values import parse_object
 from nhc.core.settings import declared
 from nhc.store.problems import RANK, by_cause, folded, group
 
-# Causes that come together on the same nodes are one incident: a burst, which `silence` seconds of none end. Pure.
+# Causes that come together on the same nodes are one incident: a burst, which ends after `silence` seconds without a
+# new one. Pure.
 #
-# A GPU that is lost is an Xid, a failed check, a link that is down and a hung process, all within minutes: who is on
-# duty gets one notice, which names them all. The first cause leads, or a worse one that came before anybody was told;
-# the others join it and are told of with it. What comes on other nodes is an incident of its own: it would be hidden.
-# Jobs are their owners' affair, and never one incident with the faults of nodes.
+# A GPU that is lost is an Xid, a failed check, a link that is down and a hung process, all within minutes: the person
+# on duty gets one notice, which names them all. The first cause leads, or a worse one that came before the first
+# notice; the others join it and are named with it. A cause on other nodes is a separate incident: it would be hidden
+# otherwise. Faults of jobs concern their owners, and are never one incident with the faults of nodes.
 
 
 ALSO = 10
@@ -33,7 +34,7 @@ LINE = 300
 
 
 def worst_first(incident: Incident) -> Tuple[int, int, str]:
-    """The order in which incidents are told of."""
+    """The order in which incidents are reported."""
     return -RANK.get(incident.verdict, 0), -incident.affected, incident.key
 
 
@@ -51,7 +52,7 @@ def join(
 ) -> Dict[str, Incident]:
     """The incidents, those that have begun at this look joined to the bursts that they belong to.
 
-    `nodes` are those of each incident that stands.
+    `nodes` are those of each open incident.
     """
     after = {key: _on_its_own_again(incident, incidents) for key, incident in incidents.items()}
     _let_the_next_lead(after)
@@ -89,7 +90,7 @@ def whole_burst(leading: Incident, others: Sequence[Incident], nodes: Mapping[st
 
 
 def also_affected(others: Sequence[Incident]) -> Tuple[str, ...]:
-    """A line for each cause that has joined and stands; the last one counts what is too many."""
+    """A line for each open cause that has joined; the last line counts the rest."""
     standing = [each for each in others if not each.gone]
     lines = [
         cut(f"{each.verdict} {each.reason or each.check} ({each.nodes}): {each.message}", LINE)
@@ -99,7 +100,7 @@ def also_affected(others: Sequence[Incident]) -> Tuple[str, ...]:
 
 
 def _on_its_own_again(incident: Incident, incidents: Mapping[str, Incident]) -> Incident:
-    """An incident without its burst, where that is over: what comes back then has just begun."""
+    """An incident without its burst, if that has ended: a cause that comes back has just begun."""
     leading = incidents.get(incident.joined)
     if not incident.joined or (leading is not None and not (leading.gone and leading.notified == RESOLVED)):
         return incident
@@ -107,7 +108,7 @@ def _on_its_own_again(incident: Incident, incidents: Mapping[str, Incident]) -> 
 
 
 def _let_the_next_lead(after: Dict[str, Incident]) -> None:
-    """Where a cause that leads has ended before it was told of, the worst that stands leads."""
+    """If a leading cause has ended before its notice, the worst open one leads."""
     for key, others in members(after).items():
         standing = [each.key for each in others if not each.gone]
         if standing and after[key].gone and not after[key].notified:
@@ -115,7 +116,7 @@ def _let_the_next_lead(after: Dict[str, Incident]) -> None:
 
 
 def _join(after: Dict[str, Incident], leading: str, key: str, now: float) -> None:
-    """Join an incident to a burst. It leads, if it is worse and nobody was told of the burst yet."""
+    """Join an incident to a burst. It leads if it is worse and no notice of the burst was sent yet."""
     old, new = after[leading], after[key]
     if old.notified in ("", RESOLVED) and RANK.get(new.verdict, 0) > RANK.get(old.verdict, 0):
         after[key] = new._replace(opened=old.opened, newest=now)
@@ -185,7 +186,7 @@ class NoticeTiming(NamedTuple):
     """When notices are sent. Times in seconds.
 
     At most `burst` notices are sent in a minute. A cause in more than `spread` groups is one incident of the fleet.
-    What comes on the same nodes before a `silence` is one incident; 0: each cause is one of its own.
+    Causes on the same nodes without a `silence` between them are one incident; 0: each cause is a separate one.
     """
 
     wait: float = declared.seconds("wait", 30.0, "a burst within this is told of together", most=3600.0)

@@ -18,9 +18,9 @@ from nhc.store.job_restarts import JobEnd, JobRestart, WatchedJob
 
 GIVEN_UP, HELD, RESTARTED, FAILED = "given-up", "held", "restarted", "failed"
 JOB_EVENTS = (GIVEN_UP, HELD, RESTARTED, FAILED)
-"""The events of jobs that notices can be sent about."""
+"""The events of jobs for which notices can be sent."""
 NO_NODE = "none"
-"""What stands for the nodes of a job of which nobody knows any."""
+"""The placeholder for the nodes of a job if none is known."""
 
 
 @declared.settings
@@ -52,7 +52,7 @@ class JobNoticeSettings(NamedTuple):
 
 
 def read(connection: Connection, settings: JobNoticeSettings, now: float) -> List[ActiveFault]:
-    """What stands now. Raises StoreError."""
+    """The present faults. Raises StoreError."""
     if not settings.tell:
         return []
     rows = {row.id: row for row in job_restarts.list_jobs(connection)}

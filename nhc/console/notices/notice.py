@@ -1,8 +1,8 @@
 """The content of a notice about one incident, before a channel formats it. Pure.
 
-Of a receiver's answer plain words are kept, in one line, without any that a secret of the channel may hold. A receiver,
-or a proxy before it, may repeat the request. Its address (Slack, Teams), its body (PagerDuty) or its headers (Jira,
-ServiceNow) are secrets. The line goes to the log, into the store and to `nhc status notices`.
+Only plain words of a receiver's answer are stored, in one line, without any that may be part of a channel's secret. A
+receiver, or a proxy before it, may repeat the request. Its address (Slack, Teams), its body (PagerDuty) or its headers
+(Jira, ServiceNow) are secrets. The line goes to the log, into the store and to `nhc status notices`.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from nhc.core.timestamps import utc
 JOB = "nhc job"
 """What stands where a notice names the check of a node, if it is about a job."""
 OPEN, UPDATE, REPEAT, REFRESH, RESOLVED, TEST = "open", "update", "repeat", "refresh", "resolved", "test"
-"""Why a notice is sent. REFRESH goes to channels alone that forget an alert which is not said again."""
+"""Why a notice is sent. REFRESH goes only to channels that forget an alert if it is not repeated."""
 
 
 class Incident(NamedTuple):
-    """What is remembered of one incident.
+    """What is stored about one incident.
 
     `notified` is the kind of the last notice, `notified_affected` how many nodes it named. `gone` is when the last node
     recovered, 0.0 while one is affected. `returns` are the times at which it came back. `joined` is the key of the

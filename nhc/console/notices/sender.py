@@ -1,4 +1,4 @@
-"""One request to a receiver of notices. The outbox tries again what had no answer.
+"""One request to a receiver of notices. If it gets no answer, the outbox tries again.
 
 The address comes from the settings alone, never from a node's report. A message without an answer is sent again:
 receivers recognise it by its id or its incident's key.
@@ -15,7 +15,7 @@ from nhc.core.system.exchange import Exchange
 from nhc.core.system.http_client import BY_THE_SYSTEM, BadAddress, CertificateRefused, HttpClient, HttpError, Tls
 
 DEADLINE = 30.0
-"""Seconds for all that one message takes: look-up, connections, requests and answers."""
+"""Seconds for everything that one message needs: look-up, connections, requests and answers."""
 
 
 class SendLater(Exception):
@@ -27,7 +27,7 @@ class SendLater(Exception):
 
 
 class SendRefused(Exception):
-    """It never will succeed as it is: a wrong address, a wrong key, a message that is not taken."""
+    """It never will succeed as it is: a wrong address, a wrong key, a message that is not accepted."""
 
 
 def basic_auth(user: str, password: str) -> Dict[str, str]:
@@ -44,7 +44,8 @@ class Sender:
     def post(
         self, exchange: Exchange, url: str, body: object, headers: Mapping[str, str] = {}, secrets: Sequence[str] = ()
     ) -> None:
-        """POST bytes, or a value as JSON. It is taken once the head of the answer says so: its body is not waited for.
+        """POST bytes, or a value as JSON. It is accepted once the head of the answer says so: nhc does not wait for the
+        body.
 
         Raises SendLater, SendRefused. Neither names the address, a header or one of `secrets`.
         """
@@ -78,7 +79,9 @@ class Sender:
 
 
 class JsonChannel(NamedTuple):
-    """A receiver that takes each notice by one POST of JSON. `secrets` are what the body or a header must not show."""
+    """A receiver that accepts each notice by one POST of JSON. `secrets` are what the body or a header must not
+    show.
+    """
 
     url: str
     payload: Callable[[Notice], object]

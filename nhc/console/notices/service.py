@@ -1,8 +1,8 @@
 """One round: look at the problems, put what is due into the outbox, and send what waits there.
 
-The outbox is written before anything is sent, and a message leaves it only after its receiver has answered. A
-process that is killed in between sends that message again; none is lost. Each channel has a thread of its own:
-a slow receiver holds up its own messages alone.
+The outbox is written before anything is sent, and a message leaves it only after its receiver has answered. A process
+that is killed in between sends that message again; none is lost. Each channel has its own thread: a slow receiver
+delays only its own messages.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from nhc.store.rounds.service import RoundEnd
 
 HOUR = 3600.0
 LATE = 24 * HOUR
-"""Seconds after which nobody is written to any more: the notices were off."""
+"""Seconds after which a mail is no longer sent: the notices were off."""
 LONGEST = 5
 """So many silences after its first run an owner's mail is sent, even if more runs end all the time."""
 SHOWN = 20
@@ -48,7 +48,7 @@ SHOWN = 20
 def queue_owner_mails(
     connection: Connection, settings: JobNoticeSettings, cluster: str, silence: float, now: float
 ) -> int:  # fmt: skip
-    """Give the mails that wait to the channel of owners; how many. The others are dropped, and say why.
+    """Give the waiting mails to the channel of owners; returns how many. The others are dropped, with the reason.
 
     Runs of one owner that end without `silence` seconds between them are one mail: an array of jobs dies together.
     """
@@ -93,7 +93,7 @@ def _queue_mails(
 
 
 class _Mail(NamedTuple):
-    """What the job loop left of one run."""
+    """What the job loop stored about one run."""
 
     to: str
     lines: Tuple[str, ...]
@@ -170,7 +170,7 @@ class ChannelThread:
             self._thread.start()
 
     def ended(self, until: Optional[float]) -> ChannelRound:
-        """What a turn came to that ends until then (of time.monotonic(); None: whenever), else nothing.
+        """The result of a turn that ends by this time (of time.monotonic(); None: at any time), otherwise nothing.
 
         Raises what the turn raised: StoreError, LeadershipLost.
         """
@@ -187,7 +187,7 @@ class ChannelThread:
         self._stopped.set()
 
     def join(self, until: Optional[float]) -> bool:
-        """Wait for the turn's end; whether it has ended. A channel that was stopped is broken off at that time."""
+        """Wait for the turn's end; whether it has ended. A stopped channel is interrupted at that time."""
         if self._thread is None:
             return True
         self._thread.join(None if until is None else max(0.0, until - time.monotonic()))
@@ -229,7 +229,7 @@ class ChannelThread:
                 problem = str(error)
                 lost += self._later(message, error, fence)
                 break  # the channel is away or has had enough: the others wait as well
-            except Exception as error:  # one that nobody foresaw: this message waits, the others go on
+            except Exception as error:  # an unexpected one: this message waits, the others continue
                 problem = failure(error)
                 held.add(message.key)
                 lost += self._later(message, SendLater(problem), fence, alone=True)
@@ -275,22 +275,22 @@ GRACE = 5.0
 
 
 class NoticeRound(NamedTuple):
-    """What a round came to. `problems` are lines for the log: no secret is in them."""
+    """The result of a round. `problems` are lines for the log, without secrets."""
 
     queued: int
     withheld: int
     channels: Dict[str, ChannelRound]
     unread: Tuple[str, ...] = ()
-    """The incidents whose row could not be read, and why: each began anew."""
+    """The incidents whose row could not be read, and why: each began again."""
 
     @property
     def sent(self) -> int:
-        """Messages that a receiver has taken."""
+        """Messages that a receiver has accepted."""
         return sum(channel.sent for channel in self.channels.values())
 
     @property
     def problems(self) -> List[str]:
-        """A line for each channel that has one, and for each incident that began anew."""
+        """A line for each channel with a problem, and for each incident that began again."""
         channels = [f"{name}: {channel.problem}" for name, channel in self.channels.items() if channel.problem]
         return [*channels, *self.unread]
 
@@ -309,7 +309,8 @@ class NoticeService:
         }
 
     def round(self, fence: Optional[Fence] = None, patience: Optional[float] = None) -> NoticeRound:
-        """Look, have each channel send, and wait `patience` seconds for them; None: until each has done its turn.
+        """Read the problems, let each channel send, and wait `patience` seconds for them; None: until each has ended
+        its turn.
 
         A channel whose turn goes on has sent nothing yet. Raises StoreError, LeadershipLost.
         """
@@ -320,7 +321,7 @@ class NoticeService:
         return NoticeRound(queued, withheld, {name: self._ended(name, until) for name in self._threads}, unread)
 
     def _ended(self, name: str, until: Optional[float]) -> ChannelRound:
-        """What a channel's turn came to; one that nobody foresaw is its problem alone."""
+        """The result of a channel's turn; an unexpected error is only this channel's problem."""
         try:
             return self._threads[name].ended(until)
         except StoreError:
@@ -329,7 +330,7 @@ class NoticeService:
             return ChannelRound(problem=failure(error))
 
     def close(self) -> None:
-        """Let the channels end what they send, for a short time, and then break it off: it is sent again one day."""
+        """Let the channels finish sending, for a short time, then interrupt them: the message is sent again later."""
         until = time.monotonic() + GRACE
         for thread in self._threads.values():
             thread.stop()
@@ -397,7 +398,7 @@ def trial(settings: NoticesSettings, now: float) -> notice.Notice:
 
 
 def status(store: Store, settings: NoticesSettings) -> Dict[str, outbox.ChannelCount]:
-    """How each channel does. Raises StoreError."""
+    """The state of each channel. Raises StoreError."""
     with store.read() as connection:
         return {name: outbox.counts(connection, name) for name in settings.channels}
 
@@ -405,8 +406,8 @@ def status(store: Store, settings: NoticesSettings) -> Dict[str, outbox.ChannelC
 class NoticeRounds:
     """`once`: a round waits until every channel has answered.
 
-    /healthz speaks of this process and its store: a channel that is away is `nhc_notices_channel_up`, since no restart
-    of ours brings it back.
+    /healthz is about this process and its store: `nhc_notices_channel_up` shows a channel that is not reachable, since
+    restarting nhc does not bring it back.
     """
 
     prefix = "nhc_notices"

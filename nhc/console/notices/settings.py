@@ -1,4 +1,6 @@
-"""Where notices go and how often, from a TOML file (conf/notices.toml.example). Secrets stand in files of their own."""
+"""The receivers of notices and how often they are sent, from a TOML file (conf/notices.toml.example). Secrets are in
+separate files.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +40,7 @@ class Deliverer(Protocol):
 
 
 class NoticeChannel(NamedTuple):
-    """One receiver. `refreshes`: it forgets an incident that is not said again."""
+    """One receiver. `refreshes`: it forgets an incident that is not repeated."""
 
     name: str
     kind: str
@@ -224,7 +226,7 @@ class NoticesSettings(NamedTuple):
     channels: Mapping[str, NoticeChannel] = declared.tables_of_kinds("channels", KINDS, CHANNELS, made=_channel)
 
     def checked(self, table: Table) -> NoticesSettings:
-        """The same. Raises SettingsError where the mails to owners have no channel."""
+        """The same. Raises SettingsError if the mails to owners have no channel."""
         owners = self.jobs.owners
         if owners and (owners not in self.channels or self.channels[owners].kind != "mail"):
             raise table.table("jobs").wrong("owners", "the name of a channel of the kind mail")

@@ -33,7 +33,7 @@ from nhc.store import episodes, holds
 from nhc.store.database import Store
 from nhc.store.errors import RequestRefused, StoreError
 
-# Tables that are filled anew every few seconds while somebody reads in them.
+# Tables that are filled again every few seconds while a person reads them.
 
 
 Row = Tuple[str, Sequence[Text]]
@@ -43,7 +43,7 @@ Columns = Sequence[Tuple[str, Optional[int]]]
 
 
 class LiveTable(DataTable[Text]):
-    """The cursor stays on its row and the rows in sight stay there, whatever comes above them."""
+    """The cursor stays on its row and the visible rows stay in place, even if rows are added above them."""
 
     def __init__(self, columns: Columns, name: str) -> None:
         super().__init__(cursor_type="row", id=name)
@@ -55,7 +55,7 @@ class LiveTable(DataTable[Text]):
             self.add_column(title, width=width, key=title)
 
     def fill(self, rows: Sequence[Row]) -> None:
-        """Show these rows. Where they are the same ones as before, only cells that changed are touched."""
+        """Show these rows. If they are the same ones as before, only changed cells are updated."""
         keys = [key for key, _cells in rows]
         if keys == self.keys:
             for at, (_key, cells) in enumerate(rows):
@@ -192,7 +192,7 @@ def _which(cause: FleetProblem) -> str:
     return printable(f"{shares}: {cause.nodes}" if shares else cause.nodes)
 
 
-# The map: a line a group, a sign a node. Only the lines in sight are painted, whatever the number of nodes.
+# The map: a line a group, a sign a node. Only the visible lines are painted, for any number of nodes.
 
 
 LABEL = 16
@@ -371,7 +371,7 @@ class Look(NamedTuple):
 
 
 class TopApp(App[None]):
-    """Reads in the background; what is typed, chosen or scrolled stays as it is."""
+    """It reads in the background; what is typed, chosen or scrolled stays as it is."""
 
     ENABLE_COMMAND_PALETTE = False
     TITLE = "nhc top"
@@ -451,7 +451,7 @@ class TopApp(App[None]):
 
     @work(thread=True, exclusive=True, group="read")
     def read(self) -> None:
-        """Read the fleet, away from the screen: a store that hangs holds up no key."""
+        """Read the fleet in a separate thread: a store that hangs does not block the keys."""
         try:
             snapshot = self.source.snapshot()
             open_ones = open_repairs(self.store) if self.store is not None else []
@@ -465,7 +465,7 @@ class TopApp(App[None]):
         self.call_from_thread(lambda: painter(value) if self.query("#summary") else None)
 
     def trouble(self, why: str) -> None:
-        """It cannot be read now: what is shown gets older, and says so."""
+        """The fleet cannot be read now: the screen keeps the old data, and says so."""
         stale = f"; shown is what was read {age(self.clock(), self.seen.snapshot.at)} ago" if self.seen else ""
         self.query_one("#trouble", Static).update(f"cannot read {self.source.name}: {why}{stale}")
 

@@ -23,7 +23,7 @@ ROWS = 1000
 """Nodes of a list: a table of more makes a terminal wait. What is left out is said."""
 PROBLEMS = 200
 LINE = 64
-"""Nodes of a line of the map, where nothing says how they belong together."""
+"""Nodes of a line of the map, if nothing says how they belong together."""
 _SPARKS = " ▁▂▃▄▅▆▇█"
 
 
@@ -73,7 +73,7 @@ def trend(parts: Sequence[int]) -> str:
 
 
 def facts(snapshot: Snapshot) -> List[str]:
-    """By what the nodes can be grouped: a rack first, where they say one."""
+    """The facts by which the nodes can be grouped: the rack first, if they have one."""
     names = sorted({fact for row in snapshot.nodes.values() for fact in row.groups})
     return sorted(names, key=lambda fact: fact != "rack")
 
@@ -89,7 +89,7 @@ def map_lines(snapshot: Snapshot, fact: str) -> List[MapLine]:
 
 
 def cells(letters: str, width: int) -> str:
-    """As many letters as there is room for: where there are more nodes, a place shows the worst of its share."""
+    """As many letters as there is room for: if there are more nodes, a place shows the worst of its share."""
     if len(letters) <= width:
         return letters
     edges = [place * len(letters) // width for place in range(width + 1)]
@@ -164,7 +164,7 @@ def _evidence(report: Optional[Report], check: str, reason: str, target: str) ->
 
 
 def plain(snapshot: Snapshot, width: int) -> List[str]:
-    """One picture of the fleet as lines of text, for where there is no terminal."""
+    """One view of the fleet as lines of text, for output without a terminal."""
     causes, left_out = problems(snapshot)
     lines = [summary(snapshot), *snapshot.notes]
     for cause in causes:
@@ -177,5 +177,5 @@ def plain(snapshot: Snapshot, width: int) -> List[str]:
 
 
 def age(now: float, then: Optional[float]) -> str:
-    """How long ago, in the largest unit that fits; "" where nobody knows."""
+    """How long ago, in the largest unit that fits; "" if unknown."""
     return show_age(now - then) if then else ""
