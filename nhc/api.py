@@ -1,9 +1,9 @@
-"""What packages of others import from nhc: how a check is declared and what it returns, and the ports of all parts.
+"""What other packages import from nhc: how a check is declared and what it returns, and the ports of all parts.
 
     from nhc.api import Host, Outcome, arg, check, crit, ok
 
-These names stay; where they are defined may change. A name's module is imported when the name is first used: a check
-runs before every job, and pays for nothing that only adapters need. Nothing of nhc itself imports this module.
+These names stay; the modules that define them may change. A name's module is imported when the name is first used: a
+check runs before every job, and must not import what only adapters need. nhc itself never imports this module.
 `nhc.lab.testing` is the test kit. docs/extending.md shows each kind of part.
 """
 
@@ -251,7 +251,7 @@ _MODULES = (
     "nhc.marks.ports.sinks",
     "nhc.marks.ports.spares",
 )
-"""Where these names are, the cheapest to import first."""
+"""The modules that define these names, the cheapest to import first."""
 
 
 def __getattr__(name: str) -> object:

@@ -21,11 +21,11 @@ from nhc.node.planning.profiles import NoProfile
 
 CONTEXT = "agent"
 EVERY = 60.0
-"""Cadence of a line that is no check of ours and says none itself."""
+"""Cadence of a line that is not a check of ours and sets no cadence itself."""
 KERNEL_LOG = Item(BUILT_IN, "check_kmsg", "check_kmsg", "the agent", ("check_kmsg",))
-"""What the agent asks of the kernel log where the configuration says nothing of it."""
+"""The kernel-log check that the agent runs if the configuration has none."""
 PROOF = "check_gpu_proof_beside"
-"""What the agent runs where its settings have the table [proof], and the configuration has no line of it."""
+"""The check that the agent runs if its settings have the table [proof] and the configuration has no line for it."""
 KERNEL_CHECKS = ("check_kmsg", "check_gpu_xid", "check_gpu_sxid", "check_neuron_errors")
 """Checks of findings that end by evidence alone: one good run is enough."""
 
@@ -39,7 +39,7 @@ class BadConfig(Exception):
 
 
 def load(settings: AgentSettings, node: str, host: Host, state: State, strict: bool) -> Plan:
-    """The node's plan. With `strict` a line that is wrong counts, too. Raises BadConfig."""
+    """The node's plan. With `strict`, a wrong line is an error, too. Raises BadConfig."""
     from nhc.core.language.loader import ConfigError
     from nhc.core.language.loader import load as load_config
 
@@ -77,7 +77,7 @@ def _proof(settings: ProofSettings, plan: Plan) -> Item:
 
 
 def entries(plan: Plan) -> Dict[str, CheckTimes]:
-    """Each item with its cadence: the line's, else the check's own. Imports the checks, which rounds then need not."""
+    """Each item with its cadence: the line's, else the check's own. Imports the checks, so that rounds need not."""
     return {key_of(item): CheckTimes(key_of(item), _every(item), allowance(item, plan)) for item in plan.items}
 
 
@@ -94,18 +94,18 @@ def is_kernel_log(item: Item) -> bool:
 
 
 def waits_for_boot(item: Item, settings: AgentSettings, uptime: float) -> bool:
-    """Whether it is too early after boot to believe this check; the kernel log is to be believed at any time."""
+    """Whether it is too early after boot to trust this check; the kernel log can be trusted at any time."""
     early = uptime < settings.boot_window and not is_kernel_log(item)
     return early and not any(fnmatchcase(item.name, pattern) for pattern in settings.boot_window_except)
 
 
 def named(items: Mapping[str, Item], names: Sequence[str]) -> Set[str]:
-    """The keys of the items that the patterns name; of all items where there is no pattern."""
+    """The keys of the items that match the patterns; of all items if there is no pattern."""
     return {key for key, item in items.items() if not names or any(fnmatchcase(item.name, name) for name in names)}
 
 
 def is_kernel_reason(reason: str) -> bool:
-    """Whether only the kernel log reports it: then a check that passes does not prove that it is gone."""
+    """Whether only the kernel log reports it: then a passing check does not prove that it is gone."""
     from nhc.node.checks.kmsg import reason_of
     from nhc.node.kernlog.catalogue import rows
     from nhc.node.kernlog.match import NO_ROW
@@ -117,7 +117,7 @@ def is_kernel_reason(reason: str) -> bool:
 
 
 def follows(item: Item) -> bool:
-    """Whether the live kernel log speaks for this item: a check_kmsg of the default source, without rules."""
+    """Whether the live kernel log gives this item's results: a check_kmsg of the default source, without rules."""
     if item.kind != BUILT_IN or item.argv[0] != "check_kmsg":
         return False
     options = arguments(item)
@@ -138,7 +138,7 @@ def reads_journal(item: Item, host: Host, kmsg: bool) -> bool:
 
 
 def needles(items: Sequence[Item]) -> List[str]:
-    """For each rule of the files that checks name, a text without which it does not match; "" where none is known."""
+    """For each rule of the files that checks name, a text without which it does not match; "" if none is known."""
     from nhc.node.kernlog.npd_rules import load_file, needle
     from nhc.node.kernlog.source import BadRules
 
@@ -152,7 +152,7 @@ def needles(items: Sequence[Item]) -> List[str]:
 
 
 def arguments(item: Item) -> Dict[str, Any]:
-    """A check's arguments, empty where they do not fit."""
+    """A check's arguments, empty if they do not fit."""
     check = find(item.argv[0])
     try:
         return check.parse(item.argv[1:]) if check else {}
@@ -161,7 +161,7 @@ def arguments(item: Item) -> Dict[str, Any]:
 
 
 class Checks:
-    """The node's checks: the `plan` that is in force, its `items` by key, when each runs, what each found."""
+    """The node's checks: the `plan` in force, its `items` by key, when each runs, what each found."""
 
     def __init__(self, schedule: Schedule, board: Board) -> None:
         self.plan = Plan(())
@@ -170,17 +170,17 @@ class Checks:
         self.board = board
 
     def adopt(self, plan: Plan, now: float, wall: float) -> List[ProblemChange]:
-        """Run this plan from now on. Returns the problems that end with checks that are gone."""
+        """Run this plan from now on. Returns the problems that end because their checks are gone."""
         self.plan = plan
         self.items = {key_of(item): item for item in plan.items}
         gone = self.schedule.set(entries(plan), now)
         return self.board.remove([key for key in self.board.rows if key in gone], wall)
 
     def complete(self) -> bool:
-        """Whether every check has been judged, since this start of the agent or, within this boot, the one before."""
+        """Whether every check has been judged since this start of the agent or, within this boot, the last one."""
         return all(key in self.board.rows for key in self.items)
 
     def hurry(self, keys: Iterable[str], when: float) -> None:
-        """Run these by `when`, whatever their cadence."""
+        """Run these by `when`, regardless of their cadence."""
         for key in keys:
             self.schedule.hurry(key, when)

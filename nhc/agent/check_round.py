@@ -1,7 +1,7 @@
-"""A round of checks, in a process of its own: the engine's run, with its report sent back over a pipe.
+"""A round of checks in its own process: the engine runs there, and its report comes back over a pipe.
 
-The engine waits for its checks; the agent must not. A round also keeps the agent small: what a check or a
-library leaks ends with the round.
+The engine waits for its checks; the agent must not wait. A round also keeps the agent small: memory that a check or a
+library leaks is freed when the round ends.
 """
 
 from __future__ import annotations
@@ -28,19 +28,19 @@ from nhc.node.kernlog.read import Followed, followed
 from nhc.node.run.engine import run
 
 GRACE = 5.0
-"""Seconds past the engine's own deadline after which a round is ended from outside."""
+"""Seconds after the engine's own deadline at which the agent ends a round."""
 _LENGTH = struct.Struct("=Q")
 
 Results = Dict[str, List[CheckResult]]
 
 
 def key_of(item: Item) -> str:
-    """The name under which the agent keeps an item: where it stands and its text."""
+    """The name under which the agent stores an item: its file and line, and its text."""
     return f"{item.source} {item.line or ' '.join(item.argv)}"
 
 
 def allowance(item: Item, plan: Plan) -> float:
-    """The seconds that one run of an item may take. TIMEOUT=0 sets no limit elsewhere; a resident program has one."""
+    """The seconds that one run of an item may take. Elsewhere TIMEOUT=0 means no limit; an agent has one."""
     declared: Optional[Declared] = None
     if item.kind == BUILT_IN and not item.timeout:
         from nhc.core.declare import declare
@@ -51,7 +51,7 @@ def allowance(item: Item, plan: Plan) -> float:
 
 
 class Finished(NamedTuple):
-    """A round's end. `results` are by item; `problem` says why there are none, "" where there are."""
+    """A round's end. `results` are by item; `problem` says why there are none, "" if there are some."""
 
     keys: Tuple[str, ...]
     results: Results
@@ -61,7 +61,7 @@ class Finished(NamedTuple):
 
 
 class CheckRound:
-    """One round under way. `known` are the kernel logs that it need not read, by the stores of their findings."""
+    """One running round. `known` are the kernel logs that it need not read, by the stores of their findings."""
 
     def __init__(self, loop: Loop, plan: Plan, host: Host, state: State, name: str,
                  done: Callable[[Finished], None], known: Mapping[str, Followed] = {}) -> None:  # fmt: skip
@@ -127,7 +127,7 @@ class CheckRound:
 
 
 def lost(item: Item, problem: str) -> CheckResult:
-    """What is known of an item whose round came to nothing."""
+    """The result of an item whose round gave no results."""
     outcome = unknown("RoundFailed", f"the round of checks came to nothing: {problem}")
     return CheckResult(item.name, outcome, 0.0, item.source, item.line, item.tags)
 
@@ -150,7 +150,7 @@ def _fork(
 
 
 def become_child(keep: Sequence[int]) -> None:
-    """In a fork of the agent: none of its signal handlers and descriptors, no collections that touch its memory."""
+    """In a fork of the agent: drop its signal handlers and descriptors; collect no garbage (it would copy memory)."""
     gc.disable()
     signal.set_wakeup_fd(-1)
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGCHLD, signal.SIGUSR1):

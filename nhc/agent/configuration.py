@@ -1,4 +1,4 @@
-"""The configuration read anew while the agent runs: all of it or, with a mistake in it, nothing."""
+"""Reload the configuration while the agent runs: all of it or, if it has a mistake, nothing."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from nhc.core.plan import Plan
 from nhc.core.settings.settings_file import SettingsError
 
 CHECK_FILES = 10.0
-"""Seconds between two looks at the files' stamps."""
+"""Seconds between two checks of the files' stamps."""
 
 
 class Configuration(NamedTuple):
-    """What the files say."""
+    """The contents of the files."""
 
     settings: AgentSettings
     plan: Plan
@@ -28,9 +28,10 @@ class Configuration(NamedTuple):
 
 
 class ConfigFiles:
-    """The files that the agent is configured by. `settings` are those in force.
+    """The files that configure the agent. `settings` are those in force.
 
-    `refused` is what is wrong with files that have changed since; `reloaded` the Unix time of the last that were taken.
+    `refused` is what is wrong with files that have changed since; `reloaded` is the Unix time of the last accepted
+    reload.
     """
 
     def __init__(self, read: Callable[[], AgentSettings], settings: AgentSettings, runtime: Runtime) -> None:
@@ -46,13 +47,13 @@ class ConfigFiles:
         self._listeners.append(call)
 
     def note(self, plan: Plan) -> None:
-        """Take the files as they are now for known."""
+        """Note the files' current state as known."""
         self._stamps = stamps(plan, self.settings)
 
     def changed(self, plan: Plan) -> bool:
-        """Whether a file or directory has changed that the plan or the settings were made of.
+        """Whether a file or directory that the plan or the settings come from has changed.
 
-        Looks at most every ten seconds, and not at all where the settings say so.
+        Looks at most every ten seconds, and not at all if the settings say so.
         """
         now = self._runtime.host.monotonic()
         if not self.settings.watch_config or now - self._checked < CHECK_FILES:
@@ -70,11 +71,11 @@ class ConfigFiles:
             raise BadConfig([str(error)]) from None
 
     def refuse(self, problems: List[str]) -> None:
-        """The files as they are now are not taken, for these problems."""
+        """The files as they are now are not accepted, because of these problems."""
         self.refused = problems
 
     def adopt(self, settings: AgentSettings) -> List[str]:
-        """These settings are in force. Returns what has changed that only a restart brings in, one line each."""
+        """These settings are in force. Returns the changes that need a restart, one line each."""
         old, self.settings, self.refused = self.settings, settings, []
         self.reloaded = self._runtime.host.time()
         for call in self._listeners:
@@ -83,7 +84,7 @@ class ConfigFiles:
 
 
 class FileStamp(NamedTuple):
-    """A file as stat(2) sees it; zeros where it cannot be seen."""
+    """A file as stat(2) sees it; zeros if it cannot be read."""
 
     path: str
     inode: int = 0
@@ -92,7 +93,7 @@ class FileStamp(NamedTuple):
 
 
 def stamps(plan: Plan, settings: AgentSettings) -> Tuple[FileStamp, ...]:
-    """What changes when a file or directory changes that the plan or the settings were made of."""
+    """A value that changes when a file or directory that the plan or the settings come from changes."""
     files = []
     for path in (*plan.inputs, *settings.inputs, *FILES):
         try:

@@ -6,13 +6,13 @@ from typing import Any, Dict, List, Mapping, Optional, TypedDict, Union
 
 
 class NotAnswered(TypedDict):
-    """No answer: what was asked for is not understood, not allowed, or not possible now."""
+    """No answer: the request is not understood, not allowed, or not possible now."""
 
     error: str
 
 
 class CheckStatus(TypedDict):
-    """One configured check. `age` is None where it has not been judged yet."""
+    """One configured check. `age` is None if it has not been judged yet."""
 
     check: str
     line: str
@@ -35,7 +35,7 @@ class ProblemStatus(TypedDict):
 
 
 class KernelLogStatus(TypedDict):
-    """How the kernel log is read, and how much was."""
+    """How the kernel log is read, and how much of it was read."""
 
     live: bool
     records: int
@@ -89,21 +89,21 @@ class Resumed(TypedDict):
 
 
 class Reloaded(TypedDict):
-    """The answer to `reload`: why it was refused, none where it was not; and how many checks are in force."""
+    """The answer to `reload`: why it was refused, empty if it was not; and how many checks are in force."""
 
     problems: List[str]
     checks: int
 
 
 class Acknowledged(TypedDict):
-    """The answer to `ack`: keys of findings that ended, and of those that do not stand."""
+    """The answer to `ack`: keys of findings that ended, and of those that are not active."""
 
     ended: List[str]
     missing: List[str]
 
 
 class ChecksStarted(TypedDict):
-    """The answer to `check` that is not to wait."""
+    """The answer to a `check` that does not wait."""
 
     started: int
 

@@ -28,7 +28,7 @@ LONGEST = 600.0
 """Seconds that `nhc agent check` waits for its answer."""
 
 Question = Mapping[str, object]
-"""What was asked, as JSON has it: `do` names the command."""
+"""The request, as JSON: `do` names the command."""
 
 
 def default_socket(state: str = "") -> str:
@@ -37,7 +37,7 @@ def default_socket(state: str = "") -> str:
 
 
 class Control:
-    """The agent's socket. Raises OSError where it cannot be made."""
+    """The agent's socket. Raises OSError if it cannot be created."""
 
     def __init__(self, loop: Loop, agent: Agent, path: str) -> None:
         self.loop, self.agent, self.path = loop, agent, path
@@ -100,7 +100,7 @@ class Control:
         _send(peer, {"ended": ended, "missing": [key for key in keys if key not in ended]})
 
     def _do_check(self, peer: Connection, asked: Question) -> None:
-        """Run checks now; the answer is their results, once all of them are there."""
+        """Run checks now; the answer is their results, when all have ended."""
         if self.agent.node.pause.current:
             _send(peer, {"error": str(self.agent.node.pause.current)})
             return
@@ -116,13 +116,13 @@ class Control:
 
 
 class _Waiter:
-    """Answers once every chosen check has been judged anew."""
+    """Answers when every chosen check has been judged again."""
 
     def __init__(self, node: NodeView, peer: Connection, keys: Set[str]) -> None:
         self.node, self.peer, self.keys = node, peer, keys
         self.left = set(keys)
-        # A run that was under way when the question came is not the answer to it; one that the question has just
-        # started is.
+        # A run that was under way when the request came does not answer it; a run that the request has just started
+        # does.
         before = node.runtime.host.monotonic() - 0.01
         began = {key: node.checks.schedule.entries[key].running for key in keys}
         self.running = {key for key, at in began.items() if at is not None and at < before}
@@ -139,9 +139,7 @@ class _Waiter:
                 self.node.checks.schedule.hurry(key, self.node.runtime.host.monotonic())
             else:
                 self.left.discard(key)
-        self.left.intersection_update(
-            self.node.checks.items
-        )  # a reload may have dropped some: nothing will judge those
+        self.left.intersection_update(self.node.checks.items)  # a reload may have dropped some: these are never judged
         if self.left and self.peer.fd >= 0:
             return
         self.node.rounds.call_no_more(self)

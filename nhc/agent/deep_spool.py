@@ -1,8 +1,8 @@
-"""Results of deep checks that wait for the server, in a folder of their own below the spool of the agent's sink.
+"""Results of deep checks that wait for the server, in their own folder below the spool of the agent's sink.
 
-`nhc deep run --server` puts each report there before it sends it, and sends what waits there, the oldest first. The
-agent takes over what is left, and what the last suite before a job found. On a node without an agent the next run
-sends what is left. One process at a time uses the folder; its bounds are the sink's own, `spool-size` and `spool-age`.
+`nhc deep run --server` puts each report there before it sends it, and sends the waiting reports, the oldest first. The
+agent sends the rest, and the report of the last suite before a job. On a node without an agent the next run sends the
+rest. Only one process at a time uses the folder; its bounds are the sink's own, `spool-size` and `spool-age`.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ from nhc.marks import push
 
 NAME = "deep"
 LOOK = 0.1
-"""Seconds between two looks whether the other process has left the folder."""
+"""Seconds between two tries while another process uses the folder."""
 SOME = 50
-"""Reports that are read at once."""
+"""Reports that are read together."""
 
 
 class FolderInUse(OSError):
@@ -34,7 +34,7 @@ class FolderInUse(OSError):
 def deep_spool(parent: str, size: int, age: float, wait: float = 0.0) -> Iterator[Spool]:
     """The folder below the sink's spool `parent`, with its lock held; `size` in bytes, `age` in seconds.
 
-    Waits `wait` seconds for another process. Raises OSError where it cannot be used, FolderInUse among them.
+    Waits `wait` seconds for another process. Raises OSError if the folder cannot be used (FolderInUse is one).
     """
     directory = f"{parent}/{NAME}"
     os.makedirs(directory, mode=0o700, exist_ok=True)
@@ -59,9 +59,9 @@ def _lock(fd: int, until: float, directory: str) -> None:
 
 
 def take_over(into: Spool) -> None:
-    """Move what waits below the agent's own spool into it, each report with its own age. Raises OSError.
+    """Move the reports that wait below the agent's own spool into it, each with its own age. Raises OSError.
 
-    One that was moved when the process ended is sent twice, which changes nothing at the server.
+    If the process ends during a move, that report is sent twice, which changes nothing at the server.
     """
     if not os.path.isdir(f"{into.directory}/{NAME}"):
         return
@@ -87,6 +87,6 @@ def take_suite(into: Spool, state: State, node: str, last: bytes, now: float) ->
         except ValueError:
             return kept  # it was cut off: the next suite replaces it
         suite = reports.suite_name(report.labels.get("suite", ""))
-        if suite:  # the scheduler may call the node otherwise
+        if suite:  # the scheduler may have another name for the node
             into.add(push.to_text(push.Pushed(report._replace(host=node), not report.not_run, now, suite)), now)
     return kept

@@ -20,7 +20,7 @@ WRITE = select.POLLOUT
 
 
 class Timer:
-    """Something to be done at a time. `cancel` forgets it."""
+    """A call at a certain time. `cancel` drops it."""
 
     def __init__(self, when: float, callback: Callback, cancelled: Callback) -> None:
         self.when = when
@@ -34,7 +34,7 @@ class Timer:
 
 
 class Loop:
-    """Waits and calls. `complain` gets the text of an exception in a callback; it never ends the loop."""
+    """Waits and calls. `complain` gets the text of an exception in a callback; an exception never ends the loop."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, complain: Callable[[str], None] = print) -> None:
         self.clock = clock
@@ -44,7 +44,7 @@ class Loop:
         self._readers: Dict[int, Callable[[int], object]] = {}
         self._timers: List[Tuple[float, int, Timer]] = []
         self._idle_timers = 0
-        """Cancelled timers that are still in `_timers`, at most."""
+        """Most cancelled timers that may still be in `_timers`."""
         self._serial = 0
         self._running = False
         self._children: Dict[int, Callable[[int], None]] = {}
@@ -75,7 +75,7 @@ class Loop:
         return self.at(self.clock() + seconds, callback)
 
     def _timer_cancelled(self) -> None:
-        """Drop cancelled timers once they are the majority: a thousand connections a second set one each, for 10 s."""
+        """Drop cancelled timers when they are the majority: a thousand connections a second set one each, for 10 s."""
         self._idle_timers += 1
         if self._idle_timers > 64 and self._idle_timers * 2 > len(self._timers):
             self._timers = [entry for entry in self._timers if entry[2].callback is not None]
@@ -107,7 +107,7 @@ class Loop:
             pass
 
     def child(self, pid: int, ended: Callable[[int], None]) -> None:
-        """Call `ended(status)` with the wait status once this child has ended."""
+        """Call `ended(status)` with the wait status when this child has ended."""
         self._children[pid] = ended
 
     def reap(self) -> None:
@@ -123,10 +123,10 @@ class Loop:
             if ended:
                 self._call(ended, status)
 
-    # Going round.
+    # The loop itself.
 
     def run(self) -> None:
-        """Go round until `stop`."""
+        """Run until `stop`."""
         self._running = True
         while self._running:
             self.once()
@@ -135,7 +135,7 @@ class Loop:
         self._running = False
 
     def once(self, limit: float = 60.0) -> None:
-        """Wait for what comes next, for at most `limit` seconds, and carry it out."""
+        """Wait for the next event, for at most `limit` seconds, and handle it."""
         wait = limit
         while self._timers and self._timers[0][2].callback is None:
             heapq.heappop(self._timers)

@@ -1,7 +1,7 @@
 """Events as a stream of JSON lines (docs/event.schema.json), in a file or on standard output.
 
-On request in the two shapes that SageMaker HyperPod's logs have, so that alarms made for those go on working:
-`hyperpod` is its health monitoring agent's, `hyperpod-deep` its deep health checks'.
+On request in the two formats of SageMaker HyperPod's logs, so that alarms made for those go on working: `hyperpod` is
+the format of its health monitoring agent, `hyperpod-deep` that of its deep health checks.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from nhc.marks.ports.sinks import Event, EventDetails
 
 SCHEMA = 1
 BACKLOG = 1000
-"""Lines kept while they cannot be written."""
+"""Lines kept in memory while they cannot be written."""
 STDOUT = "-"
 EVENTS = (
     "problem.began", "problem.changed", "problem.ended", "condition.changed", "log.event", "finding.acknowledged",
@@ -78,7 +78,7 @@ def shape(event: Event, form: str, labels: Mapping[str, str]) -> str:
 
 
 def _agent_shape(event: Event) -> Optional[Mapping[str, object]]:
-    """HyperPod's health monitoring agent: a condition that turned, or an event that leaves no condition."""
+    """HyperPod's health monitoring agent: a condition that changed, or an event that leaves no condition."""
     if not event["event"].startswith(("problem.", "condition.", "log.")):
         return None
     stamp = f"{event['time'][:19]}Z"
@@ -109,7 +109,7 @@ def _agent_shape(event: Event) -> Optional[Mapping[str, object]]:
 def _deep_shape(event: Event, labels: Mapping[str, str]) -> Optional[Mapping[str, object]]:
     """HyperPod's deep health checks: an instance that is faulty, and what the platform should do.
 
-    What is not known asks for no repair: only a failure does, or a result that recommends one itself.
+    An unknown result asks for no repair: only a failure does, or a result that recommends one itself.
     """
     if event["event"] not in ("problem.began", "problem.changed") or event["reason"] == BOOT_WINDOW:
         return None
@@ -133,7 +133,7 @@ def _deep_shape(event: Event, labels: Mapping[str, str]) -> Optional[Mapping[str
 
 
 class EventStream:
-    """A file (or standard output) of lines. What cannot be written now is kept, up to a bound, and written later."""
+    """Lines to a file (or standard output). Those that cannot be written now are kept, up to a bound, for later."""
 
     def __init__(self, path: str, log: Callable[[str], None], limit: int = 64 << 20) -> None:
         self.path, self.log, self.limit = path, log, limit
@@ -149,7 +149,7 @@ class EventStream:
         self._waiting.append(line.encode() + b"\n")
 
     def flush(self) -> bool:
-        """Write what waits. Returns whether all of it went."""
+        """Write the waiting lines. Returns whether all were written."""
         try:
             fd = 1 if self.path == STDOUT else self._open()
         except OSError as error:
@@ -158,7 +158,7 @@ class EventStream:
         try:
             while self._waiting:
                 line = self._waiting[0]
-                if self._half:  # a line was cut where the disk was full: begin a new one
+                if self._half:  # a line was cut because the disk was full: begin a new one
                     line = b"\n" + line
                 if self.path == STDOUT and not _ready(fd):
                     raise OSError(11, "the reader does not read")
@@ -180,7 +180,7 @@ class EventStream:
         return True
 
     def _open(self) -> int:
-        """The file, rotated by renaming where it has grown too long. Opened anew each time, as logrotate likes it."""
+        """The file, rotated by renaming if it has grown too long. Opened again each time, as logrotate needs it."""
         fd = os.open(self.path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC | os.O_NONBLOCK, 0o640)
         if self.limit and os.fstat(fd).st_size >= self.limit:
             os.close(fd)

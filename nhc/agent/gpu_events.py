@@ -1,13 +1,14 @@
-"""The driver's GPU Operational Events while the agent runs: followed in a process of their own, filed beside the log.
+"""The driver's GPU Operational Events while the agent runs: a process of their own follows them and files them.
 
-NVML can hang in the driver, so the process is one that the agent can lose. It gives the kernel's log time to say the
-same first, and then notes or files the event in the store of findings, which is not the agent's alone: the agent sees
-that the store has changed as it does after `nhc ack`.
+NVML can hang in the driver, so it runs in a process that the agent can lose. That process gives the kernel's log time
+to report the same fault first, and then notes or files the event in the store of findings, which other processes use,
+too: the agent sees that the store has changed as it does after `nhc ack`.
 
-An event is a second witness of a fault, never a second incident. One that has an Xid says what a line `NVRM: Xid` says:
-where the log has that line the event is noted with its finding; where the line was lost (overwritten, limited, a log
-that this node does not read) it is judged as if it had been there. An event without an Xid has no meaning in any
-catalogue yet, so a fatal one asks for a person's look.
+An event is a second report of a fault, never a second incident. An event with an Xid means the same as a log line
+`NVRM: Xid`: if the log has that line, the event is noted with its finding; if the line was lost (overwritten, limited,
+a log that this node does not read), the event is judged as if the line were there. No catalogue explains an event
+without an Xid yet, so a fatal one asks for an inspection.
+
 Source: NVIDIA, GPU Operational Events (preview, R615 and R620): numbers may change, Xid lines stay.
 """
 
@@ -40,11 +41,11 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import LogState
 
 RECOVERABLE, FATAL_EVENT = 30, 40
-"""NVML_OPERATIONAL_EVENT_SEVERITY_...: what is asked for, and what is never without a look."""
+"""NVML_OPERATIONAL_EVENT_SEVERITY_...: what we subscribe to, and what always needs an inspection."""
 _RECOVERED, _SIMULATED = 1 << 0, 1 << 2
-"""Bits of an event's group: the condition is over; it was made for a test."""
+"""Bits of an event's group: the condition has ended; the event is a test."""
 TOGETHER = 60.0
-"""Seconds within which an Xid of the same GPU in the log and an event are of one incident."""
+"""Seconds within which an Xid in the log and an event of the same GPU belong to one incident."""
 _CATEGORIES = {1: "timeout", 2: "memory integrity error", 3: "interconnect error", 4: "corruption", 5: "security error"}
 
 
@@ -62,12 +63,12 @@ class GpuEvent(NamedTuple):
 
     @property
     def name(self) -> str:
-        """What it is, in the driver's own numbers."""
+        """The event, in the driver's own numbers."""
         return f"{self.module} {self.code:#x} ({_CATEGORIES.get(self.category, f'category {self.category:#x}')})"
 
 
 def parse(answers: Mapping[str, object], now: float) -> GpuEvent:
-    """An event out of NVML's fields (`nhc.node.facts.nvml.operational_events`). Raises ValueError."""
+    """An event from NVML's fields (`nhc.node.facts.nvml.operational_events`). Raises ValueError."""
 
     def number(name: str) -> int:
         value = answers.get(name)
@@ -86,7 +87,7 @@ def parse(answers: Mapping[str, object], now: float) -> GpuEvent:
 
 
 def take_in(state: LogState, event: GpuEvent, now: float) -> None:
-    """Note an event with the finding that the log has of it, or file it where the log has none."""
+    """Note an event with the log's finding of it, or file it if the log has none."""
     if event.group & _SIMULATED or event.severity < RECOVERABLE:
         return
     match = _match(state, event)
@@ -104,7 +105,7 @@ def take_in(state: LogState, event: GpuEvent, now: float) -> None:
 
 
 def _match(state: LogState, event: GpuEvent) -> Optional[Match]:
-    """What the event means: its Xid's row of the catalogue, else a look for a fatal one; None for nothing to act on."""
+    """What the event means: its Xid's row of the catalogue, else an inspection if fatal; None: nothing to do."""
     if event.xid is not None:
         line = f"NVRM: Xid (PCI:{event.device.rpartition('.')[0]}): {event.xid}, GPU event {event.name}"
         match = Matcher(state.get("driver", "")).judge(line)
@@ -116,17 +117,17 @@ def _match(state: LogState, event: GpuEvent) -> Optional[Match]:
 
 
 AGAIN = (60.0, 3600.0)
-"""Seconds before a process that ended is started again, at first and at most."""
+"""Seconds before a process that ended is started again: the first and the longest wait."""
 AFTER_THE_LOG = 5.0
-"""Seconds that the kernel's log has to say what an event says."""
+"""Seconds that the kernel's log has to report the same as an event."""
 LOOK = 1000
-"""Milliseconds that NVML waits for an event at most: then the process looks whether its agent is there."""
+"""Most milliseconds that NVML waits for an event: then the process checks whether its agent is still there."""
 _WITHOUT = (*ABSENT, nvml.BINDING_MISSING, 12)
-"""What does not change while the agent runs: a driver or a binding without such events, no library."""
+"""Causes that do not change while the agent runs: a driver or a binding without these events, no library."""
 
 
 class GpuEvents:
-    """The process, started anew when it ends. `log` gets why nothing is followed, once."""
+    """The process, started again when it ends. `log` gets the reason why nothing is followed, once."""
 
     def __init__(self, loop: Loop, host: Host, state: State, log: Callable[[str], None]) -> None:
         self.loop, self.host, self.state, self.log = loop, host, state, log
@@ -137,7 +138,7 @@ class GpuEvents:
         self._problem = ""
 
     def start(self) -> None:
-        """Follow, unless it does, or this node has no NVIDIA GPU."""
+        """Begin to follow, unless it already follows or this node has no NVIDIA GPU."""
         self._timer = None
         if self.pid or not shows(self.host, "nvidia"):
             return
@@ -186,7 +187,7 @@ class GpuEvents:
 
 
 def _follow(directory: str, agent: int, pipe: Tuple[int, int]) -> None:
-    """The process, until its agent is gone or the driver gives no events. Says why; `!` where no new try is of use."""
+    """The process: runs until its agent is gone or the driver gives no events. Says why; `!` if no new try can help."""
     os.close(pipe[0])
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         signal.signal(number, signal.SIG_DFL)
@@ -197,7 +198,7 @@ def _follow(directory: str, agent: int, pipe: Tuple[int, int]) -> None:
 
 
 def file_events(answers: Iterator[Dict[str, Any]], state: State, goes_on: Callable[[], bool]) -> Optional[int]:
-    """File each event once the log has had its time; NVML's code where `answers` end in one."""
+    """File each event after the log has had its time; NVML's code if `answers` ends in one."""
     waiting: List[Tuple[float, GpuEvent]] = []
     for answer in answers:
         if not goes_on():

@@ -1,7 +1,7 @@
-"""What happened on this node, for some weeks: events in an SQLite file with an age and a size that it keeps to.
+"""What happened on this node in the last weeks: events in an SQLite file with a bounded age and size.
 
-In the process of the local sink, never in the one that watches the node: a database on a full or hung disk
-holds up nobody else. Events that cannot be stored now are kept, up to a bound.
+Runs in the process of the local sink, never in the one that watches the node: a database on a full or hung disk delays
+nothing else. Events that cannot be stored now are kept, up to a bound.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ _COLUMNS = "id INTEGER PRIMARY KEY, at REAL NOT NULL, event TEXT NOT NULL, subje
 
 
 class EventHistory:
-    """The events of one node. `keep` is in seconds, `rows` bounds the number whatever their age."""
+    """The events of one node. `keep` is in seconds, `rows` bounds the number at any age."""
 
     def __init__(
         self,
@@ -46,7 +46,7 @@ class EventHistory:
         self._waiting.append(event)
 
     def flush(self) -> bool:
-        """Store what waits. Returns whether all of it is stored."""
+        """Store the waiting events. Returns whether all are stored."""
         if not self._waiting and not self._failing and self._base is not None:
             return True
         try:
@@ -79,7 +79,7 @@ class EventHistory:
         return self._base
 
     def _purge(self, base: sqlite3.Connection) -> None:
-        """Drop what is too old or too much, now and then, and give its space back."""
+        """Now and then drop events that are too old or too many, and free their space."""
         now = time.monotonic()
         if self._purged is not None and now - self._purged < PURGE_EVERY:
             return
@@ -126,7 +126,7 @@ def _subject(event: Event) -> str:
 
 
 def read(path: str, limit: int = 50, since: float = 0.0) -> List[Event]:
-    """The last events of a history, oldest first. Raises OSError where there is none or it cannot be read."""
+    """The last events of a history, oldest first. Raises OSError if there is none or it cannot be read."""
     if not os.path.exists(path):
         raise FileNotFoundError(2, "no history is kept there", path)
     try:

@@ -1,7 +1,7 @@
 """What the agent serves over HTTP, read-only: /metrics, /healthz, /conditions.
 
-On loopback unless the settings say otherwise. /healthz is 200 only while checks really run; /livez while the agent
-answers at all, which is what a liveness probe should ask: a paused agent must not be killed.
+On loopback unless the settings say otherwise. /healthz is 200 only while checks really run. /livez is 200 while the
+agent answers at all: a liveness probe should use it, because a paused agent must not be killed.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ JSON = "application/json"
 
 
 class Http:
-    """All addresses of one agent. Raises OSError where one cannot be listened on."""
+    """All addresses of one agent. Raises OSError if it cannot listen on one of them."""
 
     def __init__(self, loop: Loop, node: NodeView) -> None:
         self.loop, self.node = loop, node
@@ -109,7 +109,7 @@ class Http:
         self.listen()
 
     def listen(self) -> None:
-        """Listen where the settings say, and nowhere else any more."""
+        """Listen on the addresses of the settings, and on no others."""
         wanted = self.node.settings.listen
         for address in wanted:
             if address not in self.servers:
@@ -118,7 +118,7 @@ class Http:
             self.servers.pop(address).close()
 
     def relisten(self) -> None:
-        """After a reload: an address that cannot be listened on is logged, and the others are served."""
+        """After a reload: log an address on which it cannot listen, and serve the others."""
         try:
             self.listen()
         except OSError as error:

@@ -1,8 +1,8 @@
-"""journald, live: one `journalctl --follow` for each thing that is followed, started anew when it ends.
+"""journald, live: one `journalctl --follow` for each thing that is followed, started again when it ends.
 
-What the kernel says is not filed from here: journald has no number that tells what a check has read already. A line
-that may mean something makes the check run at once. The check reads from its own cursor: nothing twice, nothing missed,
-and a journalctl that lags, or dies, costs time and no finding.
+This module files no kernel messages: journald has no number that tells what a check has read already. A line that may
+mean something makes the check run at once. The check reads from its own cursor: nothing twice, nothing missed. A
+journalctl that lags or dies costs time but no finding.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from nhc.node.kernlog.match import Match
 from nhc.node.kernlog.node_context import leaves_no_finding
 
 AGAIN = (1.0, 60.0)
-"""Seconds before a journalctl that ended is started again, at first and at most."""
+"""Seconds before a journalctl that ended is started again: the first and the longest wait."""
 STEADY = 30.0
-"""Seconds it has to run before the wait is the first one again."""
+"""If it has run for so many seconds, the next wait is the first one again."""
 CHUNK = 1 << 16
 PAUSE = 0.02
 """Seconds between reads of full chunks: journald keeps what we have not read, the loop has more to do."""
 LINE = 1 << 20
-"""Bytes of a line without an end; what is longer is dropped."""
+"""Bytes of a line without an end; a longer one is dropped."""
 APART = 0.5
-"""Seconds between two rounds that lines of the log ask for, at least."""
+"""Least seconds between two rounds that lines of the log ask for."""
 
 
 class Journalctl:
     """One child. `options` gives its options when it is started, `take` gets the whole lines that it writes.
 
-    `report` is called with why nothing can be read, and "" once something is.
+    `report` is called with the reason why nothing can be read, and with "" when something is read.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class Journalctl:
         self._timer: Optional[Timer] = None
 
     def start(self) -> None:
-        """Start it, unless it runs, or waits to be started again."""
+        """Start it, unless it runs or waits to be started again."""
         if self._over or self.pid or (self._timer is not None and self._timer.when > self.loop.clock()):
             return
         self._timer = None
@@ -93,7 +93,7 @@ class Journalctl:
         self.loop.child(self.pid, lambda _status: self._ended())
 
     def runs_for(self) -> float:
-        """Seconds since it was started, 0.0 where it does not run."""
+        """Seconds since it was started, 0.0 if it does not run."""
         return self.loop.clock() - self._began if self.pid else 0.0
 
     def close(self) -> None:
@@ -163,7 +163,7 @@ class KernelJournal:
     def __init__(self, loop: Loop, host: Host, wake: Callable[[], None], log: Callable[[str], None]) -> None:
         self.loop, self.host, self.wake, self.log = loop, host, wake, log
         self.needles: Sequence[str] = ()
-        """Texts without which no rule of the checks' own files matches; "" lets every line count."""
+        """Texts without which no rule of the checks' own files matches; with "" every line counts."""
         self.problem = ""
         self._child: Optional[Journalctl] = None
         self._fresh = True
@@ -181,7 +181,7 @@ class KernelJournal:
         return self._child.pid if self._child else 0
 
     def follow(self, needles: Sequence[str] = ()) -> None:
-        """Begin, or go on with these texts."""
+        """Begin to follow, or go on with these texts."""
         self.needles = needles
         if self._child is None:
             self._child = Journalctl(self.loop, self.host, self._options, self._take, self._note_problem)

@@ -26,14 +26,14 @@ if TYPE_CHECKING:
 
 INHERITED = "check_kmsg"
 ASKED = 2.0
-"""Seconds that a device has to say what a fault of it means. Then the fault is published as the log has it: a driver
-that hangs is no sign of health."""
+"""Seconds that a device has to tell what its fault means. Then the fault is published as the log has it: a hung driver
+is no sign of health."""
 AGAIN = 0.2
-"""Seconds after new lines of the log in which a round judges all of it."""
+"""Within so many seconds after new lines of the log, a round judges all of it."""
 
 
 class Listener(NamedTuple):
-    """Who is called: `publish` with what began or ended, `changed` on another report, `wake` to run what is due."""
+    """Callbacks: `publish` gets what began or ended, `changed` tells of another report, `wake` runs what is due."""
 
     publish: Callable[[Sequence[ProblemChange]], None]
     changed: Callable[[], None]
@@ -41,7 +41,7 @@ class Listener(NamedTuple):
 
 
 class KernelLog:
-    """What the kernel log tells of the node. `key` is the check that it is filed under.
+    """What the kernel log tells about the node. `key` is the check under which it is filed.
 
     `adopted` are the sinks that reported faults from before the agent, `inherited` those faults. `findings` gives the
     store of findings as it stands.
@@ -59,9 +59,9 @@ class KernelLog:
         self._host, self._state, self._checks = host, state, checks
         self._log, self._listener, self._findings = log, listener, findings
         self._asked: Dict[str, Tuple[int, float]] = {}
-        """Of findings that their device is to be asked about: the count, and since when."""
+        """The count of findings that their device is to be asked about, and since when."""
         self._answered: Dict[str, int] = {}
-        """Of those that a round has asked about: the count."""
+        """The count of those that a round has asked about."""
         self.key = ""
         self.inherited: List[Standing] = []
         self.adopted: Set[str] = set()
@@ -77,14 +77,14 @@ class KernelLog:
         self.inherited.extend(inherited)
 
     def results(self) -> List[CheckResult]:
-        """Faults that stood before the agent, as results."""
+        """Faults from before the agent's start, as results."""
         return self._muted([_inherited(fault) for fault in self.inherited])
 
     def _muted(self, results: List[CheckResult]) -> List[CheckResult]:
         return applied(self._host, mutes_path(), results)
 
     def settle(self) -> None:
-        """After a round: what we have found ourselves ends as our own findings do."""
+        """After a round: faults that we have found ourselves end as our own findings do."""
         self.seen_stamp = self.stamp()
         if self.inherited:
             reasons = self._reasons()
@@ -97,7 +97,7 @@ class KernelLog:
             self.findings_changed()
 
     def findings_changed(self) -> None:
-        """The findings have changed: publish what is new at once, and have all of it judged in full."""
+        """The findings have changed: publish new ones at once, and let a round judge all of them."""
         self.seen_stamp = self.stamp()
         key = self.key
         if not key:
@@ -117,7 +117,7 @@ class KernelLog:
         self._hurry(0.0 if self._asked else AGAIN)
 
     def judged(self, item: Item, results: Sequence[CheckResult], began: float) -> List[CheckResult]:
-        """A round's results for the item that the live log speaks for, as the log has them now.
+        """A round's results for the item that the live log judges, as the log has them now.
 
         The round saw the findings as they were after it `began`. Findings that came since stay published, and those
         that ended since do not come back.
@@ -172,7 +172,7 @@ class KernelLog:
         return known
 
     def _hurry(self, within: float) -> None:
-        """Have it all judged in full."""
+        """Let a round judge all of it."""
         now = self._host.monotonic()
         self._checks.hurry(
             (key for key, item in self._checks.items.items() if agent_plan.is_kernel_log(item)), now + within
@@ -183,7 +183,7 @@ class KernelLog:
         return CheckResult(item.name, outcome, 0.0, item.source, item.line, tuple(dict.fromkeys(("kmsg", *item.tags))))
 
     def end(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
-        """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
+        """End findings of the kernel log, and faults from before the agent's start. Returns what ended."""
         chosen = named(self._state, keys, device, everything=everything)
         ended = acknowledge(self._state, chosen, by, note, self._host.time())
         for fault in list(self.inherited):
@@ -193,10 +193,10 @@ class KernelLog:
         return ended
 
     def stood(self, sink: str, standing: List[Standing]) -> None:
-        """A sink reports the faults that stood where it writes before this agent started.
+        """A sink reports the faults that its target already showed before this agent started.
 
-        An agent that was restarted within this boot, and asked the sink before, knows better. One that was not keeps
-        what only the kernel log could tell; what a check looks at itself is judged before anything is cleared.
+        An agent that was restarted within this boot, and asked the sink before, knows better. Any other agent keeps the
+        faults that only the kernel log could tell; faults that a check can judge are judged before anything is cleared.
         """
         if sink in self.adopted:
             return
@@ -217,7 +217,7 @@ class KernelLog:
         return {problem.result.outcome.reason for _key, problem in self._checks.board.problems()}
 
     def stamp(self) -> Any:
-        """What changes when a store of findings does, of /dev/kmsg or of another source."""
+        """A value that changes when a store of findings changes, of /dev/kmsg or of another source."""
         try:
             with os.scandir(self._state.directory) as entries:
                 files = [entry for entry in entries if entry.name.startswith(STORE) and entry.name.endswith(".json")]
@@ -233,12 +233,12 @@ def _place(finding: Finding) -> Place:
 
 
 def _places(store: LogState) -> Set[Place]:
-    """Where the log has a finding, of whatever severity."""
+    """The places for which the log has a finding of any severity."""
     return {_place(finding) for finding in store.get("findings", {}).values()}
 
 
 def _is_of(result: CheckResult, places: Set[Place]) -> bool:
-    """Whether a result is of a finding at one of these places, or of the log itself."""
+    """Whether a result belongs to a finding at one of these places, or to the log itself."""
     outcome = result.outcome
     return (outcome.target, outcome.reason) in places or outcome.reason.startswith("KernelLog")
 

@@ -1,4 +1,4 @@
-"""Where the kernel's log comes from while the agent runs: /dev/kmsg live, and journald where a check reads it there."""
+"""Where the kernel's log comes from while the agent runs: /dev/kmsg live, and journald if a check reads it there."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ FAULTS = 256
 
 
 class AppFaults:
-    """Faults in the kernel log that leave no finding, as events: a job that ran out of memory, an Xid of its own.
+    """Faults in the kernel log that leave no finding, as events: a job that ran out of memory, or caused an Xid.
 
     They take no node out of service, so an event is their only trace: node-problem-detector reports an OOM kill in the
     same way.
 
-    Each fault is published once a while. `emit` takes what goes into a log.event.
+    Each fault is published once in a while. `emit` takes the fields of a log.event.
     """
 
     def __init__(self, emit: Callable[[EventDetails], None], clock: Callable[[], float]) -> None:
@@ -112,11 +112,11 @@ class KernelSources:
             self.journal.close()
 
     def findings(self) -> LogState:
-        """The store of findings as it stands, with what could not be filed yet."""
+        """The current store of findings, with what could not be filed yet."""
         return self.follower.findings.standing() if self.follower else load(self._runtime.state, STORE)
 
     def hand_over(self) -> Dict[str, Followed]:
-        """What a round need not read itself: what was read of each store's log since the round before."""
+        """What a round need not read itself: the records of each store's log that were read since the last round."""
         read = self.follower.hand_over() if self.follower else None
         return {} if read is None else {STORE: read}
 

@@ -1,8 +1,8 @@
-"""The kernel log, live: each record is judged as it comes, within the reach of one thread.
+"""The kernel log, live: one thread judges each record as it comes.
 
-Records are read in batches and searched as one text; only a record that the catalogue may know is looked at
-closely, so that 100,000 lines a second cost a part of a core and not the node. What the kernel overwrote before
-it could be read is counted.
+Records are read in batches and searched as one text; only a record that the catalogue may know is parsed, so that
+100,000 lines a second cost only a part of a core. Records that the kernel overwrote before they could be read are
+counted.
 
 The agent reads the log here and nowhere else: its rounds of checks are handed what was read (`hand_over`).
 """
@@ -32,18 +32,17 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import LogState
 
 
-# What the live kernel log's records mean, filed in the store of findings, which is not the agent's alone.
-#
-# `check_kmsg`, `nhc check local` and `nhc ack` share it, under its lock: the first reader of a record files it, and
-# nobody files it twice. A finding does not wait for the lock, which a stopped process can hold: `standing` shows it.
+# What the live kernel log's records mean, filed in the store of findings, which is not the agent's alone. `check_kmsg`,
+# `nhc check local` and `nhc ack` share it, under its lock: the first reader of a record files it, and no one files it
+# twice. A finding does not wait for the lock, which a stopped process can hold: `standing` shows it.
 
 
 WAITING = 4096
-"""Records that wait for the store's lock, at most."""
+"""Most records that may wait for the store's lock."""
 LOCKED = 0.02
 """Seconds after which a store that was locked is tried again."""
 UNREAD = 0.2
-"""The same for a store that a first check of this boot has still to bring up to where the follower began."""
+"""The same for a store that the first check of this boot must still bring up to the follower's first record."""
 
 
 class Filing:
@@ -59,7 +58,7 @@ class Filing:
         self._waiting: List[Record] = []
 
     def begin_after(self, last: Optional[int]) -> None:
-        """The follower begins behind the record with this number; None where the log is empty."""
+        """The follower begins after the record with this number; None if the log is empty."""
         self.first = None if last is None else last + 1
         self.last = last
 
@@ -74,7 +73,7 @@ class Filing:
         self.last = last if self.last is None else max(self.last, last)
 
     def file(self, records: Sequence[Record]) -> None:
-        """Put what the records mean into the store, those left out that a check has read already.
+        """File what the records mean in the store, without those that a check has read already.
 
         Never waits: another process that holds the store's lock may be stopped. New findings are reported all the same.
         """
@@ -95,13 +94,13 @@ class Filing:
             self.on_finding()
 
     def _advance(self, store: LogState) -> Optional[bool]:
-        """Add to a store what waits. Whether other findings stand then; None where lines before ours are unread yet."""
+        """Add waiting records to a store. Returns whether findings changed; None if lines before ours are unread."""
         cursor = self._cursor(store)
         if cursor is None:
             return None
         fresh = [record for record in self._waiting if record.number > cursor]
         if not fresh:
-            return bool(self._waiting)  # a check has filed them, and may take a while yet to say so
+            return bool(self._waiting)  # a check has filed them, and may need a while to report them
         before = _standing(store)
         messages = [(record.text, record.when) for record in fresh]
         take_in(store, messages, self.host.time(), look=origin(self.host))
@@ -109,7 +108,7 @@ class Filing:
         return _standing(store) != before
 
     def _cursor(self, store: LogState) -> Optional[int]:
-        """How far a store of findings is, None where it lacks lines of this boot before those that were read here."""
+        """How far a store of findings is; None if it lacks lines of this boot before those that were read here."""
         cursor = store.get("cursor")
         if store.get("boot") != self.boot or not isinstance(cursor, int) or cursor < (self.first or 0) - 1:
             return None
@@ -133,7 +132,7 @@ class Filing:
         return self._cursor(load(self.state, STORE)) is not None
 
     def note(self) -> None:
-        """Tell the store how far the log was read: what nobody needs to judge is not lost to a check by hand."""
+        """Tell the store how far the log was read: a check by hand then counts no line as lost that means nothing."""
         last = self.last
         if last is None or last == self._noted or self._waiting:
             return
@@ -152,16 +151,16 @@ def _standing(store: LogState) -> List[Tuple[str, int, str]]:
 
 
 BATCH = 4096
-"""Records read before anything else gets its turn."""
+"""Records that are read before anything else may run."""
 PAUSE = 0.003
-"""Seconds between batches while records come in crowds: the kernel's ring holds far more than come in that time."""
+"""Seconds between batches while many records come: the kernel's ring holds far more than come in that time."""
 AGAIN = 5.0
 """Seconds between two tries to open a log that failed."""
 CROWD = 16
 ALIKE = 8
-"""Records of one text that are judged in a batch: a driver that repeats itself says nothing new."""
+"""Records with the same text that are judged in a batch: a repeated message tells nothing new."""
 RING = 1 << 20
-"""Records that are passed over when the follower begins, at most: the kernel's largest ring holds fewer."""
+"""Most records that are skipped when the follower begins: the kernel's largest ring holds fewer."""
 _RECORD = 8192
 
 Judge = Callable[[Sequence[Record]], None]
@@ -180,7 +179,7 @@ class Follower:
     ) -> None:
         self.loop, self.host, self.on_finding, self.log = loop, host, on_finding, log
         self.readers: Sequence[Judge] = ()
-        """Called with every record, parsed: readers that have rules of their own."""
+        """Readers with their own rules: each is called with every record, parsed."""
         self.records = 0
         self.lost = 0
         self.problem = ""
@@ -189,7 +188,7 @@ class Follower:
         self._gap = False
         self._handed = (0, 0)
         self._timer: Optional[Timer] = None
-        """When reading goes on, after a crowd of records or after the log failed."""
+        """When reading goes on, after many records came or after the log failed."""
         self._matcher = Matcher("")
         self._apps: Callable[[List[Match]], None] = lambda matches: None
 
@@ -198,7 +197,7 @@ class Follower:
         self._apps = call
 
     def start(self) -> bool:
-        """Begin at the end of the log; what stood in it before is for a round of check_kmsg. False where it cannot."""
+        """Begin at the end of the log; a round of check_kmsg judges the lines before. False if it cannot begin."""
         self.close()
         try:
             self._fd = os.open(self.host.path(KMSG), os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
@@ -212,7 +211,7 @@ class Follower:
         return True
 
     def tell_every_record(self, *readers: Judge) -> None:
-        """From now on these functions get every record, and no others do."""
+        """From now on only these functions get every record."""
         self.readers = readers
 
     def follow(self, fd: int) -> None:
@@ -235,18 +234,18 @@ class Follower:
         return self._fd >= 0
 
     def read(self) -> None:
-        """Take in one batch."""
+        """Handle one batch."""
         raws: List[bytes] = []
         while len(raws) < BATCH:
             try:
                 data = os.read(self._fd, _RECORD)
             except BlockingIOError:
                 break
-            except BrokenPipeError:  # the kernel overwrote what was to come next; it goes on with the oldest it has
+            except BrokenPipeError:  # the kernel overwrote the next records; it goes on with the oldest it has
                 self._count_gap(raws)
                 continue
             except OSError as error:
-                if error.errno == 22:  # EINVAL: a record longer than any there should be
+                if error.errno == 22:  # EINVAL: a record longer than any should be
                     os.lseek(self._fd, 0, os.SEEK_END)
                     break
                 self._broken(error)
@@ -272,7 +271,7 @@ class Follower:
             self.read()
 
     def _broken(self, error: OSError) -> None:
-        """The log itself has failed: say so, and begin anew in a while."""
+        """The log itself has failed: report it, and begin again after a while."""
         self.problem = f"{KMSG}: {error.strerror}"
         self.log(f"{self.problem}: followed again in 5 s")
         self.close()
@@ -330,10 +329,11 @@ class Follower:
         return [match for match in judged if match is not None and leaves_no_finding(self.host, match)]
 
     def hand_over(self) -> Optional[Followed]:
-        """What was read since the last time, for a round that need not read the log. None where it has to itself.
+        """The records read since the last call, for a round that need not read the log.
 
-        It has to before the follower has read anything of this boot, and where the store of findings is behind. The
-        store keeps how far we have read, so that nothing that we have seen counts as lost to a check by hand.
+        None if the round must read it itself: before the follower has read anything of this boot, and if the store of
+        findings is behind. The store keeps how far we have read, so that a check by hand counts no line as lost that we
+        have seen.
         """
         if not self.live or self.findings.first is None or not self.findings.is_current():
             return None
@@ -345,7 +345,7 @@ class Follower:
 
 
 def _pass_over(fd: int) -> Optional[int]:
-    """Go to the end of the log. The number of its last record, None where it has none."""
+    """Go to the end of the log. The number of its last record, None if it has none."""
     last: Optional[int] = None
     for _ in range(RING):
         try:
@@ -367,5 +367,5 @@ def _number(data: bytes) -> int:
 
 
 def _split(text: str) -> List[str]:
-    """Lines that begin a record: those of properties begin with a blank."""
+    """Lines that begin a record: lines of properties begin with a blank."""
     return [line for line in text.split("\n") if line and line[0] != " "]

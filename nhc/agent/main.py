@@ -1,4 +1,4 @@
-"""Puts the agent together and runs it: what `nhc serve agent` does."""
+"""Builds the agent and runs it: `nhc serve agent`."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ if TYPE_CHECKING:
 
 
 complain = ServiceLog("agent", logging.WARNING)
-"""Most of what an agent has to say is that something does not work."""
+"""Most messages of an agent report that something does not work."""
 
 
 def run(read_settings: Callable[[], AgentSettings], host: Optional[Host] = None) -> int:
-    """Run until SIGTERM. Returns the exit status: 0, 2 where the settings or configuration cannot be used."""
+    """Run until SIGTERM. Returns the exit status: 0, or 2 if the settings or configuration cannot be used."""
     loop = Loop(complain=complain)
     try:
         settings = read_settings()
@@ -89,7 +89,7 @@ def _end(agent: Agent, control: Optional[Control], http: Optional[Http], status:
 
 
 def sinks(settings: AgentSettings, node: str) -> Dict[str, Make]:
-    """What makes each sink, in its own process. Raises SettingsError where a name means nothing."""
+    """A function for each sink that makes it in its own process. Raises SettingsError if a name is not known."""
     makes: Dict[str, Make] = {}
     if settings.events or settings.history:
         makes["local"] = partial(_local, settings)
@@ -114,9 +114,9 @@ def _nvhcd(settings: NvhcdSettings, node: str, control: str, log: Callable[[str]
 
 
 def _what_keeps_from_loading(name: str) -> str:
-    """Why there is no such sink, "" where there is one. A child looks.
+    """Why there is no sink of this name, "" if there is one. A child process checks.
 
-    What a sink needs (an HTTP client, TLS) is 10 MB that the agent, and each round that it forks, does without.
+    What a sink imports (an HTTP client, TLS) is 10 MB, which the agent, and each round that it forks, saves.
     """
 
     def child(pipe: Tuple[int, int]) -> None:
@@ -160,7 +160,7 @@ def _local(settings: AgentSettings, log: Callable[[str], None]) -> Sink:
 
 
 class LocalSink:
-    """The sink of what stays on this node: the stream and the history. `history` is None where none is kept."""
+    """The sink for data that stays on this node: the stream and the history. `history` is None if none is kept."""
 
     def __init__(
         self, stream: Optional[EventStream], form: str, labels: Mapping[str, str], history: Optional[EventHistory]
@@ -192,7 +192,7 @@ class LocalSink:
 
 
 def _notify(text: str) -> None:
-    """Notify systemd, if it asks for that (sd_notify(3))."""
+    """Notify systemd, if it asks for it (sd_notify(3))."""
     path = os.environ.get("NOTIFY_SOCKET", "")
     if not path:
         return
@@ -207,7 +207,7 @@ def _notify(text: str) -> None:
 
 
 def _watchdog(loop: Loop) -> None:
-    """Tell systemd that the loop goes round, where it asks for that (WatchdogSec=, sd_watchdog_enabled(3))."""
+    """Tell systemd that the loop still runs, if it asks for it (WatchdogSec=, sd_watchdog_enabled(3))."""
     asked = os.environ.pop("WATCHDOG_USEC", "")
     if not asked.isdigit() or os.environ.pop("WATCHDOG_PID", str(os.getpid())) != str(os.getpid()):
         return

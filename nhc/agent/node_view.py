@@ -1,4 +1,4 @@
-"""What the agent knows of its node and of itself at one moment, and what it says of them: pages, answers, state."""
+"""What the agent knows about its node and itself at one moment, and how it shows that: pages, answers, state."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 class NodeView:
-    """The parts of an agent that know something of the node. Others only read: the agent changes them."""
+    """The parts of an agent that know something about the node. Only the agent changes them; others read."""
 
     def __init__(
         self,
@@ -86,10 +86,10 @@ def state_bytes(node: NodeView) -> bytes:
 
 
 def health(node: NodeView) -> str:
-    """What keeps the checks from running, or what they find from going where it should; "" while all is well.
+    """Why checks do not run, or why their findings are not delivered; "" while all is well.
 
-    A sink whose process cannot be started is not well, nor is one whose server refuses what it is sent; one whose
-    server is away is in the metrics.
+    A sink whose process cannot be started is a problem, and so is one whose server refuses what it is sent; a sink
+    whose server is away shows in the metrics.
     """
     if node.stopping:
         return "stopping"

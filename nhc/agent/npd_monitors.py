@@ -1,4 +1,4 @@
-"""node-problem-detector's monitors, put to work in the agent: its files, its logs, its statistics, its conditions."""
+"""node-problem-detector's monitors in the agent: its files, its logs, its statistics, its conditions."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ from nhc.node.kernlog.npd_rules import PERMANENT, TEMPORARY, Rule, compile_go, g
 from nhc.node.kernlog.npd_rules import parse as parse_rules
 from nhc.node.kernlog.source import BadRules
 
-# node-problem-detector's monitor files: what they say, with its defaults, and one clear line for what is wrong.
+# node-problem-detector's monitor files: their values, with its defaults, and one clear line for each mistake.
 #
 # Facts: pkg/custompluginmonitor/types/config.go, pkg/systemlogmonitor/config.go and
 # logwatchers/types/log_watcher.go of node-problem-detector.
@@ -65,7 +65,7 @@ class Default(NamedTuple):
 class LogMonitor(NamedTuple):
     """A system-log-monitor. `suffixes` are the rules' patternGeneratedMessageSuffix, in their order.
 
-    `message` and `timestamp` take a filelog's lines apart.
+    `message` and `timestamp` parse a filelog's lines.
     """
 
     path: str
@@ -252,22 +252,21 @@ class _ObjectReader:
         return tuple(Default(str(c["type"]), str(c.get("reason", "")), str(c.get("message", ""))) for c in given)
 
 
-# The node conditions and events of node-problem-detector's rules, without its flaws.
-#
-# Several rules may speak for one condition: it is bad while any of them says so (the detector's last rule wins, so
-# that it flaps). A condition that a log rule set stands until a restart of the node or an acknowledgement, and
-# outlives the agent (the detector's own restart clears it). A plugin's temporary problem is counted each time and
-# published when it begins or says something else, not again with every run.
+# The node conditions and events of node-problem-detector's rules, without its flaws. Several rules may set one
+# condition: it is bad while any of them says so (in the detector the last rule wins, so that it flaps). A condition
+# that a log rule set stays until the node restarts or someone acknowledges it, also across a restart of the agent (the
+# detector's own restart clears it). A plugin's temporary problem is counted each time and published when it begins or
+# its message changes, not again with every run.
 
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
 MESSAGE = 1024
 REMOVED = 600.0
-"""Seconds for which a condition whose rules are gone is published at its default: two heartbeats of a sink's."""
+"""Seconds for which a condition whose rules are gone is published at its default: two heartbeats of a sink."""
 
 
 class RuleStatus(NamedTuple):
-    """What one rule says of its condition."""
+    """What one rule reports for its condition."""
 
     status: str
     reason: str
@@ -275,7 +274,7 @@ class RuleStatus(NamedTuple):
 
 
 class RuleConditions:
-    """All conditions of all monitors. `emit` takes events, `count` problems, `clock` is the wall's."""
+    """All conditions of all monitors. `emit` takes events, `count` problems, `clock` is the wall clock."""
 
     def __init__(
         self,
@@ -292,7 +291,7 @@ class RuleConditions:
         self.gauges: Dict[Tuple[str, str], float] = {}
         self._published: Dict[str, str] = {}
         self.removed: Dict[str, NodeCondition] = {}
-        """Conditions whose rules are gone, as they are published for REMOVED seconds more: at their default."""
+        """Conditions whose rules are gone: they are published at their default for REMOVED seconds more."""
         self._leaving: List[EventDetails] = []
         self._beginning = False
 
@@ -301,11 +300,11 @@ class RuleConditions:
         self.emit, self.count = emit, count
 
     def begin(self) -> None:
-        """The logs are opened now. That one cannot be read then is no change: no event tells of it."""
+        """The logs are opened now. A log that cannot be read then is no change: no event reports it."""
         self._beginning = True
 
     def begun(self) -> None:
-        """From now on it is one."""
+        """From now on it is a change."""
         self._beginning = False
 
     def define(self, defaults: Sequence[Default], source: str) -> None:
@@ -315,19 +314,19 @@ class RuleConditions:
             self.standing.setdefault(default.type, self._entry(default.type, FALSE, default.reason, default.message))
 
     def rule(self, name: str, condition: str, reason: str, metrics: bool) -> None:
-        """A permanent rule, by a name that is its own."""
+        """Add a permanent rule, by a unique name."""
         self.rules.setdefault(condition, []).append(name)
         if metrics:
             self.gauges.setdefault((condition, reason), 0.0)
             self.count("", reason, 0)
 
     def say(self, name: str, condition: str, status: str, reason: str, message: str) -> bool:
-        """What one rule says now. Returns whether the condition changed its status or its reason."""
+        """What one rule reports now. Returns whether the condition changed its status or its reason."""
         self.statuses[name] = RuleStatus(status, reason, printable(message, MESSAGE))
         return self._settle(condition)
 
     def cannot_tell(self, name: str, condition: str, reason: str, problem: str) -> bool:
-        """A rule that has found nothing cannot tell whether there is anything; "" for it can. Returns as `say` does."""
+        """A rule that has found nothing cannot tell, for this reason; "": it can tell again. Returns as `say` does."""
         known = self.statuses.get(name)
         if known is not None and known.status != UNKNOWN:
             return False
@@ -336,7 +335,7 @@ class RuleConditions:
         return self.statuses.pop(name, None) is not None and self._settle(condition)
 
     def end(self, condition: str) -> bool:
-        """An acknowledgement: what the rules said of this condition is over. Returns whether it stood."""
+        """An acknowledgement: what the rules reported of this condition has ended. Returns whether it was active."""
         for name in self.rules.get(condition, ()):
             self.statuses.pop(name, None)
         if condition not in self.standing or self.standing[condition]["status"] == FALSE:
@@ -345,7 +344,7 @@ class RuleConditions:
         return True
 
     def temporary(self, name: str, source: str, reason: str, message: str, *, every: bool, metrics: bool) -> None:
-        """A temporary problem: an event. With `every` unset it is published only where it says something new."""
+        """A temporary problem: an event. With `every` unset it is published only if it says something new."""
         if metrics:
             self.count("", reason, 1)
         text = printable(message, MESSAGE)
@@ -389,13 +388,13 @@ class RuleConditions:
         return True
 
     def published(self) -> List[NodeCondition]:
-        """The conditions as they are shown: those that stand, and for a while those whose rules are gone."""
+        """The conditions to show: the active ones, and for a while those whose rules are gone."""
         late = utc_milliseconds(self.clock() - REMOVED)
         self.removed = {kind: entry for kind, entry in self.removed.items() if entry["transition"] > late}
         return [*self.standing.values(), *self.removed.values()]
 
     def _remove(self, condition: str, entry: NodeCondition, default: object) -> None:
-        """End a condition whose rules are gone: nobody else would ever take it back."""
+        """End a condition whose rules are gone: nothing else would ever clear it."""
         words = default if isinstance(default, list) and len(default) == 2 else ["RuleRemoved", ""]
         self.removed[condition] = self._entry(condition, FALSE, str(words[0]), str(words[1]))
         details: EventDetails = {
@@ -405,7 +404,7 @@ class RuleConditions:
         self._leaving.append(details)
 
     def tell_removed(self) -> None:
-        """Emit what `load` has ended, once there is somebody to hear it."""
+        """Emit what `load` has ended, when there are sinks to receive it."""
         leaving, self._leaving = self._leaving, []
         for details in leaving:
             self.emit("condition.changed", details)
@@ -430,7 +429,7 @@ class RuleConditions:
         }
 
     def load(self, kept: Mapping[str, object]) -> None:
-        """Take over what `dump` gave before a restart, as far as the rules are still there."""
+        """Restore what `dump` gave before a restart, for rules that still exist."""
         names = {name for known in self.rules.values() for name in known}
         statuses, standing = kept.get("said"), kept.get("standing")
         for name, rule in statuses.items() if isinstance(statuses, dict) else ():
@@ -449,7 +448,7 @@ class RuleConditions:
             self.connect(emit, count)
 
     def _load_removed(self, standing: object, kept: Mapping[str, object]) -> None:
-        """Take over the conditions whose rules are not there any more."""
+        """Restore the conditions whose rules no longer exist."""
         defaults, removed = kept.get("defaults"), kept.get("removed")
         shape = set(self._entry("", "", "", ""))
         for condition, entry in removed.items() if isinstance(removed, dict) else ():
@@ -462,11 +461,10 @@ class RuleConditions:
                 self._remove(str(condition), cast("NodeCondition", entry), default)
 
 
-# node-problem-detector's system-stats-monitor: the metrics that its file asks for, under the names it gives them.
-#
-# Read from /proc when /metrics is asked for, at most once in the file's `invokeInterval`. Names, labels and units are
-# pkg/systemstatsmonitor's, so that dashboards made for it go on working; a source that is not there costs its
-# metrics and not, as there, the whole program.
+# node-problem-detector's system-stats-monitor: the metrics that its file asks for, under the names it gives them. Read
+# from /proc when /metrics is requested, at most once in the file's `invokeInterval`. Names, labels and units are
+# pkg/systemstatsmonitor's, so that dashboards made for it go on working; a missing source costs only its metrics, and
+# not, as there, the whole program.
 
 
 TICKS = 100.0
@@ -517,7 +515,7 @@ class Stats:
         self._weighted: Dict[str, Tuple[float, float]] = {}
 
     def families(self, host: Host) -> List[Family]:
-        """The metrics, as they are now or were a moment ago."""
+        """The metrics, read now or a moment ago."""
         now = host.monotonic()
         if self._at is not None and now - self._at < self.every:
             return self._families
@@ -636,7 +634,7 @@ class Stats:
         try:
             features += self._modules(host)
         except OSError:
-            pass  # a kernel without modules has none to tell of
+            pass  # a kernel without modules has none to report
         about = "Features of the operating system: 1 where there"
         return [("system/os_feature", GAUGE, about, value, {"os_feature": name, **labels})
                 for name, value, labels in features]  # fmt: skip
@@ -693,7 +691,7 @@ class Stats:
         return samples
 
     def _devices(self, host: Host) -> Dict[str, None]:
-        """Whole disks (includeRootBlk) and what is mounted (includeAllAttachedBlk)."""
+        """Whole disks (includeRootBlk) and mounted devices (includeAllAttachedBlk)."""
         names: Dict[str, None] = {}
         if self.root_blocks:
             names.update(dict.fromkeys(host.listdir("/sys/block")))
@@ -737,7 +735,7 @@ def _short(device: str) -> str:
 
 
 def _os_version(host: Host) -> str:
-    """What /etc/os-release says, in node-problem-detector's form: `ubuntu 22.04.3 LTS (Jammy Jellyfish)`."""
+    """The contents of /etc/os-release, in node-problem-detector's form: `ubuntu 22.04.3 LTS (Jammy Jellyfish)`."""
     fields: Dict[str, Any] = {}
     for line in host.read_or("/etc/os-release").splitlines():
         key, _, value = line.partition("=")
@@ -749,22 +747,22 @@ def _os_version(host: Host) -> str:
 
 
 POLL = 1.0
-"""Seconds between looks at a file."""
+"""Seconds between reads of a file."""
 JOURNAL_LOOK = 5.0
-"""Seconds between looks whether journald keeps a journal: journalctl waits for one without a word."""
+"""Seconds between checks whether journald keeps a journal: without one journalctl waits silently."""
 RUNS = 2.0
-"""Seconds after which a journalctl that has not ended reads the journal."""
+"""A journalctl that has not ended after so many seconds reads the journal."""
 CHUNK = 8 << 20
 
 
 class LogReader:
-    """One monitor's rules on its log. Lines from before `since` (Unix time) are of the past and are left out."""
+    """One monitor's rules on its log. Lines from before `since` (Unix time) are left out."""
 
     def __init__(self, monitor: LogMonitor, conditions: RuleConditions, changed: Callable[[], None]) -> None:
         self.monitor, self.conditions, self.changed = monitor, conditions, changed
         self.since = 0.0
         self.problem = ""
-        """What is to be said of the log: that it cannot be read, or what of it is no lines."""
+        """Problems of the log: that it cannot be read, or parts of it that are not lines."""
         self._unread = ""
         self._last: List[str] = []
         self._rules = [(rule, needle(rule.pattern.pattern[:-2]), suffix, f"{monitor.path}#{number}")
@@ -780,9 +778,9 @@ class LogReader:
         self.since = since
 
     def cannot_read(self, problem: str) -> None:
-        """From now on nothing of the log is read, for this reason; "" for read again.
+        """From now on the log is not read, for this reason; "": it is read again.
 
-        A rule that has found nothing says then that it cannot tell. What one has found stands.
+        A rule that has found nothing then reports that it cannot tell. What a rule has found stays.
         """
         self.problem = problem
         if problem == self._unread:
@@ -796,13 +794,13 @@ class LogReader:
             self.changed()
 
     def read(self, records: Sequence[Record]) -> None:
-        """Put new lines before the rules."""
+        """Apply the rules to new lines."""
         lines = [record.text for record in records
                  if (record.when is None or record.when >= self.since)
                  and not any(text in record.text for text in self.monitor.skip)]  # fmt: skip
         if not lines:
             return
-        # Most batches hold nothing that any rule could match: one search for each rule shows that.
+        # In most batches no rule can match anything: one search for each rule shows that.
         whole = "\n".join((*self._last, *lines))
         rules = [entry for entry in self._rules if entry[1] in whole]
         span = self.monitor.buffer
@@ -831,7 +829,7 @@ class LogReader:
 
 
 def catch_up(host: Host, readers: Sequence[LogReader], after: int) -> int:
-    """Have readers read what the kernel's ring holds behind record number `after`. Returns the last record's number."""
+    """Give readers what the kernel's ring holds after record number `after`. Returns the last record's number."""
     try:
         raws = host.system.kernel_log(after)
     except OSError as error:
@@ -845,14 +843,14 @@ def catch_up(host: Host, readers: Sequence[LogReader], after: int) -> int:
 
 
 class FileFollower:
-    """A log file, looked at every second, across rotation."""
+    """A log file, read every second, across rotation."""
 
     def __init__(self, loop: Loop, host: Host, reader: LogReader) -> None:
         self.loop, self.host, self.reader = loop, host, reader
         self._message, self._stamp = reader.monitor.message, reader.monitor.timestamp
         self.cursor: Optional[Tuple[int, int]] = None
         self.left_out = 0
-        """Bytes that are no lines: holes, lines without an end."""
+        """Bytes that are not lines: holes, lines without an end."""
         self._over = False
 
     def start(self) -> None:
@@ -898,7 +896,7 @@ class FileFollower:
         self.reader.read([self._record(line, now) for line in lines if line])
 
     def _record(self, line: str, now: float) -> Record:
-        """A line as the monitor's own expressions take it apart; where they do not fit, as syslog writes it."""
+        """A line, parsed by the monitor's own expressions; if they do not fit, in syslog's form."""
         record = parse_line(line, now)
         if self._message is None:
             return record
@@ -917,12 +915,12 @@ class FileFollower:
 
 
 def _last(match: Match[str]) -> str:
-    """What an expression's last group matched, the whole where it has none: logwatchers/filelog/translator.go."""
+    """What an expression's last group matched, the whole match if it has none: logwatchers/filelog/translator.go."""
     return next((group for group in reversed(match.groups()) if group is not None), match[0])
 
 
 class JournalFollower:
-    """journald's entries of one identifier. `cursor` is the last one read, of before a restart too."""
+    """journald's entries of one identifier. `cursor` is that of the last entry read, also from before a restart."""
 
     def __init__(self, loop: Loop, host: Host, reader: LogReader, cursor: str = "") -> None:
         self.loop, self.host, self.reader, self.cursor = loop, host, reader, cursor
@@ -935,7 +933,7 @@ class JournalFollower:
         return self.cursor or f"@{self.reader.since:.0f}"
 
     def start(self) -> None:
-        """Start journalctl, where there is a journal; look again later where there is none."""
+        """Start journalctl if there is a journal; else try again later."""
         if is_kept(self.host):
             self._child.start()
             if self._child.runs_for() >= RUNS:
@@ -953,7 +951,7 @@ class JournalFollower:
         identifier = self.reader.monitor.options.get("source", "")
         options = ["--no-tail", "--output=json", f"--output-fields={FIELDS}"]
         options += [f"--identifier={identifier}"] if identifier else []
-        # From the cursor on, not after it: where its entry is gone, journalctl leaves out the one that came next.
+        # From the cursor on, not after it: if its entry is gone, journalctl leaves out the entry that came next.
         return [*options, f"--cursor={self.cursor}" if self.cursor else f"--since=@{int(max(self.reader.since, 0))}"]
 
     def _take(self, lines: Sequence[bytes]) -> None:
@@ -972,7 +970,7 @@ CHECK = "check_npd_plugin"
 
 
 def load(settings: AgentSettings) -> Optional[Monitors]:
-    """The monitors of the settings' files, None where they name none. Raises SettingsError."""
+    """The monitors of the settings' files, None if they name none. Raises SettingsError."""
     if not (settings.system_log or settings.custom_plugin or settings.system_stats):
         return None
     stats = [Stats(path) for path in settings.system_stats]
@@ -1002,7 +1000,7 @@ class Monitors:
         self.number = -1
         """The last record of the kernel's log that the rules have seen."""
         self.cursors: Dict[str, str] = {}
-        """Where each monitor of journald's has read to, before a restart: a cursor, or @ and a time."""
+        """How far each journald monitor had read before a restart: a cursor, or @ and a time."""
         self._items: List[Item] = []
         self._plugins: Dict[str, Tuple[PluginMonitor, PluginRule, str]] = {}
         monitors: Sequence[Union[LogMonitor, PluginMonitor]] = (*logs, *plugins)
@@ -1031,7 +1029,7 @@ class Monitors:
         self._seeds[reason] = 0
 
     def items(self) -> List[Item]:
-        """The plugins, as checks of the agent's own."""
+        """The plugins, as checks of the agent."""
         return self._items
 
     def owns(self, key: str) -> bool:
@@ -1046,13 +1044,13 @@ class Monitors:
         changed: Callable[[], None],
         kmsg: Optional[Follower],
     ) -> None:
-        """Begin to follow the logs. `changed` is called when a condition is another; `kmsg` follows the kernel's."""
+        """Begin to follow the logs. `changed` is called when a condition changes; `kmsg` follows the kernel's."""
         self._host, self._on_change = host, changed
         self.conditions_kept.connect(publisher.emit, publisher.count_problem)
         self.conditions_kept.begin()
         for reason in self._seeds:
             publisher.count_problem("", reason, 0)
-        loop.after(0.0, self.conditions_kept.tell_removed)  # once there are sinks to hear it
+        loop.after(0.0, self.conditions_kept.tell_removed)  # when there are sinks to receive it
         now = host.time()
         booted = now - host.monotonic()
         kernel: List[LogReader] = []
@@ -1067,7 +1065,7 @@ class Monitors:
                 self._follow(FileFollower(loop, host, reader))
         self._kernel, self._kmsg, self._loop = kernel, kmsg, loop
         if kernel and kmsg:
-            if self.number >= 0:  # read so far before a restart: what came since is new, however long ago
+            if self.number >= 0:  # read so far before a restart: everything that came since is new, at any age
                 for reader in kernel:
                     reader.begin_at(booted + reader.monitor.delay)
             self.number = catch_up(host, kernel, self.number)
@@ -1078,7 +1076,7 @@ class Monitors:
         self.conditions_kept.begun()
 
     def _journal(self, host: Host, loop: Loop, reader: LogReader, booted: float) -> JournalFollower:
-        """As with the kernel's own: what came since the last read before a restart is new, however long ago."""
+        """As with the kernel's own: everything that came since the last read before a restart is new, at any age."""
         cursor = self.cursors.get(reader.monitor.path, "")
         if cursor:
             first = booted + reader.monitor.delay
@@ -1097,7 +1095,7 @@ class Monitors:
         self.followers.clear()
 
     def _read_ring(self, records: Sequence[Record]) -> None:
-        """Have the rules read records of the kernel's log, without those that `catch_up` has read."""
+        """Apply the rules to records of the kernel's log, without those that `catch_up` has read."""
         fresh = [record for record in records if record.number > self.number]
         if fresh:
             self.number = fresh[-1].number
@@ -1105,7 +1103,7 @@ class Monitors:
                 reader.read(fresh)
 
     def _look_at_ring(self) -> None:
-        """See, now and then, whether the kernel's log is followed; what it said meanwhile is read then."""
+        """Check, now and then, whether the kernel's log is followed; then read the records that came meanwhile."""
         if self._kmsg is None or self._loop is None or self._host is None:
             return
         if not self._kmsg.live:
@@ -1145,7 +1143,7 @@ class Monitors:
             self._changed()
 
     def ack(self, condition: str) -> bool:
-        """End a condition that a log rule has set; only the plugin itself ends a plugin's. Returns whether it stood."""
+        """End a condition that a log rule has set; only the plugin ends its own. Returns whether it was active."""
         plugins = {name for _plugin, _rule, name in self._plugins.values()}
         if any(name in plugins for name in self.conditions_kept.rules.get(condition, ())):
             return False
@@ -1155,7 +1153,7 @@ class Monitors:
         return ended
 
     def end(self, keys: Sequence[str], everything: bool) -> List[str]:
-        """End the conditions that are named, as `condition/TYPE`, or all. Returns what ended."""
+        """End the named conditions (`condition/TYPE`), or all. Returns what ended."""
         named = [entry["type"] for entry in self.conditions() if everything or f"condition/{entry['type']}" in keys]
         return [f"condition/{name}" for name in named if self.ack(name)]
 
@@ -1172,7 +1170,7 @@ class Monitors:
         return [family for stats in self.stats for family in stats.families(host)] if host else []
 
     def problems(self) -> List[str]:
-        """What keeps logs from being read."""
+        """Why logs cannot be read."""
         return [f"{reader.monitor.path}: {reader.problem}" for reader in self.readers if reader.problem]
 
     # Across restarts, and from one configuration to the next.
@@ -1192,7 +1190,7 @@ class Monitors:
         self.conditions_kept.load(kept)
 
     def take_over(self, before: Monitors) -> None:
-        """Go on from the monitors of the configuration before, and end those."""
+        """Go on from the monitors of the last configuration, and end those."""
         before.close()
         self.load(before.dump())
 

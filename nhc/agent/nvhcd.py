@@ -4,9 +4,9 @@
     path = "/run/nvhcd/nvhcd.sock"
     group = "users"
 
-The agent's current verdict is the answer, whoever asks and however many ask at once; where it is too old, the agent
-runs its checks once for all who ask. The service runs in a process of its own, as a sink: the agent's own process has
-one thread, and gRPC many. Needs the extra `nvhcd` (grpcio), imported only there.
+The agent's current verdict is the answer to every caller. If it is too old, the agent runs its checks once for all
+callers. The service runs in a process of its own, as a sink: the agent's own process has one thread, and gRPC has many.
+Needs the extra `nvhcd` (grpcio), imported only there.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from nhc.core.system.protobuf import fields, integer, text
 from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.sinks import Delivery, Standing
 
-# What is costly to find out and is the same for all who ask at once: one look serves them all.
+# An answer that is costly and the same for all callers at one time: one query serves them all.
 
 
 T = TypeVar("T")
 
 
 class SharedLook(Generic[T]):
-    """The first caller starts the look, in a thread of its own; what it returns is kept for `keep` seconds.
+    """The first caller starts the query, in a thread of its own; its result is cached for `keep` seconds.
 
-    A look that raises counts as None.
+    If it raises, the result is None.
     """
 
     def __init__(self, look: Callable[[], T], keep: float, clock: Callable[[], float] = time.monotonic) -> None:
@@ -54,9 +54,9 @@ class SharedLook(Generic[T]):
         self._running = False
 
     def get(self, wait: float) -> Optional[T]:
-        """What the look returned; None where it took longer than `wait` seconds. It then goes on for the next caller.
+        """The query's result; None if it took longer than `wait` seconds. It then goes on for the next caller.
 
-        Raises RuntimeError where no thread can be started.
+        Raises RuntimeError if no thread can be started.
         """
         with self._condition:
             if self._clock() - self._ended < self._keep:
@@ -80,9 +80,8 @@ class SharedLook(Generic[T]):
 
 
 # What the agent answers a training job's launcher that asks whether this node is healthy (NVRx, service nvhcd). Pure.
-#
-# Only what is known to be wrong fails a node: a check that is CRIT, or a node that is out of service. What is not known
-# stands in the output and counts as healthy, so that no job fails because nhc could not tell.
+# Only a known fault fails a node: a check that is CRIT, or a node that is out of service. An unknown result is in the
+# output and counts as healthy, so that no job fails because nhc could not tell.
 
 
 CONTEXTS = ("prolog", "epilog")
@@ -99,7 +98,7 @@ MOST = 50
 LONGEST = 300
 """Characters of one of them."""
 ARGUMENTS = 256
-"""Words of a request that are looked at."""
+"""Words of a request that are read."""
 
 
 class HealthAnswer(NamedTuple):
@@ -112,7 +111,7 @@ class HealthAnswer(NamedTuple):
 
 
 class AskedFor(NamedTuple):
-    """What a request's words ask for. `unknown` are words that mean nothing here; they change nothing."""
+    """What a request's words ask for. `unknown` are words that nhc does not know; they change nothing."""
 
     groups: Tuple[str, ...]
     unknown: Tuple[str, ...]
@@ -120,7 +119,7 @@ class AskedFor(NamedTuple):
 
 
 def asked_for(arguments: Sequence[str]) -> AskedFor:
-    """The groups that a request names, all of them where it names none. `--no-slurm` is NVRx's own default."""
+    """The groups that a request names, all of them if it names none. `--no-slurm` is NVRx's own default."""
     groups: List[str] = []
     unknown: List[str] = []
     within = proof = False
@@ -153,10 +152,10 @@ def answer_request(
     unsure: Sequence[str] = (),
     unknown_fails: bool = False,
 ) -> HealthAnswer:
-    """Judge by a report that is `age` seconds old, None for none that counts.
+    """Judge by a report that is `age` seconds old, None if there is no valid one.
 
-    `out` is why the node is out of service; `failed` and `unsure` are what else is wrong or not known.
-    `unknown_fails`: what is not known fails the node too.
+    `out` is why the node is out of service; `failed` and `unsure` are what else is wrong or unknown. `unknown_fails`:
+    an unknown result fails the node, too.
     """
     wrong = [*(f"out of service: {reason}" for reason in out), *failed]
     open_questions = list(unsure)
@@ -199,17 +198,17 @@ def chosen(report: Report, groups: Sequence[str], contexts: Mapping[str, Sequenc
 
 
 def read_request(data: bytes) -> List[str]:
-    """The words of a HealthCheckRequest; fields that are not known are passed over. Raises ValueError."""
+    """The words of a HealthCheckRequest; unknown fields are skipped. Raises ValueError."""
     return [value.decode() for number, value in fields(data) if number == 1 and isinstance(value, bytes)]
 
 
 def write_answer(answer: HealthAnswer) -> bytes:
-    """A HealthCheckResponse: success 1, exit_code 2, output 3, error 4; what is zero or empty is left out."""
+    """A HealthCheckResponse: success 1, exit_code 2, output 3, error 4; zero and empty fields are left out."""
     numbers = b"".join(integer(number, value) for number, value in enumerate(answer[:2], 1) if value)
     return numbers + b"".join(text(number, value) for number, value in enumerate(answer[2:], 3) if value)
 
 
-# What the service for training jobs finds out when it is asked: the checks run now, the node's state, its proof.
+# What the service for training jobs queries for a request: a run of the checks, the node's state, its proof.
 
 
 LOOK_TIMEOUT = 10.0
@@ -219,7 +218,7 @@ PROOF_LIMIT = 240.0
 
 
 class ChecksNow(NamedTuple):
-    """What a run of all checks found, or why there was none: `problem`, "" where there was."""
+    """What a run of all checks found, or why there was none: `problem`, "" if there was one."""
 
     results: Tuple[CheckResult, ...] = ()
     problem: str = ""
@@ -233,7 +232,7 @@ class ProofNow(NamedTuple):
 
 
 def run_checks(socket: str, timeout: float) -> ChecksNow:
-    """Have the agent run all its checks now, by its control socket."""
+    """Ask the agent, over its control socket, to run all its checks now."""
     try:
         return read_answer(ask(socket, b'{"do": "check"}', timeout))
     except socket_timeout:
@@ -253,7 +252,7 @@ def read_answer(data: bytes) -> ChecksNow:
 
 
 def out_of_service(settings: NvhcdSettings, node: str, log: Callable[[str], None]) -> Tuple[str, ...]:
-    """Why a job should not take the node again, by its scheduler and the store; () where neither knows a reason."""
+    """Why a job should not take the node again, by its scheduler and the store; () if neither knows a reason."""
     reasons: List[str] = []
     if settings.scheduler:
         reasons.append(_scheduler(settings.scheduler, node, log))
@@ -278,7 +277,7 @@ def _scheduler(name: str, node: str, log: Callable[[str], None]) -> str:
 
 
 def _store(url: str, node: str, log: Callable[[str], None]) -> str:
-    """The newest run of a suite that could tell, where it found the node bad."""
+    """The newest conclusive run of a suite, if it found the node bad."""
     from nhc.store import deep
     from nhc.store.errors import StoreError
     from nhc.store.settings import fleet_store
@@ -295,7 +294,7 @@ def _store(url: str, node: str, log: Callable[[str], None]) -> str:
 
 
 def prove(suite: str, node: str) -> ProofNow:
-    """Run a suite of deep checks, which runs nothing while somebody holds the GPUs."""
+    """Run a suite of deep checks, which runs nothing while another process holds the GPUs."""
     argv = own_command(["deep", "run", suite, "--adapter", "none", "-n", node, "-f", "json"])
     try:
         done = process.run(argv, timeout=PROOF_LIMIT, env=os.environ)
@@ -316,19 +315,19 @@ def _lines(results: Sequence[CheckResult], verdict: Verdict) -> Tuple[str, ...]:
 
 
 THREADS = 64
-"""Requests that are answered at once; others wait for their turn, which takes milliseconds unless checks run."""
+"""Requests that are answered in parallel; others wait for their turn, which takes milliseconds unless checks run."""
 MOST_CALLS = 512
 """Requests that may wait, of all users of the socket together."""
 LARGEST = 64 << 10
 """Bytes of a request."""
 LOOK_EVERY = 15.0
-"""Seconds for which is kept what the scheduler and the store say: a job's launchers all ask within a second."""
+"""Seconds for which the answers of scheduler and store are cached: a job's launchers all ask within a second."""
 RUN_KEPT = 1.0
-"""Seconds for which it is kept that checks could not be run."""
+"""Seconds for which a failure to run checks is cached."""
 PROOF_KEPT = 60.0
-"""Seconds for which a proof is kept: a rendezvous lasts as long, and whoever asks again must not prove again."""
+"""Seconds for which a proof is cached: a rendezvous lasts as long, and a second request must not prove again."""
 ANSWERING = 0.5
-"""Seconds before the end of a caller's deadline at which it gets its answer."""
+"""A caller gets its answer so many seconds before its deadline."""
 
 
 class NvhcdServer:
@@ -376,7 +375,7 @@ class NvhcdServer:
         return server
 
     def _listen(self, server: Any) -> None:
-        """Bind the socket so that nobody but root may use it before it has its group and mode. Raises AdapterError."""
+        """Bind the socket so that only root may use it before it has its group and mode. Raises AdapterError."""
         path = self._settings.path
         try:
             os.makedirs(os.path.dirname(path), mode=0o755, exist_ok=True)
@@ -385,7 +384,7 @@ class NvhcdServer:
             before = os.umask(0o177)
             try:
                 bound = server.add_insecure_port(f"unix:{path}")
-            except RuntimeError:  # what grpcio raises where it cannot bind
+            except RuntimeError:  # what grpcio raises if it cannot bind
                 bound = 0
             finally:
                 os.umask(before)
@@ -400,7 +399,7 @@ class NvhcdServer:
             raise AdapterError(f"serve.nvhcd: {error.filename or path}: {error.strerror}") from None
 
     def _call(self, arguments: List[str], context: Any) -> HealthAnswer:
-        """Answer one caller. It never raises: an error of ours must not end somebody's job."""
+        """Answer one caller. It never raises: an error of ours must not end a user's job."""
         asked = asked_for(arguments)
         try:
             return self._judge(asked, context.time_remaining())
@@ -438,7 +437,7 @@ class NvhcdServer:
         return self._clock() - self._taken > self._settings.max_age
 
     def _problem(self) -> str:
-        """Why the agent's verdict is none, "" where it is one."""
+        """Why there is no valid verdict of the agent, "" if there is one."""
         if self._delivery is None:
             return "the agent has no verdict yet"
         if self._too_old():
@@ -447,7 +446,7 @@ class NvhcdServer:
         return "" if self._delivery.complete else "not every check has run yet"
 
     def _run_checks(self) -> ChecksNow:
-        """Have the checks run, and take what they find for the verdict."""
+        """Have the checks run, and use their results as the verdict."""
         now = run_checks(self._control, self._settings.timeout)
         if not now.problem:
             before = self._delivery
@@ -467,7 +466,7 @@ class NvhcdServer:
     # What the agent calls.
 
     def standing(self) -> List[Standing]:
-        """Nothing that this service says outlives it."""
+        """Nothing that this service reports remains after its end."""
         return []
 
     def deliver(self, delivery: Delivery) -> None:

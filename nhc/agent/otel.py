@@ -47,7 +47,7 @@ class OtelSettings(NamedTuple):
 
 
 class Otel:
-    """`nhc.marks.ports.sinks.BufferedSink`. Raises AdapterError where the settings make no sense.
+    """`nhc.marks.ports.sinks.BufferedSink`. Raises AdapterError if the settings make no sense.
 
     Logs are sent by `deliver`, metrics by a thread. `clock` is monotonic.
     """
@@ -82,11 +82,11 @@ class Otel:
         return []
 
     def problem(self) -> str:
-        """Why the collector lacks logs or metrics, "" while it has all."""
+        """Why the collector has not received all logs or metrics, "" while it has all."""
         return next((signal.problem for signal in (self._logs, self._metrics) if signal and signal.problem), "")
 
     def deliver(self, delivery: Delivery) -> None:
-        """Logs at once; metrics go with their own rhythm, and at once where the verdict has changed."""
+        """Send logs at once; metrics go at their own interval, and at once if the verdict has changed."""
         before = self.delivery
         after = self.delivery = delivery if delivery.report.results else before
         if before and after and before.report.verdict is not after.report.verdict:
@@ -100,7 +100,7 @@ class Otel:
                 raise AdapterError(str(away)) from None
 
     def close(self) -> None:
-        """Send the metrics once more, if that goes at once."""
+        """Send the metrics once more, if that is possible at once."""
         with self._wake:
             self._ending = True
             self._wake.notify()
@@ -128,7 +128,7 @@ class Otel:
             ]
             try:
                 metrics.send(self._request(values), sum(len(points) for _name, _description, points in gauges))
-            except CollectorAway:  # `problem` says it; what is sent next is newer
+            except CollectorAway:  # `problem` reports it; the next metrics are newer
                 wait = min(wait, max(metrics.held_off, 0.1))
 
     def _request(self, values: List[bytes]) -> bytes:

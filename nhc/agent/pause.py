@@ -1,4 +1,4 @@
-"""A pause, for work on the node: no check runs, and what one that was under way saw is not published."""
+"""A pause, for work on the node: no check runs, and results of a running check are not published."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Pause(NamedTuple):
 
 
 class PauseTimer:
-    """The pause there is, if any. Its end is kept on the monotonic clock: a step of the other does not move it."""
+    """The current pause, if any. Its end is kept on the monotonic clock: a step of the wall clock does not move it."""
 
     def __init__(self, host: Host) -> None:
         self._host = host
@@ -38,7 +38,7 @@ class PauseTimer:
         self.go_on(Pause(self._host.time() + seconds, printable(by, 80), printable(why, 200)), seconds)
 
     def go_on(self, kept: Pause, seconds: float) -> None:
-        """Go on with a pause of an earlier agent, which has so many seconds left."""
+        """Go on with an earlier agent's pause, which has so many seconds left."""
         self.current = kept
         self._ends = self._host.monotonic() + seconds
 
@@ -46,14 +46,14 @@ class PauseTimer:
         self.current = None
 
     def is_over(self) -> bool:
-        """Whether there is a pause that has lasted its time."""
+        """Whether there is a pause whose time has ended."""
         return self.current is not None and self._ends <= self._host.monotonic()
 
 
 def interrupted(finished: Finished, items: Mapping[str, Item]) -> Tuple[Finished, Tuple[str, ...]]:
-    """Of a round that a pause came into, what the kernel said before; the rest may show the work on the node.
+    """Of a round during which a pause began: the kernel's results from before; the rest may show the work on the node.
 
-    The keys of that rest are returned as well.
+    Also returns the keys of that rest.
     """
     kept = tuple(key for key in finished.keys if key in items and agent_plan.is_kernel_log(items[key]))
     rest = tuple(key for key in finished.keys if key not in kept)

@@ -1,9 +1,8 @@
-"""Finds problems that begin and problems that end; a state that only goes on is neither.
+"""Finds problems that begin and problems that end; an unchanged state is neither.
 
-Pure. For each check the board holds what its last run found and which problems stand. A problem is a target
-with a reason. It begins with the run that finds it (the engine has counted its strikes by then) and ends after
-`recover` runs in a row that judged its target and did not find it. A run that could not tell neither begins a
-fault nor ends one.
+Pure. For each check the board holds what its last run found and which problems are active. A problem is a target with a
+reason. It begins with the run that finds it (the engine has counted its strikes before) and ends after `recover` runs
+in a row that judged its target and did not find it. A run that could not tell neither begins nor ends a fault.
 """
 
 from __future__ import annotations
@@ -17,7 +16,7 @@ from nhc.node.run import boot_window
 
 BEGAN, ENDED, CHANGED = "began", "ended", "changed"
 BOOT_WINDOW = boot_window.REASON
-"""Reason of a failure so soon after the boot that it is not judged yet."""
+"""Reason of a failure that is not judged yet because the node has just booted."""
 
 Place = Tuple[str, str]
 """Target and reason."""
@@ -35,7 +34,7 @@ class ProblemChange(NamedTuple):
 
 
 class StandingProblem:
-    """Something that stands. `passes` counts the runs in a row that did not find it."""
+    """An active problem. `passes` counts the runs in a row that did not find it."""
 
     def __init__(self, result: CheckResult, since: float, passes: int = 0) -> None:
         self.result = result
@@ -44,7 +43,7 @@ class StandingProblem:
 
 
 class CheckRow:
-    """One check: what its last run found, and what stands."""
+    """One check: what its last run found, and its active problems."""
 
     def __init__(self) -> None:
         self.results: Tuple[CheckResult, ...] = ()
@@ -52,7 +51,7 @@ class CheckRow:
         self.at = 0.0
 
     def report_results(self, recover: int) -> List[CheckResult]:
-        """What a report shows of the row: what stands, then what else the last run current."""
+        """What a report shows of the row: active problems, then what else the last run found."""
         current = {_place(result) for result in self.results if result.verdict > Verdict.OK}
         standing = [
             problem.result if place in current and not problem.passes else _held(problem, recover)
@@ -78,7 +77,7 @@ class Board:
     def judge(
         self, key: str, results: Sequence[CheckResult], now: float, recover: Optional[int] = None
     ) -> List[ProblemChange]:
-        """Take in one run of one check. Returns what changed."""
+        """Enter one run of one check. Returns what changed."""
         row = self.rows.setdefault(key, CheckRow())
         row.results, row.at = tuple(results), now
         needed = self.recover if recover is None else recover
@@ -101,7 +100,7 @@ class Board:
                     # It failed again, with fewer strikes than a new fault needs; or it is UNKNOWN.
                     standing.passes = 0
                     continue
-                standing.passes += 1  # only a warning now: that counts as well, as often as it takes
+                standing.passes += 1  # only a warning now: that counts, too, each time
                 if standing.passes < needed:
                     continue
             standing.result, standing.passes = result, 0
@@ -117,7 +116,7 @@ class Board:
         return changes
 
     def remove(self, keys: Iterable[str], now: float) -> List[ProblemChange]:
-        """Checks that are no longer configured: their problems end, for nobody looks any more."""
+        """Checks that are no longer configured: their problems end, because nothing judges them any more."""
         changes: List[ProblemChange] = []
         for key in keys:
             row = self.rows.pop(key, CheckRow())
@@ -134,7 +133,7 @@ class Board:
         )
 
     def results(self, keys: Iterable[str]) -> List[CheckResult]:
-        """What a report of these checks holds, in their order."""
+        """The results in a report of these checks, in their order."""
         return [r for key in keys if key in self.rows for r in self.rows[key].report_results(self.recover)]
 
     def problems(self) -> List[Tuple[str, StandingProblem]]:
@@ -155,7 +154,7 @@ class Board:
         }
 
     def load(self, rows: Mapping[str, Any]) -> None:
-        """Take over what `dump` gave before a restart; what does not fit is left out."""
+        """Restore what `dump` gave before a restart; what does not fit is left out."""
         from nhc.core.render.json import from_result
 
         for key, value in rows.items():
@@ -177,7 +176,7 @@ def too_early(result: CheckResult, uptime: float) -> CheckResult:
 
 
 def _time(value: Any) -> float:
-    """A Unix time that was kept. Raises ValueError, TypeError."""
+    """A stored Unix time. Raises ValueError, TypeError."""
     if not 0 <= float(value) < 1e11:
         raise ValueError(f"{value!r} is no time")
     return float(value)
@@ -188,7 +187,7 @@ def _place(result: CheckResult) -> Place:
 
 
 def _judged(place: Place, results: Sequence[CheckResult]) -> bool:
-    """Whether this run looked at the target of a problem and could tell."""
+    """Whether this run judged the target of a problem and could tell."""
     target = place[0]
     about = [r for r in results if r.outcome.target == target] if target else []
     # A run that names other targets only, or none, has judged this one too: what it does not report is healthy.
@@ -199,7 +198,7 @@ def _judged(place: Place, results: Sequence[CheckResult]) -> bool:
 
 
 def _held(problem: StandingProblem, recover: int) -> CheckResult:
-    """A problem that the last run did not find, and that stands all the same."""
+    """A problem that the last run did not find, and that is still active."""
     outcome = problem.result.outcome
     note = f"well {problem.passes} of {recover} times" if problem.passes else "the last run could not tell"
     return problem.result._replace(outcome=outcome._replace(message=f"{outcome.message} ({note})"))

@@ -1,4 +1,4 @@
-"""Events to every sink, and how often each thing happened."""
+"""Sends events to every sink, and counts how often each thing happened."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from nhc.agent.sink_handle import CLOSING_TIMEOUT, SinkHandle
 from nhc.marks.ports.sinks import Event, EventDetails
 
 SERIES = 512
-"""Reasons that are counted apart: a check that makes one up each time must not fill the memory."""
+"""Reasons that are counted separately: a check that invents a new one each time must not fill the memory."""
 KINDS = 4096
-"""Things that are counted apart, before notes no longer count as new."""
+"""Things that are counted separately; beyond that, notes no longer count as new."""
 
 
 class Publisher:
@@ -26,7 +26,7 @@ class Publisher:
         self.problem_seen: Dict[Tuple[str, str], None] = {}
 
     def emit(self, kind: str, details: EventDetails) -> None:
-        """Publish one event, of now."""
+        """Publish one event, with the time now."""
         self.publish([event(kind, self._clock(), self._node, self._boot_id, details)])
 
     def log_event(self, details: EventDetails) -> None:
@@ -41,12 +41,12 @@ class Publisher:
             handle.publish(events)
 
     def changed(self) -> None:
-        """The state of the node is another: sinks get it."""
+        """The state of the node has changed: sinks get it."""
         for handle in self.sinks.values():
             handle.changed()
 
     def close(self) -> None:
-        """Let every sink deliver what it has, for a while, and end it."""
+        """Give every sink some time to deliver what it has, and end it."""
         for handle in self.sinks.values():
             handle.close()
         until = time.monotonic() + CLOSING_TIMEOUT
@@ -57,7 +57,7 @@ class Publisher:
         self.counts[what] = self.counts.get(what, 0) + 1
 
     def is_new(self, note: str) -> bool:
-        """Count a note; whether this was the first time. Of too many different ones none is new any more."""
+        """Count a note; whether this was the first time. If there are too many different ones, none is new."""
         key = f"note {note}"
         new = key not in self.counts and len(self.counts) < KINDS
         self.count(key)

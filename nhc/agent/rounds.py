@@ -1,4 +1,4 @@
-"""The rounds of checks that run: what is due is started, and what came to nothing is tried again."""
+"""The running rounds of checks: due checks are started, and rounds without results are tried again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from nhc.agent.runtime import Runtime
 from nhc.agent.schedule import CheckTimes
 
 AT_A_TIME = 4
-"""Rounds at a time: one that waits for a hung check holds up nobody else."""
+"""Rounds at a time: a round that waits for a hung check does not delay the others."""
 SLOW = 2.0
 """A check that took longer (seconds) the last time runs in a round of its own kind."""
 
@@ -38,7 +38,7 @@ class Rounds:
         """What the last round took."""
 
     def start_due(self, retry: float) -> None:
-        """Start rounds of what is due; one that cannot be started is due again in `retry` seconds."""
+        """Start rounds of the due checks; a round that cannot be started is due again in `retry` seconds."""
         if len(self.running) >= AT_A_TIME:
             return
         now = self._runtime.host.monotonic()
@@ -63,7 +63,7 @@ class Rounds:
             self._failed([entry.key for entry in batch], retry, f"cannot be started: {error.strerror}")
 
     def seconds_to_next(self) -> float:
-        """How long to wait until something is to be started."""
+        """How long to wait until the next start."""
         now = self._runtime.host.monotonic()
         return 1.0 if len(self.running) >= AT_A_TIME else max(0.05, min(self._checks.schedule.next(now) - now, 60.0))
 
@@ -71,7 +71,7 @@ class Rounds:
         self.running = [round_ for round_ in self.running if not round_.over]
 
     def note(self, finished: Finished, retry: float) -> None:
-        """Count a round that has ended. Where it came to nothing its checks are due again in `retry` seconds."""
+        """Count a round that has ended. If it gave no results, its checks are due again in `retry` seconds."""
         self._publisher.count("rounds")
         self.seconds = finished.elapsed
         if finished.problem:
@@ -92,7 +92,7 @@ class Rounds:
             self._checks.schedule.hurry(key, now + retry)
 
     def end(self, *, all_of_them: bool) -> None:
-        """End what runs; or, for a pause, all but the rounds that read the kernel log: it is not read again."""
+        """End the running rounds; for a pause, all but those that read the kernel log: it is not read again."""
         for round_ in self.running:
             if all_of_them or not any(agent_plan.is_kernel_log(item) for item in round_.plan.items):
                 round_.kill()
@@ -106,6 +106,6 @@ class Rounds:
         self._waiting.remove(waiter)
 
     def answer(self, finished: Finished) -> None:
-        """Call who waits for rounds."""
+        """Call those who wait for rounds."""
         for waiter in list(self._waiting):
             waiter(finished)

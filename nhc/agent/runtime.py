@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 
 
 class Runtime(NamedTuple):
-    """The same from the agent's start to its end. `began` is its start, on the host's monotonic clock."""
+    """Unchanged from the agent's start to its end. `began` is its start, on the host's monotonic clock."""
 
     host: Host
     state: State
@@ -29,7 +29,7 @@ class Runtime(NamedTuple):
 
 
 def node_name(settings: AgentSettings, host: Host) -> str:
-    """As the agent's settings have it, else as every door of nhc on this node calls it."""
+    """The node's name from the agent's settings, else the name that every part of nhc on this node uses."""
     return settings.node or site_settings().local_node_name(host)
 
 

@@ -1,9 +1,9 @@
-"""When each check runs: its own cadence, with jitter, and never beside itself.
+"""When each check runs: at its own cadence, with jitter, and never twice at the same time.
 
-Pure: times go in, keys come out. Checks of one cadence share a beat, so that sixty of them cost one
-process a minute and not sixty; beats that fall close together are taken together. The first run is at once,
-the second after a part of the cadence that the node's name decides, so that a fleet that was restarted
-together does not ask one file server together; every later beat is off by a few per cent at random.
+Pure: times go in, keys come out. Checks of one cadence share a beat, so that sixty of them cost one process a minute
+and not sixty; beats that are close together are merged. The first run is at once, the second after a part of the
+cadence that the node's name decides, so that a fleet that restarts together does not query one file server at the same
+moment; every later beat varies at random by a few per cent.
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ from binascii import crc32
 from typing import Dict, Iterable, List, Mapping, Optional, Set
 
 LATE = 1.5
-"""A check is overdue when it has not been judged for this many cadences, and what it may take itself."""
+"""A check is overdue when it has not been judged for this many cadences plus its own longest run time."""
 CLOSE = 0.05
-"""Beats within this share of their cadence are taken together."""
+"""Beats within this share of their cadence are merged."""
 
 
 class CheckTimes:
@@ -43,11 +43,11 @@ class Schedule:
         self._since = 0.0
 
     def spread_by(self, jitter: float) -> None:
-        """Another jitter, as a share of each cadence, from the next run of each check on."""
+        """Set the jitter, a share of each cadence, from the next run of each check on."""
         self.jitter = jitter
 
     def set(self, wanted: Mapping[str, CheckTimes], now: float) -> List[str]:
-        """These checks from now on; those that go on keep their times. Returns the keys of those that end."""
+        """Schedule these checks from now on; continuing ones keep their times. Returns the keys of those that end."""
         gone = [key for key in self.entries if key not in wanted]
         before, self.entries = self.entries, {}
         for key, entry in wanted.items():
@@ -61,7 +61,7 @@ class Schedule:
         return gone
 
     def due(self, now: float) -> List[CheckTimes]:
-        """What is to run now, in the order it was configured. The caller says `begin` of what it starts."""
+        """The checks to run now, in the configured order. The caller calls `begin` for each that it starts."""
         beating: Set[float] = {every for every, when in self._beats.items() if when <= now}
         if beating:
             beating |= {every for every, when in self._beats.items() if when <= now + every * CLOSE}
@@ -78,7 +78,7 @@ class Schedule:
             entry.running, entry.soon = now, None
 
     def end(self, key: str, now: float, elapsed: float, judged: bool = True) -> None:
-        """A run of this check has ended. It was as the node was when the run began."""
+        """A run of this check has ended. Its result is of the moment when the run began."""
         entry = self.entries.get(key)
         if entry is None:
             return
@@ -87,19 +87,19 @@ class Schedule:
         entry.running, entry.elapsed = None, elapsed
 
     def hurry(self, key: str, when: float) -> None:
-        """Run this one by `when`, whatever its beat."""
+        """Run this check by `when`, regardless of its beat."""
         entry = self.entries.get(key)
         if entry is not None and (entry.soon is None or when < entry.soon):
             entry.soon = when
 
     def next(self, now: float) -> float:
-        """When something is due next."""
+        """When the next check is due."""
         times = list(self._beats.values())
         times += [entry.soon for entry in self.entries.values() if entry.soon is not None and entry.running is None]
         return min(times, default=now + 60.0)
 
     def overdue(self, now: float) -> List[str]:
-        """The checks that have not been judged for too long: their latest result must not pass for a new one."""
+        """The checks that have not been judged for too long: their latest result must not count as a new one."""
         since = self._since
         return [
             entry.key for entry in self.entries.values()
@@ -107,9 +107,9 @@ class Schedule:
         ]  # fmt: skip
 
     def oldest(self, now: float) -> float:
-        """The age, in seconds, of the oldest result among the checks that are to be fresh.
+        """The age, in seconds, of the oldest result among the checks that must be fresh.
 
-        A check whose line asks for a slow cadence counts only once it is late: until then it is fresh enough.
+        A check whose line sets a slow cadence counts only when it is late: until then it is fresh enough.
         """
         shortest = min((entry.every for entry in self.entries.values()), default=0.0)
         age = 0.0

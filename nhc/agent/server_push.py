@@ -17,7 +17,7 @@ from nhc.marks import push
 from nhc.marks.ports.sinks import sink_settings
 
 ANSWER = 64 << 10
-"""Bytes that are read of an answer."""
+"""Bytes of an answer that are read."""
 _HOPELESS = (400, 413, 415, 422)
 
 
@@ -48,7 +48,7 @@ class PushSettings(NamedTuple):
     spool_age: float = declared.seconds("spool-age", 86400.0, least=60.0)
 
     def checked(self, table: Table) -> PushSettings:
-        """The same. Raises SettingsError where nothing says who the node is."""
+        """The same. Raises SettingsError if no setting gives the node's identity."""
         if not self.token_file and not self.certificate:
             raise table.error("token-file", "missing: it takes token-file, or certificate and key")
         return self
@@ -60,7 +60,7 @@ def read_push_settings(settings: Mapping[str, object]) -> PushSettings:
 
 
 class NotNow(Exception):
-    """The push was not taken, and is to be tried again. `after`: the server said for how long not."""
+    """The push was not accepted; try it again. `after`: for how long the server asked us not to."""
 
     def __init__(self, message: str, after: float = 0.0) -> None:
         super().__init__(message)
@@ -68,14 +68,14 @@ class NotNow(Exception):
 
 
 class Hopeless(Exception):
-    """The push is not taken as it is, now or ever."""
+    """The server never accepts this push as it is."""
 
 
 class PushAnswer(NamedTuple):
-    """A line for each report that the server refused, and what it notes of the others or of this node's clock.
+    """A line for each report that the server refused, and its notes on the others or on this node's clock.
 
-    `digest` is of what it has of this node now, "" from a server that takes whole reports alone. `whole`: it took
-    nothing of a report that was sent as unchanged.
+    `digest` is that of the report which the server now has of this node, "" from a server that accepts only whole
+    reports. `whole`: it refused a report that was sent as unchanged.
     """
 
     refused: List[str]
@@ -85,14 +85,14 @@ class PushAnswer(NamedTuple):
 
 
 class Pusher:
-    """Sends pushes. A token is read from its file each time: it may be another by now."""
+    """Sends pushes. A token is read from its file each time: it may have changed."""
 
     def __init__(self, settings: PushSettings) -> None:
         self._settings = settings
         self._http = HttpClient(Tls(settings.ca, settings.certificate, settings.key), keep=True)
 
     def push(self, body: bytes) -> PushAnswer:
-        """Send one push; what the server says of it. Raises NotNow, Hopeless."""
+        """Send one push; returns the server's answer. Raises NotNow, Hopeless."""
         headers = {
             "Content-Type": "application/json", "Content-Encoding": "gzip", "User-Agent": f"nhc-agent/{__version__}",
         }  # fmt: skip

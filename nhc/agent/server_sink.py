@@ -1,12 +1,13 @@
-"""The agent's sink for nhc's own server: this node's reports, pushed over HTTPS, kept on the disk while it is away.
+"""The agent's sink for nhc's own server: pushes this node's reports over HTTPS, and keeps them on disk while it is
+away.
 
     [sinks.server]
     url = "https://nhc.example.org:20259"
     token-file = "/etc/nhc/server.token"
 
-A report is pushed at once when it says something new, else every `every`: as "unchanged" where the server has what it
-says, and whole once in `whole`, which brings the figures of what passes. On the disk every report is whole. Imported
-only in the sink's own process.
+A report is pushed at once when it says something new, else every `every`: as "unchanged" if the server already has its
+contents, and whole once in `whole`, which sends the figures of passing checks. On the disk every report is whole.
+Imported only in the sink's own process.
 """
 
 from __future__ import annotations
@@ -27,15 +28,15 @@ from nhc.marks import push
 from nhc.marks.ports.sinks import Delivery, Standing
 
 BATCH = 50
-"""Reports of a spool in one push."""
+"""Reports of the spool in one push."""
 PENDING = 20
-"""Reports held in memory where the disk takes none."""
+"""Reports held in memory if the disk accepts none."""
 BACKOFF = (1.0, 300.0)
-"""Seconds between two tries, at first and at most."""
+"""Seconds between two tries: the first and the longest wait."""
 NOTES = 600.0
-"""Seconds between two times that the agent logs what the server notes."""
+"""Seconds between two log lines with the server's notes."""
 LAST_TRY = 3.0
-"""Seconds that the end of the agent waits for a push."""
+"""Seconds that the agent waits for a push when it ends."""
 
 
 def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) -> ServerSink:
@@ -44,14 +45,14 @@ def sink(settings: Mapping[str, object], node: str, log: Callable[[str], None]) 
 
 
 class _Unsent(NamedTuple):
-    """A report that waits to be pushed, and its whole text."""
+    """A report that waits for a push, and its whole text."""
 
     pushed: push.Pushed
     text: str
 
 
 class _Answered(NamedTuple):
-    """What the newest whole report said, the digest that the server gave it, and until when (monotonic) that holds."""
+    """The contents of the newest whole report, its digest from the server, and until when (monotonic) that is valid."""
 
     content: object
     digest: str
@@ -59,7 +60,7 @@ class _Answered(NamedTuple):
 
 
 class ServerSink:
-    """`nhc.marks.ports.sinks.BufferedSink`: takes reports at once and pushes them in a thread of its own."""
+    """`nhc.marks.ports.sinks.BufferedSink`: accepts reports at once and pushes them in a thread of its own."""
 
     def __init__(
         self,
@@ -89,11 +90,11 @@ class ServerSink:
         self._thread.start()
 
     def standing(self) -> List[Standing]:
-        """The server knows of no problem that the agent does not: none."""
+        """The server knows no problem that the agent does not know: returns none."""
         return []
 
     def deliver(self, delivery: Delivery) -> None:
-        """Take a report, unless one that says the same was taken a moment ago."""
+        """Accept a report, unless one with the same contents was accepted a moment ago."""
         now = self._clock()
         gist = (_gist(delivery.report), delivery.complete)
         if self._last is not None and self._last[0] == gist and 0 <= now - self._last[1] < self._settings.every * 0.95:
@@ -110,11 +111,11 @@ class ServerSink:
             self._changed.notify()
 
     def problem(self) -> str:
-        """Why the newest report has not been pushed, "" while it has."""
+        """Why the newest report has not been pushed, "" if it has."""
         return self._problem
 
     def close(self) -> None:
-        """Push what waits if that goes at once, else leave it on the disk."""
+        """Push the waiting reports if that is possible at once, else leave them on the disk."""
         with self._changed:
             self._ending = True
             self._changed.notify()
@@ -152,7 +153,7 @@ class ServerSink:
         return max(0.0, self._until - time.monotonic())
 
     def _push_some(self, count: int = BATCH) -> None:
-        """One push: of the spool first, which is older. Reports of a push that the server refuses go one by one."""
+        """One push: the spool first, which is older. If the server refuses a push, its reports go one by one."""
         with self._changed:
             spool = self._spool
             if spool is not None:
@@ -169,7 +170,7 @@ class ServerSink:
         try:
             answer = self._pusher.push(push.pack(self._node, texts, lost, self._boot, self._next_seq()))
         except Hopeless as error:
-            if short:  # another server took the one before, and this one does not know the form
+            if short:  # another server accepted the last one, and this server does not know the form
                 self._answered = None
                 self._push_some(count)
                 return
@@ -198,7 +199,7 @@ class ServerSink:
                 self._lost = max(0, self._lost - (lost - reported))
                 if spool is not None:
                     spool.forget_lost(reported)
-            # Some may lie in the spool by now: they are sent once more, which changes nothing there.
+            # Some may be in the spool by now: they are sent once more, which changes nothing at the server.
             self._pending = [unsent for unsent in self._pending if not any(unsent is sent for sent in held)]
 
     def _oldest(self, spool: Optional[Spool], count: int) -> Tuple[List[Kept], List[str]]:
@@ -208,7 +209,7 @@ class ServerSink:
             raise NotNow(f"{self._settings.spool}: {error.strerror}") from None
 
     def _unchanged(self, held: List[_Unsent]) -> str:
-        """The short form of one report of which the server has all but figures, "" where it is to be sent whole."""
+        """The short form of a report, if the server has all of it but the figures; "" if it must be sent whole."""
         last = self._answered
         if last is None or len(held) != 1 or time.monotonic() >= last.until:
             return ""
@@ -226,7 +227,7 @@ class ServerSink:
         return _Answered(_content(pushed), digest, until)
 
     def _note(self, notes: List[str]) -> None:
-        """Log what the server notes, now and then: a clock that is off is noted with each push."""
+        """Log the server's notes, now and then: it notes a wrong clock with each push."""
         now = time.monotonic()
         if notes and now >= self._note_after:
             self._note_after = now + NOTES
@@ -234,13 +235,13 @@ class ServerSink:
                 self._log(f"the server notes: {printable(line, 300)}")
 
     def _next_seq(self) -> int:
-        """Milliseconds of this boot, no two the same: a number that goes on over restarts of the agent."""
+        """Milliseconds of this boot, each value only once: the number goes on over restarts of the agent."""
         with self._seq_lock:
             self._seq = max(self._seq + 1, time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000)
             return self._seq
 
     def _store_pending(self, now: float) -> None:
-        """Put what is in memory on the disk; where that takes none, keep the newest."""
+        """Write the reports in memory to the disk; if it accepts none, keep the newest."""
         if self._spool is None:
             self._open_spool()
         try:
@@ -254,7 +255,7 @@ class ServerSink:
             del self._pending[:-PENDING]
 
     def _take_over_deep(self) -> None:
-        """Send what a run of deep checks could not send, and what a suite before a job found.
+        """Send what a run of deep checks could not send, and the report of a suite before a job.
 
         While another process uses the folder, the next report tries again.
         """
@@ -279,7 +280,7 @@ class ServerSink:
 
 
 def _gist(report: Report) -> object:
-    """What a report says without its figures."""
+    """A report's contents without its figures."""
     return report.boot_id, frozenset(
         (
             result.check, result.outcome.target, result.outcome.reason, result.verdict, result.outcome.action,
@@ -290,7 +291,7 @@ def _gist(report: Report) -> object:
 
 
 def _content(pushed: push.Pushed) -> object:
-    """What must be the same in two reports, of which the second is sent as unchanged."""
+    """What must be the same in two reports if the second is sent as unchanged."""
     report = pushed.report
     about = report.version, report.notes, report.not_run, frozenset(report.labels.items())
     return _gist(report), about, pushed.complete

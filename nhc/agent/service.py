@@ -35,13 +35,13 @@ from nhc.marks.ports.sinks import Standing
 from nhc.node.kernlog import lasting
 from nhc.node.planning.cached_verdict import lines_digest, store_agent_verdict
 
-# What a round of checks changes on the board of problems, and when its checks run again.
+# What a round of checks changes on the board of problems, and when its checks run next.
 
 
 def judge_round(node: NodeView, finished: Finished) -> List[ProblemChange]:
     """Enter the results of a round that has ended. Returns the problems that began, changed or ended.
 
-    After a round that came to nothing, a check's last result stands until the check is overdue.
+    After a round without results, a check's last result stays until the check is overdue.
     """
     checks = node.checks
     now, wall = node.runtime.host.monotonic(), node.runtime.host.time()
@@ -84,7 +84,7 @@ STATE = "agent"
 
 
 class Recalled(NamedTuple):
-    """What an earlier agent left; all but the pause is of this boot.
+    """What an earlier agent left; all but the pause is from this boot.
 
     `rows` are the board's, `adopted` the sinks that reported faults from before the agent, `inherited` those faults.
     """
@@ -97,7 +97,7 @@ class Recalled(NamedTuple):
 
 
 def save(node: NodeView) -> None:
-    """Keep what the next agent needs."""
+    """Store what the next agent needs."""
     kept: Dict[str, Any] = {
         "boot_id": node.runtime.boot_id,
         "rows": node.checks.board.dump(),
@@ -110,7 +110,7 @@ def save(node: NodeView) -> None:
 
 
 def keep_report(node: NodeView) -> None:
-    """Leave the report where `nhc check local --max-age` and the prolog find it."""
+    """Write the report where `nhc check local --max-age` and the prolog find it."""
     checks, state = node.checks, node.runtime.state
     if checks.complete() and not any(entry.judged is None for entry in checks.schedule.entries.values()):
         report = node_view.report(node)
@@ -125,7 +125,7 @@ def keep_report(node: NodeView) -> None:
 
 
 def recall(state: State, boot_id: str, now: float) -> Recalled:
-    """What the last agent left, if it was this boot's; what does not fit is left out. `now` is the Unix time."""
+    """What the last agent of this boot left, if any; what does not fit is left out. `now` is the Unix time."""
     kept = state.load(STATE)
     recalled = Recalled()
     pause: Any = kept.get("paused")
@@ -147,7 +147,7 @@ def recall(state: State, boot_id: str, now: float) -> Recalled:
 
 
 def _fits(value: object, kinds: Sequence[type]) -> bool:
-    """Whether these are the fields of a value that was kept; a number has to be a time."""
+    """Whether these are the fields of a stored value; a number must be a time."""
     if not isinstance(value, list) or len(value) != len(kinds):
         return False
     return all(
@@ -159,11 +159,11 @@ def _fits(value: object, kinds: Sequence[type]) -> bool:
 SAVE_AFTER = 1.0
 HOUSEKEEPING = 2.0
 SHARE_A_PROCESS = ("server", "otel")
-"""Sinks that speak HTTP by nhc's own client, which one process loads once. Every other sink has its own process."""
+"""Sinks that use nhc's own HTTP client: they share a process, which loads it once. Every other sink has its own."""
 
 
 class Agent:
-    """One node's agent. Steps of the clock do not matter to it: all its times are the monotonic ones of the host."""
+    """One node's agent. Steps of the clock do not affect it: it uses the host's monotonic clock for all times."""
 
     def __init__(
         self, runtime: Runtime, config: ConfigFiles, monitors: Optional[Monitors] = None, makes: Mapping[str, Make] = {}
@@ -185,7 +185,7 @@ class Agent:
     # Beginning and ending.
 
     def start(self) -> None:
-        """Begin: raises BadConfig where there is nothing to run."""
+        """Begin: raises BadConfig if there is nothing to run."""
         node, on = self.node, self.node.runtime
         self._adopt_plan(agent_plan.load(node.settings, on.node, on.host, on.state, strict=False))
         self._begun = True
@@ -195,14 +195,14 @@ class Agent:
         node.sources.start(wanted, events, node.kernel.findings_changed, node.publisher.log_event)
         self._start_monitors()
         gc.collect()
-        gc.freeze()  # rounds are forks: what is never collected is never copied
+        gc.freeze()  # rounds are forks: memory that is never collected is never copied
         self._start_sinks()
         node.publisher.emit("agent.started", {"version": __version__, "checks": len(node.checks.items)})
         on.loop.after(HOUSEKEEPING, self._keep_house)
         self.tick()
 
     def _recall(self) -> None:
-        """Take over what the agent before this one left."""
+        """Restore what the agent before this one left."""
         node = self.node
         now = node.runtime.host.time()
         kept = recall(node.runtime.state, node.runtime.boot_id, now)
@@ -233,9 +233,10 @@ class Agent:
             handle.start()
 
     def stop(self) -> None:
-        """End: no new rounds, those under way are ended, what is known is kept and delivered.
+        """End: start no new rounds, end the running ones, store and deliver what is known.
 
-        One that did not begin keeps nothing: what is there is of an agent before it, or of one that runs beside it.
+        An agent that did not begin stores nothing: the stored state belongs to an earlier agent, or to one that runs
+        beside it.
         """
         node, on = self.node, self.node.runtime
         if node.stopping:
@@ -266,7 +267,7 @@ class Agent:
         self.publish_changes(ended)
 
     def reload(self) -> List[str]:
-        """Read settings and configuration anew. Returns the problems; with any, everything stays as it was."""
+        """Read settings and configuration again. Returns the problems; if there are any, nothing changes."""
         node, config = self.node, self.node.config
         config.note(node.checks.plan)
         try:
@@ -289,7 +290,7 @@ class Agent:
         if node.monitors is not None:
             if node.sources.follower:
                 node.sources.follower.tell_every_record()
-            monitors = monitors or Monitors([], [], [])  # what files that are gone have said is to be ended
+            monitors = monitors or Monitors([], [], [])  # ends what removed files have set
             monitors.take_over(node.monitors)
         node.follow_by(monitors)
         needs_restart = node.config.adopt(new.settings)
@@ -306,7 +307,7 @@ class Agent:
     # Pauses.
 
     def pause(self, seconds: float, by: str, why: str) -> None:
-        """Run no checks for so many seconds, and end those that run. Who waits for results gets an answer."""
+        """Run no checks for so many seconds, and end those that run. Callers that wait for results get an answer."""
         node = self.node
         node.pause.begin(seconds, by, why)
         node.rounds.end(all_of_them=False)
@@ -329,7 +330,7 @@ class Agent:
     # Rounds.
 
     def tick(self) -> None:
-        """Start what is due, and see when something is next."""
+        """Start the due checks, and find out when the next is due."""
         node = self.node
         if node.stopping:
             return
@@ -367,7 +368,7 @@ class Agent:
         return self._state
 
     def run_now(self, names: Sequence[str]) -> Set[str]:
-        """Run these checks (all without names) as soon as may be. The keys of those that will."""
+        """Run these checks (all without names) as soon as possible. Returns the keys of those that will run."""
         chosen = agent_plan.named(self.node.checks.items, names)
         self.node.checks.hurry(chosen, self.node.runtime.host.monotonic())
         self.tick()
@@ -386,21 +387,21 @@ class Agent:
             node.publisher.publish([of_change(change, on.node, on.boot_id) for change in changes])
 
     def changed(self) -> None:
-        """The state is another: sinks get it, and it is kept."""
+        """The state has changed: sinks get it, and it is stored."""
         self._state = None
         self.node.publisher.changed()
         if self._saving is None:
             self._saving = self.node.runtime.loop.after(SAVE_AFTER, self.save)
 
     def save(self) -> None:
-        """Keep what the agent after a restart needs."""
+        """Store what the agent needs after a restart."""
         if self._saving:
             self._saving.cancel()
             self._saving = None
         save(self.node)
 
     def ack(self, keys: Sequence[str], device: str, everything: bool, by: str, note: str) -> List[str]:
-        """End findings of the kernel log, and faults that stood before the agent. Returns what ended."""
+        """End findings of the kernel log, and faults from before the agent's start. Returns what ended."""
         node = self.node
         ended = node.kernel.end(keys, device, everything, by, note)
         ended += node.monitors.end(keys, everything) if node.monitors else ()
@@ -411,10 +412,10 @@ class Agent:
             self.save()
         return ended
 
-    # Small things, now and then.
+    # Small periodic tasks.
 
     def _keep_house(self) -> None:
-        """See whether another process acknowledged a finding, and whether the configuration has changed."""
+        """Check whether another process acknowledged a finding, and whether the configuration has changed."""
         node = self.node
         node.runtime.loop.after(HOUSEKEEPING, self._keep_house)
         if node.sources.follower and not node.rounds.running:

@@ -1,4 +1,4 @@
-"""The agent's settings, from a TOML file (conf/agent.toml.example). Which checks run is nhc.conf's.
+"""The agent's settings, from a TOML file (conf/agent.toml.example). nhc.conf decides which checks run.
 
 Every mistake is one line with the file, the line, the key and what was expected.
 """
@@ -15,7 +15,7 @@ from nhc.core.settings.settings_file import Table
 from nhc.core.system.addresses import host_and_port
 
 LONGEST = 600.0
-"""Seconds that the agent keeps a question open whose answer is a run of checks."""
+"""Seconds that the agent keeps a request open that is answered by a run of checks."""
 
 
 def _mode(text: str) -> int:
@@ -34,7 +34,7 @@ def _path(text: str) -> str:
 
 @declared.settings
 class NvhcdSettings(NamedTuple):
-    """The table [serve.nvhcd]. `scheduler` is who says whether the node is out of service, "" for nobody.
+    """The table [serve.nvhcd]. `scheduler` is asked whether the node is out of service, "" for none.
 
     `timeout` is how long a caller waits for checks that run now, in seconds; `proof` the suite that `--proof` runs, ""
     for none; `store` the URL of the store that knows whether the node's newest deep checks failed, "" for none.
@@ -130,7 +130,7 @@ def _address(text: str) -> str:
 
 @declared.settings
 class ProofSettings(NamedTuple):
-    """The table [proof]: how often a GPU is proved, for how many seconds of products, with how many bytes of memory."""
+    """The table [proof]: how often a GPU is proved, for how many seconds, in how many bytes of memory."""
 
     every: float = declared.seconds(
         "every", 900.0, "one GPU of the node: with eight of them each is proved every two hours", least=10.0
@@ -214,7 +214,7 @@ class AgentSettings(NamedTuple):
 
     @property
     def inputs(self) -> Tuple[str, ...]:
-        """The files that these settings were made of, or name."""
+        """The files that these settings come from, or name."""
         named = (*self.system_log, *self.custom_plugin, *self.system_stats)
         return (self.path, *named) if self.path else named
 

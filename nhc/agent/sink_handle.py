@@ -1,8 +1,7 @@
 """How the agent sends reports and events to a sink: a process for each, a pipe to it, and bounded memory on both sides.
 
-A disk that is full or hung, a server that is away for an hour, a library that leaks: none of it may reach the
-process that watches the node. While a sink does not take what it is sent, only the newest state is kept for it,
-and the newest events.
+A full or hung disk, a server that is away for an hour, a library that leaks: none of these may affect the process that
+watches the node. While a sink accepts nothing, only the newest state and the newest events are kept for it.
 """
 
 from __future__ import annotations
@@ -30,15 +29,16 @@ BATCH = 100
 """Events sent at a time."""
 BACKOFF = (1.0, 60.0)
 SEVERAL = 3
-"""Times in a row that a sink could not be started, after which the agent is not well."""
+"""After so many failed starts of a sink in a row the agent reports a problem."""
 CLOSING_TIMEOUT = 5.0
-"""Seconds that a sink has to end in."""
+"""Seconds that a sink has to end."""
 
 
 class Outgoing:
-    """What is still to be sent to one sink: events, and the state where it `wants_state` and that is another.
+    """What is still to be sent to one sink: events, and the state if it `wants_state` and the state has changed.
 
-    Until the sink has reported the faults that stood before, nothing is. `state` gives the newest state, as JSON.
+    Nothing is sent before the sink has reported the faults that it already shows. `state` gives the newest state, as
+    JSON.
     """
 
     def __init__(self, state: Callable[[], bytes], wants_state: bool) -> None:
@@ -52,7 +52,7 @@ class Outgoing:
         return len(self._events)
 
     def hold(self) -> None:
-        """A new process: it gets the state as well, once it is ready."""
+        """A new process: it gets the state as well, when it is ready."""
         self._stale, self._held = self._wants_state, True
 
     def release(self) -> None:
@@ -67,12 +67,12 @@ class Outgoing:
             self._events.append(event)
 
     def changed(self) -> bool:
-        """The state is another. Whether that is to be sent."""
+        """The state has changed. Returns whether it is to be sent."""
         self._stale = self._wants_state
         return self._wants_state
 
     def message(self) -> bytes:
-        """The next message, b"" where there is none."""
+        """The next message, b"" if there is none."""
         if self._held or not (self._stale or self._events):
             return b""
         batch = [self._events.popleft() for _ in range(min(BATCH, len(self._events)))]
@@ -83,7 +83,7 @@ class Outgoing:
 
 
 class SinkPipe:
-    """The pipes to and from a sink's process. `heard` is called when something can be read."""
+    """The pipes to and from a sink's process. `heard` is called when there is something to read."""
 
     def __init__(self, loop: Loop, writing: int, reading: int, heard: Callable[[], None]) -> None:
         self._loop = loop
@@ -95,7 +95,7 @@ class SinkPipe:
         loop.watch(reading, lambda _events: heard(), READ)
 
     def send(self, outgoing: Outgoing) -> None:
-        """Send as much as goes; the rest when the pipe has room."""
+        """Send as much as fits; the rest when the pipe has room."""
         while self._out >= 0:
             self._buffer = self._buffer or outgoing.message()
             if not self._buffer:
@@ -106,7 +106,7 @@ class SinkPipe:
                 self._loop.watch(self._out, lambda _events: self.send(outgoing), WRITE)
                 return
             except OSError:
-                break  # who reaps the process sees its end
+                break  # the code that reaps the process sees its end
         if self._out >= 0:
             self._loop.forget(self._out)
 
@@ -124,7 +124,7 @@ class SinkPipe:
         return [bytes(line) for line in lines]
 
     def finish(self, outgoing: Outgoing) -> None:
-        """Send what goes, and the rest of a message now or not at all; then nothing more."""
+        """Send what fits, and the rest of a message now or never; then nothing more."""
         self.send(outgoing)
         if self._buffer:
             ready = select.poll()
@@ -160,7 +160,7 @@ class Restarts:
         self.count = 0
         self._backoff = Backoff(*BACKOFF)
         self._in_a_row = 0
-        """Without a message from it in between."""
+        """Counted without a message from it in between."""
         self._began = 0.0
 
     @property
@@ -172,7 +172,7 @@ class Restarts:
         self._began = now
 
     def heard(self) -> None:
-        """The process has spoken."""
+        """The process has sent a message."""
         self._in_a_row = 0
 
     def delivered(self) -> None:
@@ -189,9 +189,9 @@ class Restarts:
 
 
 class SinkHandle:
-    """The agent's side of one sink. `state` says how the node is, as bytes of JSON, whenever it is asked.
+    """The agent's side of one sink. `state` returns the node's current state, as bytes of JSON.
 
-    Sinks of one list `together` share a process: when one starts, those of them that have no process start with it.
+    The sinks in one list `together` share a process: when one starts, those without a process start with it.
     """
 
     def __init__(
@@ -210,7 +210,7 @@ class SinkHandle:
         self.name, self.make, self.loop, self.log = name, make, loop, log
         self.standing = standing
         self.problem = "not started"
-        """What keeps it from delivering, "" while all is delivered."""
+        """Why it cannot deliver, "" while all is delivered."""
         self.pid = 0
         self._restarts = Restarts()
         self._outgoing = Outgoing(state, wants_state)
@@ -219,7 +219,7 @@ class SinkHandle:
 
     @property
     def dead(self) -> str:
-        """Why it has no process and has got none for several tries, "" while it has one or only just lost it."""
+        """Why it has no process after several tries, "" while it has one or has just lost it."""
         return self.problem if not self.pid and self._restarts.several and not self._closing else ""
 
     @property
@@ -234,11 +234,11 @@ class SinkHandle:
 
     @property
     def lost(self) -> int:
-        """How many events it did not take in time."""
+        """How many events it did not accept in time."""
         return self._outgoing.lost
 
     def start(self) -> None:
-        """Start the sink's process. Called while this process has one thread, as it always has."""
+        """Start the sink's process. Called while this process has one thread (it always has one)."""
         if self.pid:
             return  # a sink that it shares its process with has started it
         handles = [handle for handle in self._together if not handle.pid]
@@ -274,7 +274,7 @@ class SinkHandle:
         self._pipe = SinkPipe(self.loop, writing, reading, self._listen)
 
     def changed(self) -> None:
-        """The state is another: send it when there is room."""
+        """The state has changed: send it when there is room."""
         if self._outgoing.changed():
             self._send()
 
@@ -326,13 +326,13 @@ class SinkHandle:
         self.loop.after(wait, self.start)
 
     def close(self) -> None:
-        """Let it deliver what was sent and end. `wait` reaps it."""
+        """Let it deliver what was sent, then end. `wait` reaps it."""
         self._closing = True
         if self._pipe is not None:
             self._pipe.finish(self._outgoing)
 
     def wait(self, until: float) -> None:
-        """Until the monotonic time `until`, then it is killed."""
+        """Wait until the monotonic time `until`, then kill it."""
         if self.pid and reap(self.pid, until - time.monotonic()) is None:
             os.kill(self.pid, signal.SIGKILL)
             reap(self.pid, float("inf"))

@@ -1,7 +1,7 @@
-"""A sink's process: takes what the agent sends, delivers the newest, tries again.
+"""A sink's process: receives what the agent sends, delivers the newest, tries again.
 
-Sinks that share a process have a thread each. One that cannot be made, or breaks, ends alone, and the agent starts it
-in another process.
+Sinks that share a process have a thread each. A sink that cannot be made, or breaks, ends alone, and the agent starts
+it in another process.
 """
 
 from __future__ import annotations
@@ -25,21 +25,21 @@ from nhc.marks.ports.adapter import AdapterError
 from nhc.marks.ports.sinks import Delivery, Event, NodeCondition, NotYetDelivered, Sink, Standing
 
 MOST_EVENTS = 1000
-"""Events kept, on either side of the pipe, for a sink that does not take them."""
+"""Events kept, on either side of the pipe, for a sink that does not accept them."""
 RETRY = (0.5, 15.0)
 LOOK = 5.0
-"""Seconds between two looks at what keeps a sink from writing that does so in its own time."""
+"""Seconds between two checks of a buffered sink's problem."""
 LENGTH = struct.Struct("=I")
 
 PASSING = (AdapterError, OSError, RuntimeError, MemoryError)
-"""What may pass: the other side is away, or this machine gives no descriptor, thread or memory now."""
+"""Errors that may pass: the other side is away, or this machine has no descriptor, thread or memory free now."""
 
 Make = Callable[[Callable[[str], None]], Sink]
-"""Makes the sink, inside its process, given where to complain."""
+"""Makes the sink, inside its process, with a function to complain to."""
 
 
 class SinkProcess:
-    """The sink's side: takes messages, delivers the newest, tries again."""
+    """The sink's side: receives messages, delivers the newest, tries again."""
 
     def __init__(self, make: Make, reading: int, writing: int) -> None:
         self.make = make
@@ -63,7 +63,7 @@ class SinkProcess:
             self.over = True
 
     def run(self) -> None:
-        """Until the agent closes the pipe. An exception of the sink is reported to the agent, and raised."""
+        """Run until the agent closes the pipe. An exception of the sink is reported to the agent, and raised."""
         try:
             self._run()
         except Exception as error:
@@ -73,7 +73,7 @@ class SinkProcess:
     def _run(self) -> None:
         sink = self.make(lambda line: self.say(log=printable(line, 1000)))
         gc.freeze()
-        gc.enable()  # this process stays; a round's does not, for which the fork was made
+        gc.enable()  # this process stays; the fork was made for a round, whose process ends soon
         backoff = Backoff(*RETRY)
         standing: Optional[List[Standing]] = None
         while standing is None and not self.over:
@@ -85,9 +85,7 @@ class SinkProcess:
         self.say(standing=[list(fault) for fault in standing or ()])
         backoff.reset()
         wait = 0.0
-        problem = getattr(
-            sink, "problem", None
-        )  # of a sink that writes in its own time (nhc.marks.ports.sinks.BufferedSink)
+        problem = getattr(sink, "problem", None)  # of a buffered sink (nhc.marks.ports.sinks.BufferedSink)
         while not self.over or (self.new and not wait):
             if wait or problem is None:
                 self._take(wait or None)
@@ -128,7 +126,7 @@ class SinkProcess:
             self.say(problem=printable(problem, 500))
 
     def _take(self, wait: Optional[float], until_new: bool = False) -> None:
-        """Take in what has come: with `wait` for that long (or `until_new`), without it until something comes."""
+        """Read what has come: with `wait` for that long (or `until_new`), without it until something comes."""
         poll = select.poll()
         poll.register(self.reading, READ)
         until = None if wait is None else time.monotonic() + wait
@@ -176,7 +174,7 @@ class SinkProcess:
         return True
 
     def run_beside_others(self) -> None:
-        """`run` in a thread; the agent gets a message of its end."""
+        """`run` in a thread; the agent gets a message when it ends."""
         with contextlib.suppress(Exception):
             self.run()
         self.say(ended=True)
@@ -184,7 +182,7 @@ class SinkProcess:
 
 def run_all(sinks: Sequence[SinkProcess]) -> None:
     """Run the sinks of this process until all have ended."""
-    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent says when, by closing the pipe
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)  # the agent ends them by closing the pipe
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     if len(sinks) == 1:
         sinks[0].run()
@@ -197,5 +195,5 @@ def run_all(sinks: Sequence[SinkProcess]) -> None:
 
 
 def _error_text(error: BaseException) -> str:
-    """An adapter's own text; of another error its type as well."""
+    """An adapter error's own text; for any other error its type as well."""
     return str(error) if isinstance(error, AdapterError) else f"{type(error).__name__}: {error}"

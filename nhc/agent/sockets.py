@@ -1,4 +1,4 @@
-"""Listening sockets in the agent's loop: connections that say one thing, get one answer, and are bounded."""
+"""Listening sockets in the agent's loop: each connection sends one request, gets one answer, and is bounded."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONNECTIONS = 64
 LONGEST_PATH = 107
 """Bytes of a Unix socket's path (unix(7): sun_path holds 108, with the zero at its end)."""
 TIMEOUT = 10.0
-"""Seconds that a peer may take to ask, and again to read its answer."""
+"""Seconds that a peer may take to send its request, and again to read its answer."""
 
 
 class Connection:
@@ -40,7 +40,7 @@ class Connection:
         self._timer = self.loop.after(seconds, self.close)
 
     def keep_open(self, seconds: float) -> None:
-        """The answer takes longer than usual: at most so long, and whether or not the other side has said all."""
+        """The answer takes longer than usual, at most so long, even if the other side has not sent everything."""
         self.keep = True
         self._end_after(seconds)
 
@@ -101,7 +101,7 @@ class Connection:
 
 
 class SocketServer:
-    """A listening socket. `received` is called whenever a connection has said something more."""
+    """A listening socket. `received` is called when a connection has sent something more."""
 
     def __init__(
         self, loop: Loop, listening: socket.socket, received: Callable[[Connection], None], limit: int
@@ -130,7 +130,7 @@ class SocketServer:
             self.connections[connection.fd] = connection
 
     def _make_room(self) -> bool:
-        """Close the connection that has been silent longest: who holds many open keeps nobody else from an answer."""
+        """Close the connection that has been silent longest: one client with many cannot block others."""
         silent = next((peer for peer in self.connections.values() if not peer.keep), None)
         if silent is None:
             return False
@@ -165,7 +165,7 @@ def listen_tcp(address: str) -> socket.socket:
 
 
 def listen_unix(path: str) -> socket.socket:
-    """A socket that its owner alone can connect to. One that a dead agent left is replaced. Raises OSError."""
+    """A socket that only its owner can connect to. One that a dead agent left is replaced. Raises OSError."""
     _fits(path)
     made = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     before = os.umask(0o177)
@@ -189,7 +189,7 @@ def listen_unix(path: str) -> socket.socket:
 
 
 def _fits(path: str) -> None:
-    """Raises OSError where the kernel takes no such path; Python's own has no error number and no file."""
+    """Raises OSError if the kernel does not accept this path; Python's own error has no number and no file."""
     length = len(os.fsencode(path))
     if length > LONGEST_PATH:
         raise OSError(
@@ -198,7 +198,7 @@ def _fits(path: str) -> None:
 
 
 def _alive(path: str) -> bool:
-    """Whether somebody listens on a Unix socket."""
+    """Whether a process listens on a Unix socket."""
     probe = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     probe.settimeout(1.0)
     try:
@@ -211,7 +211,7 @@ def _alive(path: str) -> bool:
 
 
 def ask(path: str, question: bytes, timeout: float) -> bytes:
-    """Put one question to an agent's socket. Raises OSError."""
+    """Send one request to an agent's socket. Raises OSError."""
     _fits(path)
     peer = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     peer.settimeout(timeout)

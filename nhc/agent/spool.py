@@ -1,7 +1,7 @@
 """Reports that wait on the disk for a server that is away: bounded in bytes and age, the oldest dropped first.
 
-One small file a report, packed, named by when it was written, so that a restart finds them in their order. How many
-were dropped is kept, too, until the server knows it.
+Each report is one small packed file, named by the time of writing, so that a restart finds them in their order. The
+number of dropped reports is kept, too, until the server knows it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Kept(NamedTuple):
 
 
 class Spool:
-    """A directory of this process's own. Raises OSError where it cannot be used."""
+    """A directory that only this process uses. Raises OSError if it cannot be used."""
 
     def __init__(self, directory: str, size: int, age: float) -> None:
         self.directory, self.size, self.age = directory, size, age
@@ -51,7 +51,7 @@ class Spool:
         return len(self._files)
 
     def add(self, text: str, now: float) -> None:
-        """Keep one report, and drop what is then too old or too much. Raises OSError: nothing of it is kept then."""
+        """Store one report; drop those that are too old or too many. Raises OSError: then nothing of it is stored."""
         data = zlib.compress(text.encode(), 6)
         self._number += 1
         name = f"{max(0, int(now * 1000)):015d}-{self._number:09d}{SUFFIX}"
@@ -61,7 +61,7 @@ class Spool:
         self.trim(now)
 
     def trim(self, now: float) -> None:
-        """Drop reports that are too old, or stamped by a clock that was wrong; then the oldest beyond the size."""
+        """Drop reports that are too old, or stamped by a wrong clock; then the oldest beyond the size."""
         drop = [file for file in self._files if now - file.at > self.age]
         rest = self._files[len(drop) :]
         total = sum(file.size for file in rest)
@@ -75,7 +75,7 @@ class Spool:
             self.remove(drop)
 
     def oldest(self, count: int) -> Tuple[List[Kept], List[str]]:
-        """The first so many reports; a damaged one is dropped and counted. Raises OSError, without descriptors say."""
+        """The first so many reports; a damaged one is dropped and counted. Raises OSError, as without descriptors."""
         files: List[Kept] = []
         texts: List[str] = []
         for file in self._files[:count]:
@@ -94,7 +94,7 @@ class Spool:
         return files, texts
 
     def remove(self, files: List[Kept]) -> None:
-        """Forget reports."""
+        """Delete reports."""
         gone = {file.name for file in files}
         for name in gone:
             try:
@@ -109,7 +109,7 @@ class Spool:
         self._save_lost()
 
     def forget_lost(self, count: int) -> None:
-        """So many of those that were dropped are reported to the server."""
+        """So many dropped reports are now known to the server."""
         if count:
             self.lost = max(0, self.lost - count)
             self._save_lost()
@@ -118,7 +118,7 @@ class Spool:
         try:
             self._write("lost", str(self.lost).encode())
         except OSError:
-            pass  # a full disk: the number is in memory still
+            pass  # a full disk: the number is still in memory
 
     def _read_lost(self) -> int:
         try:

@@ -61,7 +61,7 @@ def run(args: AgentOptions) -> int:
 
     if not args.check_settings:
         return main.run(read)
-    settings = read()  # what in it, and in the files that it names, the agent would refuse, is raised
+    settings = read()  # raises what the agent would refuse in it and in the files that it names
     npd_monitors.load(settings)
     main.sinks(settings, settings.node)
     return EXIT_HEALTHY
@@ -215,7 +215,7 @@ def reload(args: SocketOptions) -> None:
 
 
 def _socket() -> str:
-    """Where this node's agent listens: as its settings say, where this user may read them."""
+    """Where this node's agent listens: as its settings say, if this user may read them."""
     from nhc.agent import settings
     from nhc.agent.control_socket import default_socket
     from nhc.core.settings.settings_file import SettingsError
@@ -228,7 +228,7 @@ def _socket() -> str:
 
 
 def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: float = 30.0) -> T:
-    """The agent's answer, of this kind. Raises CommandError where there is none, or one that lacks something."""
+    """The agent's answer, of this kind. Raises CommandError if there is none, or if it lacks something."""
     from nhc.agent.sockets import ask
     from nhc.core.json_values import parse_object
 
@@ -250,7 +250,7 @@ def _ask(path: str, question: Mapping[str, object], kind: Type[T], timeout: floa
 
 
 def _problem(answer: object, kind: type) -> str:
-    """What is wrong with an answer, "" where it has all that its kind has: the agent may be another version's."""
+    """What is wrong with an answer, "" if it has all fields of its kind: the agent may be another version."""
     if not isinstance(answer, dict):
         return "no answer"
     if "error" in answer:
