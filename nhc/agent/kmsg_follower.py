@@ -32,9 +32,10 @@ if TYPE_CHECKING:
     from nhc.node.kernlog.state_types import LogState
 
 
-# What the live kernel log's records mean, filed in the store of findings, which is not the agent's alone. `check_kmsg`,
-# `nhc check local` and `nhc ack` share it, under its lock: the first reader of a record files it, and no one files it
-# twice. A finding does not wait for the lock, which a stopped process can hold: `standing` shows it.
+# What the live kernel log's records mean, filed in the store of findings, which is not the agent's alone.
+#
+# `check_kmsg`, `nhc check local` and `nhc ack` share it, under its lock: the first reader of a record files it, and no
+# one files it twice. A finding does not wait for the lock, which a stopped process can hold: `standing` shows it.
 
 
 WAITING = 4096

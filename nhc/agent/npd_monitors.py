@@ -252,11 +252,12 @@ class _ObjectReader:
         return tuple(Default(str(c["type"]), str(c.get("reason", "")), str(c.get("message", ""))) for c in given)
 
 
-# The node conditions and events of node-problem-detector's rules, without its flaws. Several rules may set one
-# condition: it is bad while any of them says so (in the detector the last rule wins, so that it flaps). A condition
-# that a log rule set stays until the node restarts or someone acknowledges it, also across a restart of the agent (the
-# detector's own restart clears it). A plugin's temporary problem is counted each time and published when it begins or
-# its message changes, not again with every run.
+# The node conditions and events of node-problem-detector's rules, without its flaws.
+#
+# Several rules may set one condition: it is bad while any of them says so (in the detector the last rule wins, so that
+# it flaps). A condition that a log rule set stays until the node restarts or someone acknowledges it, also across a
+# restart of the agent (the detector's own restart clears it). A plugin's temporary problem is counted each time and
+# published when it begins or its message changes, not again with every run.
 
 
 TRUE, FALSE, UNKNOWN = "True", "False", "Unknown"
@@ -461,8 +462,9 @@ class RuleConditions:
                 self._remove(str(condition), cast("NodeCondition", entry), default)
 
 
-# node-problem-detector's system-stats-monitor: the metrics that its file asks for, under the names it gives them. Read
-# from /proc when /metrics is requested, at most once in the file's `invokeInterval`. Names, labels and units are
+# node-problem-detector's system-stats-monitor: the metrics that its file asks for, under the names it gives them.
+#
+# Read from /proc when /metrics is requested, at most once in the file's `invokeInterval`. Names, labels and units are
 # pkg/systemstatsmonitor's, so that dashboards made for it go on working; a missing source costs only its metrics, and
 # not, as there, the whole program.
 

@@ -80,6 +80,7 @@ class SharedLook(Generic[T]):
 
 
 # What the agent answers a training job's launcher that asks whether this node is healthy (NVRx, service nvhcd). Pure.
+#
 # Only a known fault fails a node: a check that is CRIT, or a node that is out of service. An unknown result is in the
 # output and counts as healthy, so that no job fails because nhc could not tell.
 

@@ -28,9 +28,9 @@ LARGE = frozenset({
     "console", "drill", "episode", "episodes", "job", "notices", "remedy", "server", "spares", "store", "token",
     "tokens", "train",
 })  # fmt: skip
-"""Commands, groups and what verbs are about that import a database's libraries."""
+"""Commands, groups and subjects of verbs that import a database's libraries."""
 ROOM = 64 << 20
-"""Bytes of address space that those take: `nhc status remedy` ends well with 40 MB to spare, and not with 36."""
+"""Bytes of address space that those need: `nhc status remedy` succeeds with 40 MB free, but not with 36."""
 
 
 class LazyGroup(click.Group):
@@ -50,10 +50,10 @@ class LazyGroup(click.Group):
         return None if entry is None else command_of(f"{self.path} {cmd_name}", entry)
 
     def invoke(self, ctx: click.Context) -> NoReturn:
-        """Run a command, and end: with the exit status that it returns, or with one line on why it cannot be done."""
+        """Run a command and exit: with the status that it returns, or with one line on why it cannot be done."""
         try:
             raise SystemExit(super().invoke(ctx))
-        except KeyboardInterrupt:  # click's own end for it has status 1, which says that the node is sick
+        except KeyboardInterrupt:  # click would exit with status 1, which means that the node is unhealthy
             raise SystemExit(130) from None
         except (click.ClickException, click.exceptions.Exit, click.Abort):
             raise
@@ -68,7 +68,7 @@ class LazyGroup(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: List[str]
     ) -> Tuple[Optional[str], Optional[click.Command], List[str]]:
-        """The command that the words begin with; of a verb the one that is about its first word: `status remedy`."""
+        """The command that the words begin with; for a verb the one that its first word names: `status remedy`."""
         try:
             name, command, rest = super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -83,9 +83,9 @@ class LazyGroup(click.Group):
 
 
 class VerbCommand(click.Command):
-    """One command with a word for what it is about: `nhc status remedy`. Each of these has options of its own.
+    """One command with a word for its subject: `nhc status remedy`. Each subject has its own options.
 
-    `table` holds them. One with the verb's own name, if there is one, is meant where the first word names none.
+    `table` holds them. If the first word names none, the one with the verb's own name runs, if there is one.
     """
 
     def __init__(self, path: str, table: CommandTable, help: str) -> None:
@@ -102,7 +102,7 @@ class VerbCommand(click.Command):
         return None if entry is None else command_of(f"{self.path} {what}", entry)
 
     def resolve(self, ctx: click.Context, words: List[str]) -> Tuple[str, Optional[click.Command], List[str]]:
-        """The command that these words are for, with the name that it is called by. Raises UsageError."""
+        """The command for these words, with the name by which it is called. Raises UsageError."""
         name, first = str(self.name), words[0] if words else ""
         asks = first in ("-h", "--help") or (ctx.resilient_parsing and not words)
         if first in self.table:
@@ -154,13 +154,13 @@ def command_of(path: str, entry: Entry) -> click.Command:
 
 
 def summary_of(entry: Entry) -> str:
-    """An entry's line of help."""
+    """An entry's help line."""
     first, second = entry[:2]
     return second if isinstance(second, str) else first
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """The end of a message about a word that is not known."""
+    """The end of a message about an unknown word."""
     from difflib import get_close_matches
 
     near = get_close_matches(word, list(known), 1)
@@ -208,7 +208,7 @@ application.params.append(
 
 
 def _missing(argv: List[str], error: ModuleNotFoundError) -> str:
-    """What to say where a command's library, or its part of nhc, is not there."""
+    """The message if a command's library, or its part of nhc, is missing."""
     module = (error.name or "").partition(".")[0]
     from nhc.core.extras import BROUGHT, EXTRAS, how_to_install
 

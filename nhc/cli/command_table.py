@@ -1,8 +1,8 @@
 """The commands: each with the place of its code (`module:attribute`), its line of help and an example (the words after
 its name), each group with its line of help.
 
-A verb that several parts of nhc have stands first and stands once: `nhc status remedy`, `nhc serve agent`. What
-one part alone does is a command of its group: `nhc train plan`.
+A verb that several parts of nhc share comes first, once: `nhc status remedy`, `nhc serve agent`. What only one part
+does is a command of its group: `nhc train plan`.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ else:
 
 
 class Verb(Table):
-    """What a verb may be about. `default` is what it is about where the first word names nothing of it."""
+    """The subjects of a verb. `default` is the subject if the first word names none."""
 
     def __init__(self, table: CommandTable, default: str = "") -> None:
         super().__init__(table)
@@ -319,4 +319,4 @@ PLAIN = frozenset({
     "nhc.console.commands.console:run", "nhc.console.commands.notices:run",
     "nhc.marks.commands.kubernetes:controller_command",
 })  # fmt: skip
-"""What has no `--format`: services, a screen, a file that another program reads, the output of a program of a user."""
+"""Commands without `--format`: services, a screen, a file for another program, the output of a user's program."""

@@ -26,7 +26,7 @@ class HostedService(NamedTuple):
 
 @declared.settings
 class SparesPart(NamedTuple):
-    """`every` is in seconds. Without `apply` the log says what would be done."""
+    """`every` is in seconds. Without `apply` the log only says what would be done."""
 
     settings: str = declared.text("settings", "", "default: /etc/nhc/spares.toml")
     every: float = declared.seconds("every", 60.0, least=1.0)
@@ -43,8 +43,8 @@ class ServerPart(NamedTuple):
 
 @declared.settings
 class HostSettings(NamedTuple):
-    """None for each service that is not hosted. `listen` is the address of /metrics and /healthz of all but the server,
-    which has its own.
+    """None for each service that is not hosted. `listen` is the address of /metrics and /healthz for all but the
+    server, which has its own.
     """
 
     listen: str = declared.text(
@@ -66,7 +66,7 @@ class HostSettings(NamedTuple):
     )
 
     def checked(self, table: Table) -> HostSettings:
-        """The same. Raises SettingsError where nothing is hosted."""
+        """The same. Raises SettingsError if nothing is hosted."""
         if not any(part in table for part in PARTS):
             raise SettingsError(f"{table.path}: no service: name one as {', '.join(f'[{part}]' for part in PARTS)}")
         return self

@@ -22,15 +22,16 @@ if TYPE_CHECKING:
     from typing import Any, Callable, Sequence
 
 HOOKS = ("nhc.hooks.commands.prolog", "nhc.hooks.commands.epilog", "nhc.hooks.commands.healthcheck")
-"""Entry points that a scheduler runs: whether anybody reads what they print changes nothing about their status."""
+"""Entry points that a scheduler runs: a closed output does not change their status."""
 FAILED = {"nhc.hooks.commands.prolog": EXIT_HEALTHY, "nhc.hooks.commands.epilog": EXIT_HEALTHY}
-"""The status of an entry point that came upon what nobody foresaw, where it is not EXIT_UNKNOWN: the job starts."""
+"""The status of an entry point after an unexpected error, if it is not EXIT_UNKNOWN: the job starts."""
 
 
 def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
-    """An executable: `main` of a module, or a function, then out at once. Tearing Python down would cost each run 3 ms.
+    """An executable: runs `main` of a module, or a function, then exits at once. Python's teardown would cost each run
+    3 ms.
 
-    What nobody foresaw is one line and a file to report (`nhc.node.run.crash_report`), never a traceback.
+    An unexpected error gives one line and a file to report (`nhc.node.run.crash_report`), never a traceback.
     """
     module = run if isinstance(run, str) else run.__module__
     once = one_shot(module, sys.argv[1:])
@@ -42,18 +43,19 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
 
             import_site()
     if once:
-        gc.disable()  # a run is over before there is garbage worth collecting; the collections cost 2 ms
+        gc.disable()  # a run ends before there is garbage worth collecting; the collections cost 2 ms
     mask = os.umask(0o022)
-    if mask & 0o002:  # a mask that keeps others out stays as it is; with one of 0 everybody could write our files
+    if mask & 0o002:  # a mask that blocks others stays as it is; with a mask of 0 every user could write our files
         os.umask(mask)
     try:
         if not once and _signal.getsignal(_signal.SIGINT) == _signal.SIG_DFL:  # the launchers' doing
             _signal.signal(_signal.SIGINT, _signal.default_int_handler)
-        # What runs once leaves SIGINT to the kernel until its checks run (`nhc.core.system.ending_signals`): Python
-        # drops what the handler raises in a callback, such as its import lock's, with a traceback: the run would go on.
+        # An entry point that runs once leaves SIGINT to the kernel until its checks run
+        # (`nhc.core.system.ending_signals`): if the handler raises in a callback, such as the import lock's, Python
+        # drops the exception with a traceback, and the run would go on.
         status = _status(module, run)
     except KeyboardInterrupt:
-        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second one changes nothing about how this ends
+        _signal.signal(_signal.SIGINT, _signal.SIG_IGN)  # a second one does not change how this ends
         status = 130
     try:
         sys.stdout.flush()
@@ -61,9 +63,9 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
     except BrokenPipeError:
         status = status or EXIT_UNHEALTHY
     except (OSError, ValueError):
-        status = status or EXIT_UNKNOWN  # what was to be written is not
+        status = status or EXIT_UNKNOWN  # the output could not be written
     failure = getattr(sys.stdout, "failure", None)
-    if failure is not None and module not in HOOKS:  # a hook's status is its scheduler's, whoever reads what it prints
+    if failure is not None and module not in HOOKS:  # a hook's status is for its scheduler, even if no one reads
         gone = isinstance(failure, BrokenPipeError)
         status = status or (EXIT_UNHEALTHY if gone else EXIT_UNKNOWN)
         if not gone:
@@ -76,7 +78,7 @@ def entry(run: Callable[[], int] | str = "nhc.cli.main") -> None:
 
 
 class LateSite:
-    """The last finder of modules: where nothing else finds one, `site` is imported, and they are asked once more."""
+    """The last finder of modules: if no other finds one, it imports `site`, and the others are asked once more."""
 
     @staticmethod
     def find_spec(name: str, path: Any = None, target: Any = None) -> Any:
@@ -91,7 +93,7 @@ class LateSite:
 
 
 def _status(module: str, run: Callable[[], int] | str) -> int:
-    """How it ends. From its return on a SIGINT changes nothing. Raises KeyboardInterrupt."""
+    """Its exit status. After this returns a SIGINT changes nothing. Raises KeyboardInterrupt."""
     try:
         standard_streams()
         clean_streams()
@@ -110,9 +112,11 @@ def _status(module: str, run: Callable[[], int] | str) -> int:
 
 
 def one_shot(module: str, arguments: Sequence[str]) -> bool:
-    """Whether an entry point judges this node once and ends: those that run before each job. Everything else may stay.
+    """Whether an entry point judges this node once and ends: those that run before each job. All others may keep
+    running.
 
-    Grid Engine's load sensor, which is `nhc-healthcheck` as well, collects garbage again where it begins to stay.
+    Grid Engine's load sensor, which is `nhc-healthcheck` as well, collects garbage again when it begins to keep
+    running.
     """
     return module in HOOKS or (module == "nhc.cli.main" and list(arguments[:2]) == ["check", "local"])
 
@@ -138,7 +142,7 @@ def crashed(module: str, error: BaseException) -> None:
 
 
 def _missing(error: BaseException) -> str:
-    """What this machine or user has nothing left of, where that is all that is wrong; else ""."""
+    """The resource that this machine or user has run out of, if that is the only cause; else ""."""
     from nhc.core.system.process import NOTHING_LEFT
 
     if isinstance(error, OSError) and error.errno in NOTHING_LEFT:
@@ -149,10 +153,10 @@ def _missing(error: BaseException) -> str:
 
 
 def standard_streams() -> None:
-    """Open on /dev/null those of the standard streams that the caller has closed.
+    """Open on /dev/null the standard streams that the caller has closed.
 
-    Python has None for them, and the next file opened, the state of strikes perhaps, would get their number and
-    whatever a command says.
+    Python has None for them. The next file that is opened, perhaps the state of strikes, would get their number, and a
+    command's output would go into it.
     """
     for fd, name in enumerate(("stdin", "stdout", "stderr")):
         if getattr(sys, name) is None:
@@ -192,7 +196,7 @@ def main(argv: list[str] | None = None) -> int:
                 return EXIT_USAGE
         return _application(arguments)
     except BrokenPipeError:
-        # The reader has gone. Python would complain once more when it flushes at exit.
+        # The reader is gone. Python would complain once more when it flushes at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         return EXIT_UNHEALTHY
     except KeyboardInterrupt:

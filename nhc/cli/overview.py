@@ -1,4 +1,4 @@
-"""`nhc status` alone: what of nhc is set up and runs on this machine, and what it said last."""
+"""`nhc status` alone: which parts of nhc are set up and run on this machine, and their last reports."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def _row(part: str, name: str, state: str, detail: str = "") -> Row:
 
 
 def services() -> Iterator[Row]:
-    """The services that run on this machine, whoever started them."""
+    """The services that run on this machine, no matter who started them."""
     found: List[Tuple[str, int]] = []
     for pid, line in command_lines(Host()).items():
         match = SERVICE.search(line)
@@ -59,7 +59,7 @@ def services() -> Iterator[Row]:
 
 
 def reports(state: State, now: float) -> Iterator[Row]:
-    """The last report of each context that keeps one: the agent, and each hook of a scheduler."""
+    """The last report of each context that stores one: the agent, and each hook of a scheduler."""
     try:
         names = sorted(name for name in os.listdir(state.directory) if name.startswith("report-"))
     except OSError:
@@ -75,7 +75,7 @@ def reports(state: State, now: float) -> Iterator[Row]:
 
 
 def settings() -> Iterator[Row]:
-    """The settings files that are there, and whether each can be used; the node's configuration before them."""
+    """The existing settings files, and whether each can be used; the node's configuration comes first."""
     conf = f"{DIRECTORY}/nhc.conf"
     yield _row("settings", "nhc.conf", "there" if os.path.exists(conf) else "absent",
                conf if os.path.exists(conf) else "the built-in checks hold")  # fmt: skip

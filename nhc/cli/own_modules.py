@@ -1,9 +1,9 @@
-"""Find the modules of nhc where Python left their bytecode, without a search.
+"""Find nhc's modules in Python's bytecode files, without a search.
 
-Python's own finder lists each directory, tries four endings for a package and asks the source's state twice: twelve
-calls of the kernel a module, for the 70 of a run (docs/decisions/0001-start-up.md). This one opens the bytecode and
-believes it where Python would: it is of this interpreter, and of a source of that size and time. Whatever is otherwise
-is left to Python's finder, which compiles it.
+Python's own finder lists each directory, tries four endings for a package and asks for the source's state twice: twelve
+system calls a module, for the 70 modules of a run (docs/decisions/0001-start-up.md). This one opens the bytecode and
+accepts it if Python would: it is for this interpreter, and for a source of that size and time. All other modules are
+left to Python's finder, which compiles them.
 """
 
 from __future__ import annotations
@@ -25,11 +25,11 @@ if not TYPE_CHECKING:
 
 ENDING = f".{sys.implementation.cache_tag}.pyc"
 TIMED = _machinery.MAGIC_NUMBER + bytes(4)
-"""How bytecode begins that holds as long as its source has a certain time and size: PEP 552."""
+"""The beginning of bytecode that is valid as long as its source has a certain time and size: PEP 552."""
 
 
 class Loader(SourceFileLoader):
-    """Python's loader of a source, which has the source's bytecode already."""
+    """Python's source loader, given bytecode that has been read already."""
 
     bytecode: Optional[memoryview] = None
 

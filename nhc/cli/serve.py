@@ -1,8 +1,8 @@
 """`nhc serve`: the loops, notices, spares and the server of a small site in one process.
 
 Each runs in a thread of its own, until a signal, or until one of them cannot go on. Each leads under its own name and
-goes round as it does alone; what they have in common are the signals, /metrics and /healthz. A service that fails ends
-the process, as it would alone, and whoever started that starts all of them again: each goes on where it stopped.
+runs its rounds as it does alone; they share only the signals, /metrics and /healthz. A service that fails ends the
+process, as it would alone. The process's supervisor then starts all of them again, and each goes on where it stopped.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def command(args: ServeOptions) -> int:
 
 
 def services_of(settings: HostSettings, opened: contextlib.ExitStack) -> List[RoundService]:
-    """The services that go round; `opened` closes what they use. Raises SettingsError, StoreError, CommandError."""
+    """The services with rounds; `opened` closes what they use. Raises SettingsError, StoreError, CommandError."""
     services = []
     remedy = settings.remedy.settings if settings.remedy is not None else ""
     if settings.remedy is not None:
@@ -75,7 +75,7 @@ def spares_service(part: SparesPart, remedy: str, opened: contextlib.ExitStack) 
 
 
 def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]:
-    """The server, for the main thread; None where it is not hosted."""
+    """The server, for the main thread; None if it is not hosted."""
     if settings.server is None:
         return None
     of_server, of_store = reports.load(settings.server.settings), store_settings.load(settings.server.store)
@@ -85,10 +85,10 @@ def server_of(settings: HostSettings) -> Optional[Callable[[StopSignals], None]]
 def host(
     services: Sequence[RoundService], listen: str, front: Optional[Callable[[StopSignals], None]] = None
 ) -> int:  # fmt: skip
-    """Go round until a signal; the exit status: 1 where one of them has failed. In the main thread.
+    """Run until a signal; returns the exit status: 1 if one of them has failed. In the main thread.
 
-    `front` runs in the main thread meanwhile: it ends by the same signals, which it may take for itself, and then
-    ends the given StopSignals. Raises RoundRefused, and what `front` raises.
+    `front` runs in the main thread meanwhile. The same signals end it; it may handle them itself, and then ends the
+    given StopSignals. Raises RoundRefused, and what `front` raises.
     """
     stop = StopSignals()
     pages = Pages(service.command for service in services)
@@ -99,7 +99,7 @@ def host(
             service.host(stop, pages)
         except BaseException:
             failed.append(service.command)
-            os.kill(os.getpid(), signal.SIGTERM)  # what is in the main thread ends by it as well
+            os.kill(os.getpid(), signal.SIGTERM)  # this also ends what runs in the main thread
             raise
 
     threads = [

@@ -1,9 +1,9 @@
-"""A node that its scheduler reboots is looked at once more as soon as the scheduler has heard it again.
+"""After a scheduler's reboot of a node, judge it once more as soon as it has registered again.
 
-slurmd runs its HealthCheckProgram once before it registers, and then after HealthCheckInterval. What is set on the node
-in between may be lost: Slurm 22.05 keeps a drain that was set between boot and registration of a plain reboot, and
-drops it after `scontrol reboot ASAP`; a mark of ours cannot be cleared before the registration. So a process of its own
-waits for that, and acts upon the same report.
+slurmd runs its HealthCheckProgram once before it registers, and then after HealthCheckInterval. A state that is set on
+the node in between may be lost: Slurm 22.05 keeps a drain that was set between boot and registration of a plain reboot,
+but drops it after `scontrol reboot ASAP`; a mark of ours cannot be cleared before the registration. So a separate
+process waits for the registration, and acts on the same report.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ if TYPE_CHECKING:
 
 MEMORY = "after-boot"
 WAIT = 120.0
-"""Seconds for which the registration is waited for: it follows the health check at once."""
+"""Longest wait for the registration, in seconds: it follows the health check at once."""
 EVERY = 0.3
-"""Seconds between two looks. Few nodes look: those that are sick, or carry our mark, right after their boot."""
+"""Seconds between two queries. Only a few nodes query: unhealthy or marked ones, right after their boot."""
 
 
 def is_rebooted(adapter: Marker, node: str) -> bool:
@@ -32,7 +32,7 @@ def is_rebooted(adapter: Marker, node: str) -> bool:
 
 
 def act_once_rejoined(adapter: Marker, node: str, state: State, act: Callable[[], object]) -> None:
-    """Call `act` in a process of its own once the scheduler has heard the node, within WAIT seconds."""
+    """Call `act` in a process of its own when the node has registered with the scheduler, within WAIT seconds."""
     if not _first(node, state):
         return
 
@@ -48,7 +48,7 @@ def act_once_rejoined(adapter: Marker, node: str, state: State, act: Callable[[]
                     act()
                     break
             except AdapterError:
-                pass  # the controller may be what is restarted
+                pass  # it may be the controller that restarts
             time.sleep(EVERY)
         state.update(MEMORY, lambda memory: memory.pop(node, None))
 
@@ -61,7 +61,7 @@ def act_once_rejoined(adapter: Marker, node: str, state: State, act: Callable[[]
 
 
 def _first(node: str, state: State) -> bool:
-    """Whether no process waits for this node yet."""
+    """Whether no process is waiting for this node yet."""
     now = time.time()
     first = False
 

@@ -1,10 +1,10 @@
-"""What is to follow from a report when a scheduler runs nhc before a job, after one, and every few minutes.
+"""Acts on a report when a scheduler runs nhc before a job, after a job, and every few minutes.
 
-The command line (`nhc.cli`) loads the configuration and runs the checks. A healthy prolog gets through here without
-importing anything that acts.
+The command line (`nhc.cli`) loads the configuration and runs the checks. A healthy prolog passes here without importing
+anything that acts.
 
-Nothing here raises: a broken nhc must never take a cluster down. What goes wrong is logged, left on the node as a
-comment, and answered with exit status 0.
+Nothing here raises: a broken nhc must never take a cluster down. An error is logged, left on the node as a comment, and
+the exit status is 0.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 def after_report(
     context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: Optional[State] = None
 ) -> int:
-    """Do what a report calls for in a hook, and return the hook's exit status.
+    """Act on a report in a hook, and return the hook's exit status.
 
-    `report.host` is what the scheduler calls the node (`node_name`).
+    `report.host` is the scheduler's name of the node (`node_name`).
     """
     context = context_of(context, environ)
     try:
@@ -79,7 +79,7 @@ def _after_healthcheck(report: Report, environ: Mapping[str, str], settings: Map
 def _end_comment(
     context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
 ) -> None:
-    """A hook that has judged the node takes away what it said of itself on it."""
+    """After a hook has judged the node, remove the comment on nhc's own failure from the node."""
     if report.results and os.path.isdir(f"{state.directory}/{NOTES}/{report.host}"):
         from nhc.hooks.internal_error import works_again
 

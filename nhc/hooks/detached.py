@@ -46,7 +46,7 @@ def run_detached(settings: Dict[str, str], warnings: Sequence[str]) -> int:
             from nhc.core.system.children import reap_all
 
             reap_all()
-        else:  # the last verdict must not stand for what is no longer checked
+        else:  # the last verdict must not count for what is no longer checked
             State().save("detached", {"unusable": boot_id()})
 
     try:

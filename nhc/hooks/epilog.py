@@ -1,4 +1,4 @@
-"""After a job: what its checks found, what the job left behind, and what is to follow.
+"""After a job: act on what its checks found and on what the job left behind.
 
     NHC_EPILOG_FIND   what to look for: processes, gpu, shm, tmp (default: all four)
     NHC_EPILOG_CLEAN  what of it to clean up (default: nothing)
@@ -8,8 +8,8 @@
     NHC_EPILOG_GPU_MB MiB of GPU memory that may be in use after a job (default: 1024)
     NHC_EPILOG_WHY    1: write into a failed job's output why it ended (default: 0)
 
-What was to be cleaned and could not be (a process that cannot be killed) drains the node. Other leftovers
-are logged.
+Leftovers that were to be cleaned but could not be (a process that cannot be killed) drain the node. Other leftovers are
+logged.
 """
 
 from __future__ import annotations
@@ -35,18 +35,18 @@ if TYPE_CHECKING:
 
 # NHC_EPILOG_WHY=1: the epilog writes into a failed job's own output why it ended (nhc job why).
 #
-# It runs as the job's user, who can write no other file by it than his own, and only on the job's first node. Nothing
-# that goes wrong here keeps the node from the next job.
+# It runs as the job's user, so that it can write only to that user's files, and only on the job's first node. An error
+# here never keeps the node from the next job.
 
 
 LIMIT = 20.0
 """Seconds: slurmd waits for the epilog before the node takes work again."""
 KERNEL_LINES, KERNEL_BYTES = 200, 48 << 10
-"""What of the kernel log is handed over, the newest: less than a pipe holds."""
+"""Bytes of the kernel log that are handed over, the newest: less than a pipe holds."""
 
 
 def append_why_job_ended(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> None:
-    """Append the three lines, where the site asks for it."""
+    """Append the three lines, if the site asks for it."""
     job, uid = environ.get("SLURM_JOB_ID", ""), environ.get("SLURM_JOB_UID", "")
     if not is_on(settings, "NHC_EPILOG_WHY") or not job.isdigit() or not uid.isdigit() or uid == "0":
         return
@@ -77,7 +77,7 @@ def append_why_job_ended(node: str, environ: Mapping[str, str], settings: Mappin
 
 
 def _kernel_lines() -> Optional[str]:
-    """The newest lines of this node's kernel log that the catalogue knows, None where it cannot be read."""
+    """The newest lines of this node's kernel log that the catalogue knows, None if it cannot be read."""
     from nhc.node.kernlog.catalogue import Matcher
 
     try:
@@ -101,13 +101,13 @@ def _group(uid: str, environ: Mapping[str, str]) -> str:
 
 
 SYSTEM_UIDS = 999
-"""The highest uid that is no person's, where the configuration's MAX_SYS_UID does not say."""
+"""The highest uid of system accounts, if the configuration does not set MAX_SYS_UID."""
 
 
 def epilog(
     report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State, host: Optional[Host] = None
 ) -> int:
-    """Returns 0; UNHEALTHY where the node must be drained and could not be, so that Slurm does it."""
+    """Returns 0; UNHEALTHY if the node must be drained and could not be, so that Slurm does it."""
     host = host or Host(settings=settings)
     begun = time.monotonic()
     outcomes = after_job(report.host, environ, settings, host)
@@ -182,7 +182,7 @@ def _show(some: Sequence[Leftover]) -> str:
 
 
 def _has_other_jobs(node: str, environ: Mapping[str, str], settings: Mapping[str, str]) -> bool:
-    """Whether the user has another job here. Where nobody can say, yes: nothing of another job may be touched."""
+    """Whether the user has another job here. If that is unknown, yes: nothing of another job may be touched."""
     from nhc.hooks.marking import scheduler
 
     adapter = scheduler(environ, settings)

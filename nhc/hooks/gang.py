@@ -1,7 +1,7 @@
-"""A pod's part in the collective of its gang, in the init container that the preflight webhook put there.
+"""A pod's part in the collective of its gang, in the init container that the preflight webhook added.
 
-The pod has no right in the cluster. It shows a token that says which pod it is, and asks the webhook's server what to
-do, until it is told what came of it all. A server that does not answer is nobody's fault.
+The pod has no rights in the cluster. It shows a token that identifies it, and asks the webhook's server what to do,
+until the server sends the outcome. If the server does not answer, no node is blamed.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ SERVER, AUTHORITY, GANG, TOKEN, LONGEST = (
     "NHC_GANG_TIME",
 )
 ITSELF = "nhc_gang"
-"""What results about a gang are filed under."""
+"""The name under which results about a gang are filed."""
 FAILED, UNTOLD = "GangNodeFailed", "GangUntold"
 SILENCE = 60.0
-"""Seconds in which nobody answers, after which nobody is asked any more."""
+"""After so many seconds without an answer the server is not asked again."""
 ANSWER, TOKEN_LIMIT = 1 << 20, 64 << 10
 """Bytes of an answer and of a token."""
 OUTPUT = 1 << 20
@@ -41,16 +41,16 @@ OUTPUT = 1 << 20
 
 
 class _NoAnswer(Exception):
-    """Why the server could not be asked."""
+    """The server could not be asked, and why."""
 
 
 def takes_part(environ: Mapping[str, str]) -> bool:
-    """Whether the webhook has said that this pod is one of a gang."""
+    """Whether the webhook has set that this pod belongs to a gang."""
     return bool(environ.get(SERVER))
 
 
 def result(environ: Mapping[str, str], withdrawn: str = "", pause: Callable[[float], None] = time.sleep) -> CheckResult:
-    """What came of the gang's collective for this pod's node. `withdrawn` says why it takes no part, for the others."""
+    """The outcome of the gang's collective for this pod's node. `withdrawn` tells the others why it takes no part."""
     try:
         verdict, message = _play(environ, withdrawn, pause)
     except (_NoAnswer, ValueError, KeyError) as error:
@@ -89,7 +89,7 @@ def _play(environ: Mapping[str, str], withdrawn: str, pause: Callable[[float], N
 
 
 def _run(order: Mapping[str, object], environ: Mapping[str, str]) -> Dict[str, object]:
-    """Run this pod's part of a test; what is to be said of it."""
+    """Run this pod's part of a test; returns what to report about it."""
     argv, env, limit = order.get("argv"), order.get("env"), order.get("seconds")
     if not isinstance(argv, list) or not argv or not isinstance(env, dict) or not isinstance(limit, (int, float)):
         raise ValueError("the server's order makes no sense")
@@ -105,7 +105,7 @@ def _run(order: Mapping[str, object], environ: Mapping[str, str]) -> Dict[str, o
 
 
 def _ask(environ: Mapping[str, str], said: Mapping[str, object]) -> Dict[str, object]:
-    """One question. Raises _NoAnswer."""
+    """One request. Raises _NoAnswer."""
     host, _colon, port = environ[SERVER].rpartition(":")
     try:
         token = read_text(environ.get(TOKEN, ""), TOKEN_LIMIT).strip()  # the kubelet renews it
@@ -133,7 +133,7 @@ def _ask(environ: Mapping[str, str], said: Mapping[str, object]) -> Dict[str, ob
 
 
 class _GangConnection(http.client.HTTPConnection):
-    """To one address of a name, whose certificate is the name's."""
+    """Connects to one address of a name; the certificate must be for the name."""
 
     def __init__(self, host: str, port: int, address: str, context: ssl.SSLContext) -> None:
         super().__init__(host, port, timeout=10.0)
@@ -145,6 +145,6 @@ class _GangConnection(http.client.HTTPConnection):
 
 
 def _chosen(host: str, port: int, gang: str) -> str:
-    """The address of the one server that all pods of a gang ask, of all that the name has."""
+    """Of all addresses of the name, the one that all pods of a gang ask."""
     found = {str(entry[4][0]) for entry in socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)}
     return max(found, key=lambda one: hashlib.sha256(f"{gang} {one}".encode()).digest())

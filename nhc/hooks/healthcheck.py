@@ -1,7 +1,8 @@
-"""After a periodic run: drain a node that is CRIT, put back one that our mark took out and that is healthy again.
+"""After a periodic run: drain a node that is CRIT; return a node to service that our mark took out and that has
+recovered.
 
-A healthy node does not ask the controller every few minutes: whether it carries our mark is remembered and
-read again after NHC_REREAD seconds (900), after a reboot, and whenever a hook here has marked it.
+A healthy node does not ask the controller every few minutes: it stores whether it carries our mark, and reads that
+again after NHC_REREAD seconds (900), after a reboot, and when a hook here has marked it.
 """
 
 from __future__ import annotations
@@ -24,11 +25,11 @@ MEMORY = "mark"
 _FIGURES = re.compile(r"\d+")
 REREAD = 900.0
 SAID, SAID_AGAIN = "said", 3600.0
-"""What the health check logged last of a node that stays as it is, and the seconds after which it says that again."""
+"""The health check's last log line about an unchanged node, and the seconds after which it logs that again."""
 
 
 def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> int:
-    """Returns 0, or 1 where the resource manager did not do what it was asked."""
+    """Returns 0, or 1 if the resource manager did not do what it was asked."""
     if report.verdict is Verdict.UNKNOWN:
         _log_untold(report, state)
         return 0  # could not tell: the node stays as it is
@@ -44,7 +45,7 @@ def healthcheck(report: Report, environ: Mapping[str, str], settings: Mapping[st
 
 
 def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: State, after_boot: bool = False) -> int:
-    """Mark the node or put it back. Where its scheduler waits for it after a reboot, again once that has heard it."""
+    """Mark the node or return it to service. If its scheduler awaits its reboot, again when it registers."""
     from nhc.hooks.marking import WATCHING, put_back, take_out
 
     mark = mark_of(report)
@@ -57,7 +58,7 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
     except AdapterError as error:
         log.error(f"{report.host} could not be {'put back' if mark is None else 'marked'}: {error}")
         return 0 if watch_only(settings) else 1
-    # Figures of others change at each look: they make no new line.
+    # Figures of other nodes change each time: they make no new line.
     why = "" if mark is None else f"{mark.cause}: {_FIGURES.sub('', done.message)}"
     if done.effect is not Effect.REFUSED or mark is None or _is_new(report, why, state):
         log_marking(
@@ -87,19 +88,19 @@ def _act(adapter: Marker, report: Report, settings: Mapping[str, str], state: St
 def _logged_elsewhere(
     adapter: Marker, report: Report, mark: Optional[Mark], done: Applied, settings: Mapping[str, str], state: State
 ) -> str:
-    """That another node logs a fault for which there is no room, "" where this one does, or where that is not so."""
+    """That another node logs a fault for which the bound has no room; "" if this node logs it, or if there is room."""
     from nhc.hooks.marking import LOGGED, NO_ROOM
 
     if mark is None or done.effect is not Effect.REFUSED or NO_ROOM not in done.message or watch_only(settings):
         return ""
     from nhc.hooks.no_room import leave_comment
 
-    state.update(MEMORY, lambda memory: memory.pop(report.host, None))  # the next healthy run takes the comment off
+    state.update(MEMORY, lambda memory: memory.pop(report.host, None))  # the next healthy run removes the comment
     return "" if leave_comment(adapter, report.host, mark, state) else f" ({LOGGED})"
 
 
 def _log_untold(report: Report, state: State) -> None:
-    """Log that nobody can tell how the node is, when that or its reason is new, and once in SAID_AGAIN."""
+    """Log that the node's state is unknown, if that or its reason is new, and once in SAID_AGAIN."""
     from nhc.hooks.outcome import unknown_cause
 
     why = unknown_cause(report)
@@ -108,7 +109,7 @@ def _log_untold(report: Report, state: State) -> None:
 
 
 def _is_new(report: Report, why: str, state: State) -> bool:
-    """Whether this was not logged of the node in the last SAID_AGAIN seconds; it is remembered as logged."""
+    """Whether this was not logged for the node in the last SAID_AGAIN seconds; it then counts as logged."""
     now, last = time.time(), state.load(SAID).get(report.host)
     told, at = (last.get("why"), last.get("at")) if isinstance(last, dict) else (None, None)
     if told == why and isinstance(at, (int, float)) and 0 <= now - at < SAID_AGAIN:
@@ -118,7 +119,7 @@ def _is_new(report: Report, why: str, state: State) -> bool:
 
 
 def mark_here(adapter: Marker, report: Report, mark: Mark, settings: Mapping[str, str], state: State) -> Applied:
-    """Take this node out, log what became of that, and remember a mark that was set. It FAILED without an answer."""
+    """Take this node out, log the outcome, and store a mark that was set. Without an answer the outcome is FAILED."""
     from nhc.hooks.marking import take_out
 
     try:
@@ -132,7 +133,7 @@ def mark_here(adapter: Marker, report: Report, mark: Mark, settings: Mapping[str
 
 
 def log_marking(report: Report, effect: Effect, message: str) -> None:
-    """Log what became of a node."""
+    """Log the outcome for a node."""
     mark = mark_of(report)
     what = f"unhealthy: {mark.why}" if mark else "healthy"
     if effect is Effect.CHANGED:
@@ -148,18 +149,18 @@ def log_marking(report: Report, effect: Effect, message: str) -> None:
 
 
 def remembered_mark(state: State, node: str) -> Mapping[str, object]:
-    """What is remembered of this node's mark."""
+    """What is stored about this node's mark."""
     mark = state.load(MEMORY).get(node)
     return mark if isinstance(mark, dict) else {}
 
 
 def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark] = None) -> None:
-    """Remember whether this node carries our mark, and of one that was set just now its text and its cause."""
+    """Store whether this node carries our mark, and the text and cause of a mark that was just set."""
     now = time.time()
     if ours:
         from nhc.node.planning.cached_verdict import drop_verdict
 
-        drop_verdict(state)  # the next health check is to see whether the node is well again
+        drop_verdict(state)  # the next health check finds out whether the node has recovered
 
     def change(memory: Dict[str, Any]) -> None:
         before = memory.get(report.host)
@@ -172,7 +173,7 @@ def remember_mark(state: State, report: Report, ours: bool, mark: Optional[Mark]
 
 
 def seconds_to_read(report: Report, settings: Mapping[str, str], state: State) -> float:
-    """For how long the node is known to carry no mark of ours: 0 where its scheduler is to be asked now."""
+    """For how long the node is known to carry no mark of ours: 0 if its scheduler must be asked now."""
     last = remembered_mark(state, report.host)
     if last.get("ours") is not False or last.get("boot") != report.boot_id:
         return 0.0

@@ -1,10 +1,11 @@
-"""nhc itself fails in a hook: that is logged, left on the node as a comment, and the node is never marked for it.
+"""If nhc itself fails in a hook, it logs that and leaves a comment on the node; it never marks the node for it.
 
-So is a line of the configuration that cannot be run. Its verdict is UNKNOWN at every run, so nhc marks nothing and puts
-nothing back for as long as it stands.
+The same holds for a configuration line that cannot be run. Its verdict is UNKNOWN at every run, so until it is repaired
+nhc marks no node and returns none to service.
 
-What stands on a node is known by files: in `broken/NODE` of the state directory one for each hook that left a comment
-there, of the time when it did. The wrappers of adapters/slurm, for hooks that do not even start, write the same files.
+Files record which comments are on a node: `broken/NODE` in the state directory has one for each hook that left a
+comment, with the time when it did. The wrappers in adapters/slurm write the same files for hooks that do not even
+start.
 """
 
 from __future__ import annotations
@@ -24,20 +25,20 @@ if TYPE_CHECKING:
     from nhc.core.plan import Plan
 
 QUIET = 3600.0
-"""Seconds for which a hook that left a comment leaves no second one. One that fails on renews it after that."""
+"""A hook that left a comment leaves no second one for so many seconds. If it still fails then, it renews it."""
 CANNOT_BE_RUN = (
     "NoSuchCheck", "BadArguments", "BadLine", "BadSetting", "NoExpectation", "TargetUndecided", "ShellSyntax",
     "ShellMissing", "ScriptExited", "CommandMissing", "CommandUnusable",
 )  # fmt: skip
-"""Reasons of an UNKNOWN that the line itself is to blame for, or what is not installed: the next run says the same."""
+"""Reasons of an UNKNOWN that the line itself or a missing program causes: the next run gives the same."""
 AGAIN = 60.0
-"""Seconds after which a hook that holds up jobs tries again what the controller did not do."""
+"""Seconds after which a hook that delays jobs tries again what the controller did not do."""
 _TRIED = ".tried"
-"""The file of the time when a hook tried last to take a comment away."""
+"""The file with the time when a hook last tried to remove a comment."""
 
 
 def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
-    """Raise ConfigError where nhc.conf, which all hooks share, has no line for the node, in any context.
+    """Raise ConfigError if nhc.conf, which all hooks share, has no line for the node, in any context.
 
     A hook's own file (nhc-prolog.conf, -c) may be empty on purpose: that hook alone does nothing.
     """
@@ -49,7 +50,7 @@ def require_a_line(plan: Plan, settings: Mapping[str, str], node: str) -> None:
 
 
 def lines_that_cannot_run(report: Report) -> List[str]:
-    """The lines of the configuration that say nothing of the node, each with its place and what is wrong with it."""
+    """The configuration lines that cannot judge the node, each with its place and its problem."""
     return [
         f"{result.source}: {describe(result)}" if result.source not in describe(result) else describe(result)
         for result in report.results
@@ -60,7 +61,7 @@ def lines_that_cannot_run(report: Report) -> List[str]:
 def tell_useless_lines(
     context: str, node: str, lines: Sequence[str], environ: Mapping[str, str], settings: Mapping[str, str], state: State
 ) -> None:
-    """Say where the fleet can see it that these lines cannot be run: by the log, and by a comment on the node."""
+    """Report, in the log and in a comment on the node, that these lines cannot be run."""
     more = f" (and {len(lines) - 1} more)" if len(lines) > 1 else ""
     message = f"the configuration has a line that cannot be run, so the {context} tells nothing: {lines[0]}{more}"
     from nhc.marks.ports.adapter import AdapterError
@@ -78,7 +79,7 @@ def broken(
     settings: Mapping[str, str],
     state: Optional[State] = None,
 ) -> int:
-    """Say where the fleet can see it that nhc itself is broken here. Returns 0: the job starts, the node stays."""
+    """Report, in the log and on the node, that nhc itself is broken here. Returns 0: the job starts, the node stays."""
     try:
         from nhc.node.planning.cached_verdict import drop_verdict
 
@@ -92,12 +93,12 @@ def broken(
 
 
 def _message_of(context: str, failure: BaseException) -> Tuple[str, str]:
-    """What a person is told of it; of a fault of ours a report is kept, which the second text names."""
+    """The message for a person; for a fault of ours a report is stored, which the second text names."""
     from nhc.core.language.problems import ConfigError
     from nhc.core.language.trust import Untrusted
     from nhc.node.planning.profiles import NoProfile
 
-    if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a person's mistake, not ours
+    if isinstance(failure, (ConfigError, NoProfile, BadArgument, Untrusted)):  # a user's mistake, not ours
         of = "arguments" if isinstance(failure, BadArgument) else "configuration"
         return f"the {context}'s {of} cannot be used, nothing is checked: {failure}", ""
     from nhc.node.hosts.redaction import secrets
@@ -112,7 +113,7 @@ def _leave_comment(
     context: str, message: str, environ: Mapping[str, str], settings: Mapping[str, str], state: State,
     log_too: bool = True,
 ) -> None:  # fmt: skip
-    """Leave it on the node, and in the log with `log_too`, once an hour at most."""
+    """Leave it as a comment on the node, with `log_too` also in the log, once an hour at most."""
     import time
 
     if context_of(context, environ).endswith("-slurmctld"):
@@ -140,9 +141,9 @@ def _leave_comment(
 
 
 def works_again(context: str, node: str, environ: Mapping[str, str], settings: Mapping[str, str], state: State) -> None:
-    """Take our comment from a node that `context` has just judged, unless another hook has left one lately.
+    """Remove our comment from a node that `context` has just judged, unless another hook left one recently.
 
-    One that was not renewed for an hour is of a hook that is run here no more. A health check takes away any.
+    A comment that was not renewed for an hour is from a hook that no longer runs here. A health check removes any.
     """
     import time
 
@@ -172,7 +173,7 @@ def works_again(context: str, node: str, environ: Mapping[str, str], settings: M
 
 
 def _notes_of(state: State, node: str) -> str:
-    """The directory of the notes of one node (several slurmd may share a host), "" where nothing can be kept."""
+    """The directory of one node's notes (several slurmd may share a host), "" if nothing can be stored."""
     return f"{state.directory}/{NOTES}/{node}" if state.usable() else ""
 
 
@@ -182,7 +183,7 @@ def _read(where: str) -> Dict[str, float]:
         for name in os.listdir(where):
             notes[name] = os.stat(f"{where}/{name}").st_mtime
     except OSError:
-        pass  # no note, or another hook takes them away just now
+        pass  # no note, or another hook is just removing them
     return notes
 
 
@@ -192,11 +193,11 @@ def _note(where: str, name: str, at: float) -> None:
         os.close(os.open(f"{where}/{name}", os.O_WRONLY | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600))
         os.utime(f"{where}/{name}", (at, at))
     except OSError:
-        pass  # as all that is remembered: where it cannot be kept, the next run begins anew
+        pass  # as with all stored state: if it cannot be stored, the next run starts without it
 
 
 def _forget(where: str, *names: str) -> None:
-    """Forget these notes, and where none is left, that there were any."""
+    """Delete these notes, and if none is left, the record that there were any."""
     for path in (*(f"{where}/{name}" for name in names), where):
         try:
             (os.rmdir if path == where else os.unlink)(path)

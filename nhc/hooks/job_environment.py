@@ -1,7 +1,7 @@
-"""What the scheduler and the site tell a hook.
+"""The scheduler's and the site's input to a hook.
 
 Which hook it is, how long its checks may take, whether it may change anything, which devices the job has, which checks
-its user may skip. What the node is called: `nhc.core.system.node_name`.
+its user may skip. For the node's name see `nhc.core.system.node_name`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ PROLOG_SLURMCTLD = "prolog-slurmctld"
 EPILOG_SLURMCTLD = "epilog-slurmctld"
 
 NOTES = "broken"
-"""In the state directory, by node: which hooks left a comment on it, since nhc is broken (`hooks.internal_error`)."""
+"""In the state directory, by node: which hooks left a comment on it because nhc is broken (`hooks.internal_error`)."""
 
 DEADLINES = {HEALTHCHECK: 35.0, PROLOG: 20.0, EPILOG: 30.0, PROLOG_SLURMCTLD: 20.0, EPILOG_SLURMCTLD: 20.0}
 """Seconds a hook's checks may take. slurmd kills a HealthCheckProgram after 60 s; marking comes after the checks."""
@@ -36,17 +36,17 @@ _SCRIPT_CONTEXTS = {
 
 
 class BadArgument(ValueError):
-    """A hook was called with a word that it does not know. One line."""
+    """A hook was called with an unknown word. One line."""
 
 
 def context_of(asked: str, environ: Mapping[str, str]) -> str:
-    """The hook that runs: the one asked for, on the controller where Slurm says so."""
+    """The hook that runs: the requested one, or its controller form if Slurm says so."""
     context = _SCRIPT_CONTEXTS.get(environ.get("SLURM_SCRIPT_CONTEXT", ""), asked)
     return context if context.startswith(asked) else asked
 
 
 def deadline(context: str, settings: Mapping[str, str]) -> float:
-    """The checks' deadline in this hook: `NHC_PROLOG_TIMEOUT` and so on, else ours, or TIMEOUT where it is shorter."""
+    """The checks' deadline in this hook: `NHC_PROLOG_TIMEOUT` and so on, else ours, or TIMEOUT if it is shorter."""
     own = DEADLINES.get(context, 30.0)
     for name in (f"NHC_{context.upper().replace('-', '_')}_TIMEOUT", "TIMEOUT"):
         try:
@@ -69,7 +69,7 @@ def is_on(settings: Mapping[str, str], name: str) -> bool:
 
 
 def job_devices(environ: Mapping[str, str]) -> Optional[str]:
-    """The GPUs of the job, as `0,2,3`; None where the job's part of the node is not known to the hook.
+    """The GPUs of the job, as `0,2,3`; None if the hook does not know the job's part of the node.
 
     Slurm sets no SLURM_JOB_GPUS for a job without GPUs, nor on a node without any: None for both.
     """
@@ -88,7 +88,7 @@ def _numbers(text: str) -> list[int]:
 
 
 def skipped(environ: Mapping[str, str], settings: Mapping[str, str]) -> FrozenSet[str]:
-    """The checks that this job's user may have left out, and asked to: `sbatch --comment=nhc-skip=check_a,check_b`.
+    """The checks that this job's user may skip and asked to skip: `sbatch --comment=nhc-skip=check_a,check_b`.
 
     The administrator names them in NHC_USER_SKIP; without that a comment skips nothing.
     """
@@ -100,7 +100,7 @@ def skipped(environ: Mapping[str, str], settings: Mapping[str, str]) -> FrozenSe
 
 
 def concerns(target: str, devices: str) -> bool:
-    """Whether a result about `target` concerns a job that has these GPUs. What names no GPU concerns every job."""
+    """Whether a result about `target` concerns a job that has these GPUs. One that names no GPU concerns every job."""
     import re
 
     named = re.match(r"gpu[ _-]?(\d+)\b", target, re.IGNORECASE)
@@ -108,7 +108,7 @@ def concerns(target: str, devices: str) -> bool:
 
 
 def job_size(environ: Mapping[str, str]) -> str:
-    """How many nodes the job has that this hook runs for, as a number's text; "" where that is not told.
+    """How many nodes this hook's job has, as a number's text; "" if that is unknown.
 
     Slurm names a Prolog's nodes in SLURM_JOB_NODELIST or SLURM_NODELIST (its prolog guide), by release.
     """
@@ -126,7 +126,7 @@ def job_size(environ: Mapping[str, str]) -> str:
 
 
 def for_context(plan: Plan, context: str, without: FrozenSet[str] = frozenset()) -> Plan:
-    """The items of this hook. The controller's hooks run only what names them: the rest judges compute nodes."""
+    """The items of this hook. The controller's hooks run only items that name them: the rest judge compute nodes."""
     on_controller = context.endswith("-slurmctld")
     items = tuple(
         item

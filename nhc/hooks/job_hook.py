@@ -1,4 +1,4 @@
-"""A hook of a job's begin or end: load the hook's checks, run them, act on the report."""
+"""A hook at a job's start or end: load the hook's checks, run them, act on the report."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     target = target_name(environ, settings, hostname)
     if target != hostname:
-        settings["HOSTNAME"] = target  # the shell of a line sees the name that targets are matched against
+        settings["HOSTNAME"] = target  # a line's shell sees the name that targets are matched against
 
-    # What drains nodes without being watched runs what the site wrote, and a profile where that names one. The
-    # controller's machine is none of the nodes its hooks judge.
+    # A hook drains nodes unattended, so it runs only what the site wrote, and a profile if the site names one. The
+    # controller's machine is not one of the nodes that its hooks judge.
     profile = NONE if context.endswith("-slurmctld") else UNLESS_NAMED
     plan = node_plan(
         state, host, target, [settings["CONFFILE"]],
@@ -72,10 +72,10 @@ def run(hook: str, settings: Dict[str, str], environ: Mapping[str, str]) -> int:
             from nhc.hooks.internal_error import require_a_line
 
             require_a_line(whole, everything, target)
-        return 0  # this hook has nothing to judge by
+        return 0  # this hook has no checks
     devices = job_devices(environ)
     report = _judge(plan, host, state, name, boot_id, devices, deadline(context, everything))
-    if age > 0 or report.verdict is not Verdict.OK:  # who reads of a healthy node before a job? It may take a request
+    if age > 0 or report.verdict is not Verdict.OK:  # a healthy node's is not read, and may cost a request
         from nhc.node.facts import machine_identity
 
         report = report._replace(labels=machine_identity.labels(host))
@@ -107,9 +107,9 @@ def _judge(
 
     size = job_size(os.environ)
     about_job = {"NHC_JOB_NODES": size} if size else {}  # check_gate -a asks
-    if devices is not None:  # the GPU checks judge these alone
+    if devices is not None:  # the GPU checks judge only these
         about_job["NHC_DEVICES"] = devices
     if about_job:
         plan = plan._replace(items=tuple(item._replace(settings={**item.settings, **about_job}) for item in plan.items))
-    # The first failure decides, unless it may be one that does not concern this job.
+    # The first failure decides, unless it might not concern this job.
     return run_plan(plan, host, state=state, check_all=devices is not None, deadline=limit, name=name)

@@ -1,4 +1,4 @@
-"""What `nhc-healthcheck` says, and where: LBNL NHC's lines in its log, on standard output and in syslog."""
+"""The output of `nhc-healthcheck`: LBNL NHC's lines in its log, on standard output and in syslog."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ if TYPE_CHECKING:
 
 
 def lbnl_text(result: CheckResult) -> str:
-    """A result in the original's words: `check_fs_mount:  /scratch not mounted`."""
+    """A result in LBNL NHC's form: `check_fs_mount:  /scratch not mounted`."""
     return printable(describe(result, ":  "))
 
 
 class LbnlOutput:
-    """Where the original's lines go: its log, the caller's standard output, syslog. `warnings` go to the log first."""
+    """Writes LBNL NHC's lines to its log, the caller's standard output, syslog. `warnings` go to the log first."""
 
     def __init__(self, settings: Mapping[str, str], warnings: Sequence[str] = ()) -> None:
         self.name = settings["NAME"]
@@ -48,7 +48,7 @@ class LbnlOutput:
             self._print(text)
 
     def mute_failures(self) -> None:
-        """Keep failures from standard output; the log and syslog have them all the same."""
+        """Print no failures on standard output; the log and syslog still get them."""
         self._mute = True
 
     def verbose(self, text: str) -> None:

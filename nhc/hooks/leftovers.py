@@ -1,10 +1,9 @@
 """What a job leaves behind on a node: processes, GPU memory, shared memory, files in /tmp.
 
-A process that has the job's SLURM_JOB_ID in its environment is the job's; one that has another job's is not.
-Everything else that belongs to the user (processes without it, shared memory, files) counts only when the
-user has no other job on the machine, which the resource manager is asked only where there is something to ask
-about. System users are never looked at, and what a login may hold (its shell, an editor, a file of it in /tmp)
-counts only where the site says so (NHC_EPILOG_LOGINS).
+A process that has the job's SLURM_JOB_ID in its environment is the job's; one that has another job's is not. Everything
+else that belongs to the user (processes without it, shared memory, files) counts only if the user has no other job on
+the machine; the resource manager is asked for that only if something was found. System users are never examined, and
+what a login may hold (its shell, an editor, its file in /tmp) counts only if the site says so (NHC_EPILOG_LOGINS).
 """
 
 from __future__ import annotations
@@ -26,21 +25,21 @@ if TYPE_CHECKING:
 
 
 SESSION = frozenset({"systemd", "(sd-pam)", "sshd", "sshd-session", "dbus-daemon"})
-"""A login session's own processes: they end with the session, and a login without a job is not ours to judge."""
+"""A login session's own processes: they end with the session, and nhc does not judge a login without a job."""
 LOGINS = SESSION | {"login"}
-"""What a login's processes descend from. On a machine with systemd their control group says it as well."""
+"""Ancestors of a login's processes. On a machine with systemd their control group shows it as well."""
 STARTS_JOBS = ("slurm", "pbs", "trqauthd", "lsf", "sge", "gridengine", "flux", "condor", "munge", "sshd", "ssh")
-"""How the units of schedulers' daemons begin, in whose control group jobs may stay (ProctrackType=linuxproc), and of
-those that MPI starts ranks by.
+"""How the names of the units begin of schedulers' daemons, in whose control group jobs may stay
+(ProctrackType=linuxproc), and of daemons that start MPI ranks.
 """
 GENERATIONS = 64
-"""Parents that are looked at; more than a shell in a shell in a session has."""
+"""Parents that are examined; more than a shell in a shell in a session has."""
 PROOF_WAIT = 5.0
 """Seconds for nhc's own proof of a GPU (check_gpu_proof_beside) to end: it takes one or two."""
 
 
 class Leftover(NamedTuple):
-    """One thing left. `name` identifies it to whoever cleans: a pid, a path, a segment's number, a GPU's index.
+    """One thing left. `name` identifies it for the clean-up: a pid, a path, a segment's number, a GPU's index.
 
     `sure` says that it is the job's; else it is only the user's. `mark` tells a process from a later one of
     the same pid (its start time). `login` says that it is a process of a login session, not of a job.
@@ -55,13 +54,13 @@ class Leftover(NamedTuple):
 
 
 def processes(host: Host, uid: int, job: str) -> List[Leftover]:
-    """The user's processes that are this job's or nobody's."""
+    """The user's processes that belong to this job or to no job."""
     each = (process(host, pid, uid, job) for pid in host.listdir("/proc") if pid.isdigit())
     return sorted(filter(None, each), key=lambda left: int(left.name))
 
 
 def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
-    """One process as a leftover, None where it is gone or none."""
+    """One process as a leftover, None if it is gone or is not one."""
     try:
         if host.stat(f"/proc/{pid}").uid != uid:
             return None
@@ -80,7 +79,8 @@ def process(host: Host, pid: str, uid: int, job: str) -> Optional[Leftover]:
 def _of_login(host: Host, pid: str, parent: int, uid: int, has_job: bool) -> bool:
     """Whether a process belongs to a login session, or to a service: it descends from one, or is in its control group.
 
-    One with a job in its environment is the job's, unless it descends from salloc, whose shell has the job's variables.
+    A process with a job in its environment is the job's, unless it descends from salloc, whose shell has the job's
+    variables.
     """
     for _generation in range(GENERATIONS):
         if parent <= 1:
@@ -89,7 +89,7 @@ def _of_login(host: Host, pid: str, parent: int, uid: int, has_job: bool) -> boo
             stat = parse_stat(host.read(f"/proc/{parent}/stat"))
         except (OSError, ValueError):
             break
-        if stat.name in ("slurmd", "slurmstepd"):  # a job's, even where slurmd was started from a login
+        if stat.name in ("slurmd", "slurmstepd"):  # a job's, even if slurmd was started from a login
             return False
         if stat.name == "salloc" or (stat.name in LOGINS and not has_job):
             return True
@@ -99,8 +99,8 @@ def _of_login(host: Host, pid: str, parent: int, uid: int, has_job: bool) -> boo
 
 
 def _of_a_service(groups: str) -> bool:
-    """Whether control groups are a system service's in which no scheduler starts jobs: its own program that runs as the
-    user, or what cron and at start for them.
+    """Whether control groups belong to a system service in which no scheduler starts jobs: its own program that runs as
+    the user, or what cron and at start for the user.
     """
     units = [part for line in groups.splitlines() for part in line.split("/") if part.endswith(".service")]
     return "/system.slice/" in groups and bool(units) and not any(unit.startswith(STARTS_JOBS) for unit in units)
@@ -134,7 +134,7 @@ def parse_sysvipc(text: str, uid: int) -> List[Leftover]:
 
 
 def files(host: Host, directory: str, uid: int) -> List[Leftover]:
-    """What the user owns directly in a directory, links not followed."""
+    """The user's entries directly in a directory, links not followed."""
     leftovers = []
     try:
         names = host.listdir(directory)
@@ -152,9 +152,9 @@ def files(host: Host, directory: str, uid: int) -> List[Leftover]:
 
 
 def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover]:
-    """The job's GPUs that still hold more than `most` MiB, after the job's end, while no process is said to use them.
+    """The job's GPUs that still hold more than `most` MiB after the job's end although no process uses them.
 
-    Only where the job's own GPUs are known: memory on another one may be another job's.
+    Only if the job's own GPUs are known: memory on another GPU may belong to another job.
     """
     if not devices or host.which("nvidia-smi") is None:
         return []
@@ -168,11 +168,11 @@ def gpu_memory(host: Host, devices: Optional[str], most: float) -> List[Leftover
     if leftovers and not _proofs_ended(host):
         log.info(f"GPU memory in use after the job is not judged: nhc's own proof of a GPU takes over {PROOF_WAIT:g} s")
         return []
-    return leftovers and ask()  # a proof takes more than the bound, and may just have ended
+    return leftovers and ask()  # a proof uses more than the bound, and may have just ended
 
 
 def _proofs_ended(host: Host) -> bool:
-    """Whether nhc's own proofs of GPUs have ended, PROOF_WAIT seconds from now at the latest."""
+    """Whether nhc's own proofs of GPUs end within PROOF_WAIT seconds from now."""
     from nhc.node.gpu_proof.running import is_proof, proofs
 
     ends, running = time.monotonic() + PROOF_WAIT, proofs(host)
@@ -183,7 +183,7 @@ def _proofs_ended(host: Host) -> bool:
 
 
 def parse_gpu_memory(text: str, most: float) -> List[Leftover]:
-    """Lines of `index, MiB` above a bound. What is not a number (`[N/A]`, MIG's parents) says nothing."""
+    """Lines of `index, MiB` above a bound. A value that is not a number (`[N/A]`, MIG's parents) is ignored."""
     leftovers = []
     for line in text.splitlines():
         index, _comma, used = (part.strip() for part in line.partition(","))
@@ -205,7 +205,7 @@ def find(
     directories: Sequence[str],
     most: float,
 ) -> List[Leftover]:
-    """Everything of these kinds, the sure ones and the others, and the processes of the user's logins in any case."""
+    """All leftovers of these kinds, sure or not, and in any case the processes of the user's logins."""
     running = processes(host, uid, job) if {PROCESSES, SHM, TMP}.intersection(kinds) else []
     leftovers = [left for left in running if left.login or PROCESSES in kinds]
     if SHM in kinds:
@@ -218,20 +218,20 @@ def find(
     return leftovers
 
 
-# Clean up after a job, as root, in places where the user could be waiting for us to slip.
+# Clean up after a job, as root, in places where the user could try to exploit a mistake.
 #
-# A process is signalled only while it is the one that was found (its start time says so), a tree is removed
+# A process is signalled only while it is the one that was found (its start time shows that). A tree is removed
 # without following a link in it and without leaving its file system.
 
 
 GRACE = 2.0
-"""Seconds between SIGTERM and SIGKILL, and as many to see that a killed process is gone."""
+"""Seconds between SIGTERM and SIGKILL, and again so many until a killed process must be gone."""
 TREE_TIMEOUT = 15.0
-"""Seconds for one tree: what takes longer (millions of files, a user who goes on making them) stays, and is logged."""
+"""Seconds for one tree: one that takes longer (millions of files, a user who creates more) stays and is logged."""
 
 
 def clean(host: Host, leftovers: Iterable[Leftover], grace: float = GRACE) -> List[Leftover]:
-    """Remove these; what is still there afterwards."""
+    """Remove these; returns what is still there afterwards."""
     todo = list(leftovers)
     running = [left for left in todo if left.kind == PROCESSES]
     rest: List[Leftover] = end_processes(host, running, grace) if running else []
@@ -255,7 +255,7 @@ def clean(host: Host, leftovers: Iterable[Leftover], grace: float = GRACE) -> Li
 def end_processes(
     host: Host, running: List[Leftover], grace: float, send: Callable[[int, int], None] = os.kill
 ) -> List[Leftover]:
-    """SIGTERM, a grace, SIGKILL; the processes that neither ended."""
+    """SIGTERM, a grace period, SIGKILL; returns the processes that neither ended."""
     left = running
     for number in (signal.SIGTERM, signal.SIGKILL):
         for process in left:
@@ -284,7 +284,7 @@ def _alive(host: Host, left: Leftover) -> bool:
 
 
 def remove(path: str, mark: str) -> bool:
-    """Remove a file or a tree that is still the one found (`device:inode`); False where it was not all removed."""
+    """Remove a file or a tree that is still the one found (`device:inode`); False if something of it is left."""
     directory, name = os.path.split(path)
     parent = os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
@@ -301,8 +301,8 @@ def remove(path: str, mark: str) -> bool:
 def _remove_at(parent: int, name: str, device: int) -> bool:
     """Remove one entry of an open directory. O_NOFOLLOW at every step: a directory swapped for a link is refused.
 
-    Directories are taken apart one level at a time, what is in them moved up: however deep a user nests them, neither
-    the stack nor the descriptors run out.
+    Directories are flattened one level at a time, by moving their contents up: even if a user nests them deeply,
+    neither the stack nor the descriptors run out.
     """
     seen = os.stat(name, dir_fd=parent, follow_symlinks=False)
     if seen.st_dev != device:
@@ -327,7 +327,7 @@ def _remove_at(parent: int, name: str, device: int) -> bool:
 
 
 def _dissolve(top: int, name: str, device: int, ends: float) -> bool:
-    """Remove an entry of `top`; the directories in it come to lie in `top`. False where it stays."""
+    """Remove an entry of `top`; the directories in it move up into `top`. False if it stays."""
     try:
         seen = os.stat(name, dir_fd=top, follow_symlinks=False)
         if seen.st_dev != device or time.monotonic() > ends:
@@ -356,7 +356,7 @@ def _dissolve(top: int, name: str, device: int, ends: float) -> bool:
 
 
 def _enter(parent: int, name: str, seen: os.stat_result) -> int:
-    """Open the directory that was seen, and no other. Raises OSError."""
+    """Open exactly the directory that was found. Raises OSError."""
     opened = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
     if os.fstat(opened).st_ino != seen.st_ino:
         os.close(opened)

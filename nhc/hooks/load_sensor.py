@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 def run_load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
     """Grid Engine's load sensor protocol: a report for every line on standard input, until `quit` or its end."""
     output = LbnlOutput(settings, warnings)
-    gc.enable()  # a load sensor stays: `nhc.cli.main.entry` takes us for a run that is over in a moment
+    gc.enable()  # a load sensor keeps running; `nhc.cli.main.entry` expects a run that ends soon
     for line in sys.stdin:
         if line.strip() == "quit":
             break
@@ -29,7 +29,7 @@ def run_load_sensor(settings: Dict[str, str], warnings: Sequence[str]) -> int:
 
 
 def load_values(report: Optional[Report], name: str, watches: bool = False) -> List[str]:
-    """A report as the load values `healthy` and `diagnosis`. An UNKNOWN leaves the node in service, watching too."""
+    """A report as the load values `healthy` and `diagnosis`. UNKNOWN and watch-only leave the node in service."""
     if report is None:
         return ["begin", "end"]
     failures = report.failures()

@@ -1,6 +1,6 @@
-"""Where hooks report: syslog and standard error.
+"""Where hooks log: syslog and standard error.
 
-Slurm throws away what a prolog prints, so syslog is what an administrator finds.
+Slurm throws away a prolog's output, so an administrator finds messages only in syslog.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
 """Mark or clear this node from a hook, through the adapter of its resource manager.
 
-A node does this alone, without a fleet's policy, so it carries one bound of its own: no more than
-NHC_MAX_DRAINED nodes (`50%` unless set; `20`, `10%`, `20 10%` for the lower of both, `none`) may carry our
-mark at once, of all nodes and of those of each partition. The count is the scheduler's own, so no restart of anything
-forgets it.
+A node does this alone, without a fleet's policy, so it has one bound of its own: at most NHC_MAX_DRAINED nodes (`50%`
+unless set; `20`, `10%`, `20 10%` for the lower of both, `none`) may carry our mark at once, of all nodes and of those
+of each partition. The scheduler keeps the count, so no restart loses it.
 """
 
 from __future__ import annotations
@@ -35,19 +34,19 @@ if TYPE_CHECKING:
 
 MAX_DRAINED = "50%"
 LOGGED = "one of them has logged it for all"
-"""Why there is no room, where several of the nodes that are out have what this one has."""
+"""Why there is no room, if several of the nodes that are out have the same fault."""
 NO_ROOM = "NHC_MAX_DRAINED is"
-"""What is in the answer for a node for which there is no room."""
+"""Text in the answer for a node for which there is no room."""
 WATCHING = "watch only (NHC_WATCH_ONLY): otherwise it would be"
 TIMEOUT = 6.0
 """Seconds for one of the scheduler's commands: three of them, after the checks, stay inside slurmd's 60 s."""
 NO_BOUNDS, NOTHING_OUT = Bounds({}), Usage({}, {})
 TICK = 1.0
-"""Seconds after which no mark can be set any more in the second of this one: Slurm keeps a mark's time in seconds."""
+"""After so many seconds no other mark can get the time stamp of this one: Slurm stores a mark's time in seconds."""
 
 
 def scheduler(environ: Mapping[str, str], settings: Mapping[str, str]) -> Optional[Marker]:
-    """The adapter, None where marking is switched off, or there is none that a hook can use: the log says which."""
+    """The adapter, None if marking is switched off or a hook can use none: the log says which."""
     if settings.get("MARK_OFFLINE", "1") == "0":
         return None
     from nhc.core.host import Host
@@ -84,15 +83,15 @@ def take_out(
 ) -> Applied:
     """Mark this node unless enough others are marked already. Raises AdapterError.
 
-    `states` is what the scheduler has just said of the node. `known` is what is kept of the mark set last: its text and
-    its cause (`nhc.hooks.healthcheck.remember_mark`).
+    `states` is the scheduler's latest answer about the node. `known` is what is stored about the last mark: its text
+    and its cause (`nhc.hooks.healthcheck.remember_mark`).
     """
     seen = [_after_reboot(_with_cause(node_state, known)) for node_state in states or adapter.nodes([node])]
     state = next((node_state for node_state in seen if node_state.name == node), None)
     ask = MarkRequest(node, state, mark)
     bounds = _bounds(settings) if state is not None and state.available else NO_BOUNDS
     ruling = rule(ask, NO_BOUNDS, NOTHING_OUT, time.time())
-    if ruling.may and bounds.radii:  # only then all nodes are asked for
+    if ruling.may and bounds.radii:  # all nodes are queried only now
         everyone = adapter.nodes()
         usage = usage_of(everyone, (other.name for other in everyone if other.name != node and out_by_nhc(other)))
         ruling = rule(ask, bounds, usage, time.time())
@@ -108,7 +107,7 @@ def take_out(
 
 
 def _bounds(settings: Mapping[str, str]) -> Bounds:
-    """What NHC_MAX_DRAINED bounds: all nodes, and those of each partition or queue by themselves."""
+    """What NHC_MAX_DRAINED bounds: all nodes, and separately those of each partition or queue."""
     try:
         limit = read_limit(settings.get("NHC_MAX_DRAINED", "") or MAX_DRAINED)
     except ValueError as error:
@@ -119,14 +118,14 @@ def _bounds(settings: Mapping[str, str]) -> Bounds:
 
 
 def _no_room(full: FullRadius, everyone: Sequence[NodeState], mark: Mark) -> str:
-    """Why there is no room for a mark, and how many of those that are out share its fault."""
-    alike = min(full.out, _alike(full, everyone, mark))  # some of the others may be too many as well
+    """Why there is no room for a mark, and how many of the nodes that are out share its fault."""
+    alike = min(full.out, _alike(full, everyone, mark))  # some of the others may exceed the bound as well
     shared = f", {alike} of them for the same fault{f' ({LOGGED})' if alike > 1 else ''}" if alike else ""
     return f"{full.out} of {full.size} nodes{_of(full)} are marked already{shared}; {_setting(full)}"
 
 
 def _alike(full: FullRadius, everyone: Sequence[NodeState], mark: Mark) -> int:
-    """How many nodes are out by nhc, whichever part of it, with the same fault."""
+    """How many nodes any part of nhc has taken out with the same fault."""
     marks = [state.mark for state in everyone if out_by_nhc(state) and full.has(state) and state.mark is not None]
     return sum(same_cause(standing._replace(owner=mark.owner), mark) for standing in marks)
 
@@ -140,7 +139,7 @@ def _setting(full: FullRadius) -> str:
 
 
 def _within(adapter: Marker, node: str, mark: Mark, bounds: Bounds) -> Optional[Applied]:
-    """Look once more after the mark: nodes that fail together have all found room before. None where the mark stays."""
+    """Count once more after the mark: nodes that fail together may all have found room. None if the mark stays."""
     if not bounds.radii:
         return None
     time.sleep(TICK)
@@ -159,7 +158,7 @@ def _within(adapter: Marker, node: str, mark: Mark, bounds: Bounds) -> Optional[
 
 
 def _log_shared(full: Optional[FullRadius], everyone: Sequence[NodeState], mark: Mark) -> None:
-    """Log once for all nodes that many have the same fault: by the one whose mark has filled the bound."""
+    """Log once that many nodes have the same fault: the node whose mark filled the bound does it."""
     alike = _alike(full, everyone, mark) if full is not None else 0
     if full is not None and alike > 1:
         check = mark.cause.partition("|")[0]
@@ -170,18 +169,17 @@ def _log_shared(full: Optional[FullRadius], everyone: Sequence[NodeState], mark:
 
 
 def _with_cause(state: NodeState, known: Mapping[str, object]) -> NodeState:
-    """A node's state, its mark with the cause that it was set for, where it is still the one that was set here."""
+    """A node's state, and the cause of its mark if that is still the one that was set here."""
     if state.mark is None or not state.mark.ours or known.get("text") != mark_text(state.mark):
         return state
     return state._replace(mark=state.mark._replace(cause=str(known.get("cause", ""))))
 
 
 def _after_reboot(state: NodeState) -> NodeState:
-    """The state that a node has when its reboot, or its power-up, is over, of one that its scheduler then puts into
-    service.
+    """The state of a node after its reboot or power-up has ended, if its scheduler then puts it into service.
 
-    A node whose hooks run is up: nothing that its scheduler still waits for is disturbed by a mark. What stands as a
-    reason there is the reboot's.
+    A node whose hooks run is up: a mark disturbs nothing that its scheduler still waits for. Its current reason is that
+    of the reboot.
     """
     return state._replace(available=True, hold="") if state.rebooting and state.returns else state
 
@@ -189,7 +187,7 @@ def _after_reboot(state: NodeState) -> NodeState:
 def put_back(
     adapter: Marker, node: str, settings: Mapping[str, str], states: Optional[Sequence[NodeState]] = None
 ) -> Applied:
-    """Clear our mark from this node. `states` is what the scheduler has just said of it. Raises AdapterError."""
+    """Clear our mark from this node. `states` is the scheduler's latest answer about it. Raises AdapterError."""
     seen = states or adapter.nodes([node])
     state = next((node_state for node_state in seen if node_state.name == node), None)
     ruling = rule(MarkRequest(node, state), NO_BOUNDS, NOTHING_OUT, time.time())
@@ -203,7 +201,7 @@ def put_back(
 
 
 def audited(operation: Operation, node: str, because: str, act: Callable[[], Applied]) -> Applied:
-    """Act, with a line in this node's ledger before and after; one that cannot be written keeps no sick node in."""
+    """Act, with a line in this node's ledger before and after; if it cannot be written, a sick node still goes out."""
     from nhc.marks.policy.ledger import Ledger, LedgerError
 
     ledger = Ledger(by="hook")

@@ -1,5 +1,5 @@
-"""A sick node for which the bound has no room says so in a comment on itself: people see it there, and of several nodes
-with the same fault one alone logs it.
+"""A sick node for which the bound has no room gets a comment that says so: people see it there, and of several nodes
+with the same fault only one logs it.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ if TYPE_CHECKING:
     from typing import Any, Set
 
 MEMORY = "not-marked"
-"""The nodes of this host on which such a comment was left."""
+"""The nodes of this host on which this comment was left."""
 
 
 def leave_comment(adapter: Any, node: str, mark: Mark, state: State) -> bool:
-    """Leave the comment, and return whether this node is the one that logs its fault: the first by name of those that
-    carry the same comment, and none that finds it on another. Each where the scheduler keeps no comments.
+    """Leave the comment, and return whether this node logs its fault. The first by name of the nodes with the same
+    comment does; a node that finds the comment on another does not. If the scheduler stores no comments, each does.
     """
     if not hasattr(adapter, "comments"):
         return True
@@ -32,12 +32,12 @@ def leave_comment(adapter: Any, node: str, mark: Mark, state: State) -> bool:
     try:
         before = _carriers(adapter, text)
         if node not in before:
-            if not adapter.comment(node, text):  # somebody else's stays
+            if not adapter.comment(node, text):  # a foreign comment stays
                 return True
             state.update(MEMORY, lambda memory: memory.update({node: True}))
             if before:
                 return False
-            time.sleep(TICK)  # those that failed in this second leave theirs, too
+            time.sleep(TICK)  # nodes that failed in the same second leave theirs, too
         return min(_carriers(adapter, text) | {node}) == node
     except AdapterError as error:
         log.info(f"no comment could be left on {node}: {error}")
@@ -49,7 +49,7 @@ def _carriers(adapter: Any, text: str) -> Set[str]:
 
 
 def remove_comment(adapter: Any, node: str, state: State) -> None:
-    """Take the comment off a node that is marked now, or well."""
+    """Remove the comment from a node that is marked now, or healthy."""
     if not state.load(MEMORY).get(node):
         return
     try:

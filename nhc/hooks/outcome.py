@@ -1,4 +1,4 @@
-"""What a hook ends in: its exit status, and what of a report counts for its job."""
+"""A hook's result: its exit status, and which part of a report counts for its job."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ if TYPE_CHECKING:
 UNHEALTHY = 75
 """The prolog's exit status for an unhealthy node (sysexits.h: EX_TEMPFAIL, try again elsewhere).
 
-Not 1, which a Python that cannot start exits with as well: the wrapper in adapters/slurm lets this status
-alone reach Slurm, so that a damaged installation cannot drain a cluster.
+Not 1, with which a Python that cannot start exits as well: the wrapper in adapters/slurm passes only this status to
+Slurm, so that a damaged installation cannot drain a cluster.
 """
 
 
 def unknown_cause(report: Report) -> str:
-    """Which check could not tell and why, as the end of a line; "" for a report without results."""
+    """Which check was UNKNOWN and why, as the end of a line; "" for a report without results."""
     from nhc.core.model import Verdict, describe
 
     unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
@@ -26,7 +26,7 @@ def unknown_cause(report: Report) -> str:
 
 
 def results_for_job(report: Report, devices: Optional[str], without: FrozenSet[str] = frozenset()) -> Report:
-    """The report as it concerns one job: without results for GPUs that are not the job's, and skipped checks."""
+    """The report for one job: without results for GPUs of others, and without skipped checks."""
     if devices is None and not without:
         return report
     from nhc.hooks.job_environment import concerns

@@ -1,7 +1,7 @@
-"""A suite of seconds before a job: `NHC_PROLOG_SUITE`, within a budget that a prolog can afford.
+"""A short suite before a job: `NHC_PROLOG_SUITE`, within a budget that a prolog can afford.
 
-It runs after the prolog's own checks, and only where they passed. A suite that did not end in its budget, or could not
-begin beside another job on the machine, could not tell: `NHC_PROLOG_SUITE_UNKNOWN` says whether the job starts.
+It runs after the prolog's own checks, and only if they passed. If a suite did not end within its budget, or could not
+begin beside another job on the machine, its result is unknown: `NHC_PROLOG_SUITE_UNKNOWN` says whether the job starts.
 """
 
 from __future__ import annotations
@@ -17,18 +17,18 @@ if TYPE_CHECKING:
 SUITE, BUDGET, UNTOLD = "NHC_PROLOG_SUITE", "NHC_PROLOG_SUITE_TIME", "NHC_PROLOG_SUITE_UNKNOWN"
 USUAL = "15s"
 MOST = 60.0
-"""Seconds that a budget may have: the wrapper's own limit and Slurm's PrologEpilogTimeout stand behind it."""
+"""Longest budget in seconds: the wrapper's own limit and Slurm's PrologEpilogTimeout are longer."""
 ENDING = 10.0
-"""Seconds that the suite gets to end its tools and to put settings back, once its budget is spent."""
+"""Seconds that the suite gets to end its tools and restore settings after its budget has ended."""
 ITSELF = "nhc_prolog_suite"
-"""What results about the suite itself are filed under."""
+"""The name under which results about the suite itself are filed."""
 KEPT = ("HOME", "LD_LIBRARY_PATH")
 
 
 def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str, str], state: State) -> Report:
-    """The report with the results of the suite that the settings name; the report itself where they name none.
+    """The report with the results of the suite that the settings name; the report itself if they name none.
 
-    What the suite found stays in `state`, for the agent.
+    The suite's results stay in `state`, for the agent.
     """
     suite = settings.get(SUITE, "")
     if not suite or report.verdict in (Verdict.CRIT, Verdict.UNKNOWN):
@@ -39,7 +39,7 @@ def with_suite(report: Report, settings: Mapping[str, str], environ: Mapping[str
 def suite_results(
     suite: str, node: str, settings: Mapping[str, str], environ: Mapping[str, str], state: State
 ) -> tuple[CheckResult, ...]:
-    """What the suite found of this node, and a PrejobUntold that is CRIT where it could not tell and must not admit."""
+    """The suite's results for this node, and a PrejobUntold, CRIT if it could not tell and must not admit."""
     results = _run(suite, node, settings, environ, state)
     unsure = [result for result in results if result.verdict is Verdict.UNKNOWN]
     bad = any(result.verdict is Verdict.CRIT for result in results)
@@ -95,7 +95,7 @@ def _run(
 
 
 def _beside(node: str, settings: Mapping[str, str], environ: Mapping[str, str]) -> str:
-    """Why the suite must not run: other jobs are on this machine, under another of its nodes' names too. Else ""."""
+    """Why the suite must not run: other jobs are on this machine, also under another node name of it. Else ""."""
     from nhc.hooks.marking import scheduler
     from nhc.marks.ports.adapter import AdapterError, OtherJobs
 

@@ -23,14 +23,14 @@ if TYPE_CHECKING:
 def unhealthy(
     context: str, report: Report, environ: Mapping[str, str], settings: Mapping[str, str], state: State
 ) -> int:
-    """Returns UNHEALTHY, which makes Slurm requeue the job; 0 where the bound on drained nodes is reached."""
+    """Returns UNHEALTHY, which makes Slurm requeue the job; 0 if the bound on drained nodes is reached."""
     from nhc.hooks.marking import scheduler
 
     mark = mark_of(report)
     assert mark is not None
     adapter = scheduler(environ, settings)
     if adapter is None:
-        # A failing Prolog drains the node whatever we do; whoever switched marking off does not want that.
+        # A failing Prolog always drains the node; a site that switched marking off does not want that.
         log.warn(f"{report.host} is unhealthy: {mark.why}; marking is off, so the job starts")
         return 0
     if context != PROLOG_SLURMCTLD:
@@ -52,7 +52,7 @@ def unhealthy(
 
 
 def notify_owner(adapter: object, report: Report, why: str, environ: Mapping[str, str]) -> None:
-    """Say why where the job's owner sees it; that this fails changes nothing else."""
+    """Tell the job's owner why; if this fails, nothing else changes."""
     job = environ.get("SLURM_JOB_ID", "")
     if not job or not isinstance(adapter, JobMessages):
         return

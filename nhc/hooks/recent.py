@@ -1,9 +1,8 @@
 """A recent report in place of a new run: a prolog need not repeat what the health check just found.
 
-Off unless the configuration sets an age (`NHC_PROLOG_MAX_AGE=60`). Only a healthy report is used: on
-anything else the checks run again, since the fault may have been repaired a second ago. And only a report of this
-configuration: it has a result for each line that the hook would run, and nothing that the configuration is made of
-has changed since the report was begun.
+Off unless the configuration sets an age (`NHC_PROLOG_MAX_AGE=60`). Only a healthy report is used: otherwise the checks
+run again, since the fault may have been repaired a second ago. The report must also be of this configuration: it has a
+result for each line that the hook would run, and no file of the configuration has changed since the report was begun.
 """
 
 from __future__ import annotations
@@ -22,11 +21,11 @@ if TYPE_CHECKING:
 
 CONTEXTS = ("prolog", "healthcheck", "agent")
 SETTLED = 0.1
-"""Seconds for which a file must have been unchanged before the report was begun, as for the kept verdict."""
+"""Seconds for which a file must have been unchanged before the report was begun, as for the stored verdict."""
 
 
 def remember(state: State, context: str, report: Report) -> None:
-    """Keep a report for other hooks."""
+    """Store a report for other hooks."""
     from nhc.core.render.json import to_dict
     from nhc.core.state.reports import report_name
 
@@ -53,9 +52,9 @@ def fresh_report(
     settings: Mapping[str, str],
     contexts: Sequence[str] = CONTEXTS,
 ) -> Optional[Report]:
-    """The newest healthy report on this node of these hooks, from this boot, at most `max_age` seconds old.
+    """The newest healthy report of these hooks on this node, from this boot, at most `max_age` seconds old.
 
-    `plan` is what this hook would run with `settings`: a report of another configuration is none.
+    `plan` is what this hook would run with `settings`: a report of another configuration does not count.
     """
     if max_age <= 0:
         return None
@@ -81,9 +80,10 @@ def _judges_all(report: Report, plan: Plan) -> bool:
 
 
 def _last_change(plan: Plan, settings: Mapping[str, str]) -> float:
-    """When any file or directory that decides on the checks last changed, by its inode's time: no tool sets that.
+    """When a file or directory that decides on the checks last changed, by its inode's change time: no tool sets that.
 
-    The Unix time in seconds. What is not there counts by the directory that it would be in: it may have been removed.
+    The Unix time in seconds. For a missing file the directory that would hold it counts: the file may have been
+    removed.
     """
     from nhc.node.planning.cache import code_path
 

@@ -1,4 +1,4 @@
-"""A scheduled check of the node as LBNL NHC makes one: judge, say it in that program's words, mark the node."""
+"""A scheduled check of the node as LBNL NHC does it: judge, print that program's messages, mark the node."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ if TYPE_CHECKING:
 
 
 def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
-    """Run the checks that the settings ask for; None where the configuration cannot be used.
+    """Run the checks that the settings ask for; None if the configuration cannot be used.
 
-    What nhc.conf sets is added to `settings`, so that it counts for marking as well.
+    The variables of nhc.conf are added to `settings`, so that they count for marking as well.
     """
     from nhc.core.host import Host
     from nhc.core.language.problems import ConfigError
@@ -39,7 +39,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     hostname = host.read_or("/proc/sys/kernel/hostname") or "localhost"
     name = target_name(os.environ, settings, hostname)
     if name != hostname:
-        settings["HOSTNAME"] = name  # the shell of a line sees the name that targets are matched against
+        settings["HOSTNAME"] = name  # a line's shell sees the name that targets are matched against
     scripts = [settings["INCDIR"]] if os.path.isdir(settings["INCDIR"]) else []
     given = {key: value for key, value in settings.items() if key != "HELP"}
     output.verbose("Node Health Check starting.")
@@ -57,7 +57,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
     except (ConfigError, NoProfile, OSError) as error:
         for line in str(error).splitlines():
             output.error(line)
-        if "SLURMD_NODENAME" in os.environ:  # run by slurmd: nobody reads the line above
+        if "SLURMD_NODENAME" in os.environ:  # run by slurmd: no one reads the line above
             from nhc.hooks.internal_error import broken
 
             broken("healthcheck", error, os.environ, settings)
@@ -69,7 +69,7 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
 
         try:
             require_a_line(whole, settings, name)
-        except ConfigError as error:  # run by slurmd: nobody reads the log's line that nothing was checked
+        except ConfigError as error:  # run by slurmd: no one reads the log's line that nothing was checked
             broken("healthcheck", error, os.environ, settings)
     called = scheduler_name(os.environ, settings, hostname, host.read_or)
     check_all = settings["NHC_CHECK_ALL"] == "1"
@@ -86,9 +86,9 @@ def judge(settings: Dict[str, str], output: LbnlOutput) -> Optional[Report]:
 
 
 def _keep_beside_the_agent(state: State, host: Host, plan: Plan, report: Report, settings: Mapping[str, str]) -> None:
-    """Let the wrapper answer the next health checks by what the agent finds, until the node's mark is to be read again.
+    """Let the wrapper answer the next health checks with the agent's results, until the node's mark must be read again.
 
-    Only where the agent judges every line of this plan, and the node is known to carry no mark of ours.
+    Only if the agent judges every line of this plan, and the node is known to carry no mark of ours.
     """
     from nhc.core.state.reports import report_name
     from nhc.hooks.healthcheck import seconds_to_read
@@ -109,7 +109,7 @@ def log_and_mark(report: Report, settings: Mapping[str, str], output: LbnlOutput
         output.verbose(f'Running check:  "{printable(result.line)}"')
         if settings.get("TRACE") or settings["DEBUG"] == "1":
             output.trace(result)
-        elif shows_output(settings):  # the original's log holds what checks print, always
+        elif shows_output(settings):  # the original's log always holds what checks print
             for line in result.outcome.evidence:
                 output.log(printable(line))
         if result.verdict in (Verdict.UNKNOWN, Verdict.WARN):
@@ -131,14 +131,14 @@ def log_and_mark(report: Report, settings: Mapping[str, str], output: LbnlOutput
 
 
 def watching(settings: Mapping[str, str]) -> bool:
-    """Whether nothing is to be done to the node, not even by a scheduler that reads our output or status."""
+    """Whether nothing may be done to the node, not even by a scheduler that reads our output or status."""
     from nhc.hooks.job_environment import watch_only
 
     return "EVAL_LINE" not in settings and watch_only(settings)
 
 
 def exit_status(report: Report, check_all: bool) -> int:
-    """The original's exit status, with 3 for what it does not know: nothing failed, something could not be told."""
+    """The original's exit status, and 3, which it does not have: nothing failed, but something could not be told."""
     failures = report.failures()
     if failures:
         if failures[0].outcome.reason in ("CheckTimeout", "CheckStuck") and not check_all:
@@ -148,7 +148,7 @@ def exit_status(report: Report, check_all: bool) -> int:
 
 
 def _mark(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> None:
-    """Tell the resource manager: by the site's own helper programs where it names them, else by our adapter."""
+    """Tell the resource manager: by the site's own helper programs if it names them, else by our adapter."""
     helper = settings.get("OFFLINE_NODE" if report.failures() else "ONLINE_NODE")
     if helper is None:
         from nhc.hooks.after_report import after_report
@@ -180,6 +180,6 @@ def _mark(report: Report, settings: Mapping[str, str], output: LbnlOutput) -> No
 
 
 def helpers_name(node: str, settings: Mapping[str, str]) -> str:
-    """What a helper program is told the node is called: $HOSTNAME as ever, unless the scheduler has another name."""
+    """The node's name for a helper program: $HOSTNAME, unless the scheduler has another name."""
     name = settings.get("HOSTNAME") or site_settings.host_names()["HOSTNAME"]
     return name if node == name.partition(".")[0] else node

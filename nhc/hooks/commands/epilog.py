@@ -1,4 +1,4 @@
-"""`nhc-epilog`: what Slurm runs after a job, as Epilog or EpilogSlurmctld."""
+"""`nhc-epilog`: Slurm runs it after a job, as Epilog or EpilogSlurmctld."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Entry point of the nhc-epilog executable. An nhc that cannot even be imported ends with status 0 as well."""
+    """Entry point of the nhc-epilog executable. If nhc cannot even be imported, the status is 0 as well."""
     try:
         from nhc.hooks.commands.hook import main as hook
 

@@ -1,9 +1,8 @@
-"""`nhc-healthcheck`: what a scheduler runs every few minutes, and a stand-in for LBNL NHC's `nhc`.
+"""`nhc-healthcheck`: a scheduler runs it every few minutes; it also replaces LBNL NHC's `nhc`.
 
-It takes that program's command line, environment and sysconfig file, prints and logs what that program
-does, and marks the node through `nhc.hooks`. Exit status: 0 healthy, N failures with -a, else 1; 142 where
-a deadline passed; 3 where something could not be told; 2 where the configuration cannot be used; 10 for a
-wrong command line.
+It accepts that program's command line, environment and sysconfig file, prints and logs what that program does, and
+marks the node through `nhc.hooks`. Exit status: 0 healthy, N failures with -a, else 1; 142 if a deadline passed; 3 if
+something could not be told; 2 if the configuration cannot be used; 10 for a wrong command line.
 """
 
 from __future__ import annotations
@@ -55,7 +54,7 @@ def main(argv: Optional[Sequence[str]] = None) -> int:
     except Exception as error:
         if "SLURMD_NODENAME" not in os.environ:
             raise
-        from nhc.hooks.internal_error import broken  # run by slurmd: nobody reads what is printed
+        from nhc.hooks.internal_error import broken  # run by slurmd: no one reads the output
 
         broken("healthcheck", error, os.environ, settings)
         return EXIT_UNKNOWN
@@ -77,7 +76,7 @@ def _run(settings: Dict[str, str], warnings: Sequence[str]) -> int:
 
 
 def _once(settings: Dict[str, str], warnings: Sequence[str]) -> int:
-    """One run, with the output of the original."""
+    """One run, with LBNL NHC's output."""
     output = LbnlOutput(settings, warnings)
     report = judge(settings, output)
     if report is None:

@@ -1,7 +1,7 @@
-"""What the command lines of nhc-prolog and nhc-epilog share; `nhc.hooks.job_hook` does the work.
+"""The common part of the command lines of nhc-prolog and nhc-epilog; `nhc.hooks.job_hook` does the work.
 
-Whatever goes wrong with nhc itself, a configuration that cannot be read among it, is logged, left on the node
-as a comment, and ends with status 0: the job starts, the node stays.
+If nhc itself fails, for example on a configuration that it cannot read, it logs that, leaves a comment on the node, and
+ends with status 0: the job starts, the node stays in service.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ def main(hook: str, argv: Optional[Sequence[str]] = None) -> int:
 def resolve(hook: str, arguments: List[str]) -> Dict[str, str]:
     """The settings in force before the configuration is read: the command line's, then the sysconfig file's.
 
-    Raises BadArgument for a word that is not understood.
+    Raises BadArgument for an unknown word.
     """
     settings = {"NAME": "nhc", "CONFDIR": "/etc/nhc", "MARK_OFFLINE": "1"}
     options = {"-c": "CONFFILE", "-D": "CONFDIR", "-t": f"NHC_{hook.upper()}_TIMEOUT"}
@@ -77,7 +77,7 @@ def resolve(hook: str, arguments: List[str]) -> Dict[str, str]:
             settings.update(site_settings.read(path, settings, hook=True))
         except trust.Untrusted:
             raise
-        except ValueError as error:  # a person's mistake, not ours
+        except ValueError as error:  # a user's mistake, not ours
             from nhc.core.language.problems import ConfigError, Problem
 
             raise ConfigError([Problem(path, 0, 0, str(error).removeprefix(f"{path}: "))]) from None

@@ -1,7 +1,7 @@
-"""`nhc kubernetes preflight`: what the init container of a pod runs, which the preflight webhook put there.
+"""`nhc kubernetes preflight`: runs in a pod's init container, which the preflight webhook added.
 
-What it finds of the node it leaves as the container's termination message, where the controller reads it. The pod needs
-no right for that, and no way to the API server.
+It writes its findings about the node as the container's termination message, where the controller reads them. The pod
+needs no rights for that, and no connection to the API server.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def command(args: PreflightOptions) -> None:
 
 
 def _leave(path: str, report: Report) -> None:
-    """Write the fault where the kubelet reads it. Without it the exit status alone speaks."""
+    """Write the fault where the kubelet reads it. Without it there is only the exit status."""
     from nhc.marks.plugins import adapter
 
     try:

@@ -1,4 +1,4 @@
-"""`nhc-prolog`: what Slurm runs before a job, as Prolog or PrologSlurmctld."""
+"""`nhc-prolog`: Slurm runs it before a job, as Prolog or PrologSlurmctld."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 def main(argv: Optional[Sequence[str]] = None) -> int:
-    """Entry point of the nhc-prolog executable. An nhc that cannot even be imported ends with status 0 as well."""
+    """Entry point of the nhc-prolog executable. If nhc cannot even be imported, the status is 0 as well."""
     try:
         from nhc.hooks.commands.hook import main as hook
 
