@@ -1,4 +1,4 @@
-"""Carries out the actions that the store holds, and stores their results."""
+"""Carries out the actions that are in the store, and stores their results."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Performer:
     ) -> None:  # fmt: skip
         self.records, self.actuators, self.clock, self.settings, self.held = records, actuators, clock, settings, held
         self._fresh: Set[str] = set()
-        """Keys of attempts that this process wrote down and has not sent. Others found in ACTING are never sent."""
+        """Keys of attempts that this process stored and has not sent. Other attempts found in ACTING are never sent."""
         self._tried: Set[int] = set()
 
     def begin(self) -> None:
@@ -38,7 +38,7 @@ class Performer:
         self._tried.clear()
 
     def wrote(self, written: Sequence[Written]) -> None:
-        """Attempts that were written down now, and are therefore to be sent."""
+        """Attempts that were just stored and must now be sent."""
         self._fresh |= {stored.case.attempts[-1].key for stored in written if stored.move.begins}
 
     def is_fresh(self, case: EpisodeCase) -> bool:
@@ -48,8 +48,8 @@ class Performer:
     def act(
         self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView], waits: AbstractSet[int]
     ) -> List[Written]:  # fmt: skip
-        """Act, and return what was stored afterwards. `waits` are episodes that must not move: a mark that is stored
-        and not yet set (or cleared) stays as it is if something holds it since.
+        """Act, and return what was stored afterwards. `waits` are episodes that must not move: if a hold came after a
+        mark was stored, the mark is neither set nor cleared.
         """
         written = self.mark(cases, views, waits)
         free = self._free(cases, views)
@@ -71,7 +71,7 @@ class Performer:
         return self._mark([case for case in marking if case.episode.id not in waits])
 
     def _free(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[EpisodeCase]:
-        """Those that nobody holds, on nodes that are known, and that this round has not tried."""
+        """The episodes without a hold, on known nodes, that this round has not tried."""
         return [
             case for case in cases
             if not views[case.episode.id].held and views[case.episode.id].nodes_known
@@ -79,7 +79,7 @@ class Performer:
         ]  # fmt: skip
 
     def _as_leader(self, cases: Sequence[EpisodeCase]) -> Sequence[EpisodeCase]:
-        """The cases, where they may be acted on now; none where the store does not answer. Raises LeadershipLost."""
+        """The cases, if they may be acted on now; none if the store does not answer. Raises LeadershipLost."""
         if not cases:
             return ()
         try:
@@ -96,7 +96,7 @@ class Performer:
         return self._applied(cases, [(case, marked(case, applied[case.episode.id], now)) for case in cases], now)
 
     def _mark_again(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> List[Written]:
-        """Set our mark anew, or see that it stands; the episode keeps what stands in the way."""
+        """Set our mark again, or see that it is set; the episode records what prevents it."""
         now, cases = self.clock(), self._as_leader(cases)
         applied = self.actuators.mark(cases, now)
         moves = []
@@ -125,7 +125,7 @@ class Performer:
         )
 
     def _move_work(self, cases: Sequence[EpisodeCase]) -> List[Written]:
-        """Let the work of dead machines start elsewhere, before they are switched on again; the audit log says so."""
+        """Let the work of dead machines start elsewhere before they are switched on again. The audit log records it."""
         cases = self._as_leader(cases) if self.settings.silence.move_work else ()
         done = self.actuators.move_work([case.episode.node for case in cases]) if cases else {}
         now, moves = self.clock(), []
@@ -144,7 +144,7 @@ class Performer:
         return self.records.save(some, now)
 
     def _send(self, cases: Sequence[EpisodeCase]) -> List[Written]:
-        """Send what was written down, and write each answer down as soon as it is there."""
+        """Send the stored attempts, and store each answer as soon as it arrives."""
         if not cases:
             return []
         for case in cases:
@@ -161,13 +161,13 @@ class Performer:
         return saved
 
     def _send_as_leader(self, case: EpisodeCase) -> Sent:
-        """Send one, which may have waited for the answers to others. Raises LeadershipLost."""
+        """Send one attempt, which may have waited for the answers to others. Raises LeadershipLost."""
         if self._as_leader([case]):
             return self.actuators.send(case)
         return Sent(Answer.REFUSED, "nothing sent: the store does not answer", retry_after=30.0)
 
     def _held_back(self, cases: Sequence[EpisodeCase]) -> Dict[int, str]:
-        """Those that are not to be sent after all, and why; "" where somebody has changed the episode."""
+        """The attempts that must not be sent after all, and why; "" if the episode was changed meanwhile."""
         orders = {case.episode.id: self._to_send(case) for case in cases}
         back = held_back(
             list(orders.values()), self.records.store, self.records.fence, self.actuators, self.settings.bounds,
@@ -211,7 +211,7 @@ class Performer:
         return next(iter(self.records.save([(case, move)], now)), None)
 
     def _evict(self, cases: Sequence[EpisodeCase], views: Mapping[int, EpisodeView]) -> None:
-        """One step of asking work to leave, once a round; what stands in its way is kept with the episode."""
+        """Ask work to leave, once a round; the episode records what prevents it."""
         busy = []
         for case in cases:
             node = views[case.episode.id].node
@@ -230,8 +230,8 @@ class Performer:
         self.records.save(moves, now)
 
     def _follow(self, cases: Sequence[EpisodeCase]) -> None:
-        """Send the call that follows the first of a repair of several; each is written down before. It may be asked for
-        again, its contract says: it changes nothing where it took effect already.
+        """Send the next call of a repair that takes several calls. Each is stored first. By its contract it may be
+        repeated: it changes nothing if it took effect already.
         """
         for case in cases:
             if case.episode.id in self._tried:
@@ -247,13 +247,13 @@ class Performer:
 
 
 def _as_written(cases: Sequence[EpisodeCase], written: Sequence[Written]) -> List[EpisodeCase]:
-    """The cases with the rows that were written since: what is saved with an older row is dropped."""
+    """The cases with the rows that were written since: a change based on an older row is dropped."""
     rows = {stored.case.episode.id: stored.case for stored in written}
     return [rows.get(case.episode.id, case) for case in cases]
 
 
 def unsent(case: EpisodeCase, why: str) -> Move:
-    """An attempt that was written down and is not sent: it is none of those that the rung may have."""
+    """An attempt that was stored but is not sent. It does not count as one of the rung's attempts."""
     numbers = (*case.detail.unsent, case.attempts[-1].number)
     detail = case.detail._replace(waiting="", waiting_since=0.0, unsent=numbers)
     return Move(EpisodeEvent.REFUSED, detail, why, ends=AttemptStatus.REFUSED)
@@ -285,7 +285,7 @@ def cleared(case: EpisodeCase, applied: Applied, now: float) -> Move:
 
 
 def _to_clear(case: EpisodeCase, view: EpisodeView, waits: AbstractSet[int]) -> bool:
-    """Whether a pass has seen that the node is about to be put back, and the door has let that through."""
+    """Whether a pass has seen that the node is about to be put back, and the door allowed it."""
     return case.state is view.state is EpisodeState.RETURNING and case.episode.id not in waits
 
 

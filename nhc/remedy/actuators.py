@@ -1,6 +1,6 @@
 """The loop's calls to adapters and repairers, each after it was stored: mark, clear, look, send once, watch.
 
-Nothing here decides, and nothing here is repeated. A call without an answer is AMBIGUOUS; the next round looks for its
+This module decides nothing and repeats no call. A call without an answer is AMBIGUOUS; the next round looks for its
 effect.
 """
 
@@ -38,7 +38,7 @@ R = TypeVar("R")
 
 
 class Looked(NamedTuple):
-    """What was seen of a machine right before a repair, or why it could not be seen; and who else acts on it."""
+    """What was observed of a machine right before a repair, or why that failed; and who else acts on it."""
 
     sighting: Optional[Sighting]
     unseen: str
@@ -46,7 +46,7 @@ class Looked(NamedTuple):
 
 
 class Watched(NamedTuple):
-    """How far an attempt is; None and why where that cannot be seen now."""
+    """How far an attempt is; None and the reason if that cannot be read now."""
 
     progress: Optional[Progress]
     unseen: str = ""
@@ -75,8 +75,8 @@ class Actuators:
         return self.marker.nodes(names)
 
     def device_states(self, nodes: Optional[Sequence[str]] = None) -> List[DeviceState]:
-        """The accelerators that can be marked alone, of the nodes that were read last, or of these as they are at this
-        moment; none where the adapter marks nodes alone. Raises AdapterError.
+        """The accelerators that can be marked alone: of the nodes that were read last, or of the given nodes as they
+        are now; none if the adapter marks only whole nodes. Raises AdapterError.
         """
         marker: object = self.marker
         return list(marker.device_states(nodes)) if isinstance(marker, MarksDevices) else []
@@ -84,7 +84,7 @@ class Actuators:
     def mark(self, cases: Sequence[EpisodeCase], now: float) -> Dict[int, Applied]:
         """Set the marks of these episodes, those of nodes in one call; by episode.
 
-        A node's mark that takes the place of a device's is set when that one is off.
+        If a node's mark replaces a device's mark, it is set once the device's mark is off.
         """
         marks = {case.episode.node: mark_of(case, now) for case in cases if not case.detail.about.known}
         done = applied(marks, lambda: self.marker.mark(marks))
@@ -114,7 +114,7 @@ class Actuators:
         return applied([node], lambda: [do(by)])[node]
 
     def clear(self, cases: Sequence[EpisodeCase]) -> Dict[int, Applied]:
-        """Clear our own marks, those of nodes in one call; by episode. The adapter leaves what is somebody else's."""
+        """Clear our own marks, those of nodes in one call; by episode. The adapter leaves other owners' marks alone."""
         nodes = self._clear_nodes([case for case in cases if not case.detail.about.known])
         alone = [case for case in cases if case.detail.about.known]
         return {
@@ -190,7 +190,7 @@ class Actuators:
         return self.look_by(entry, node)
 
     def look_by(self, entry: RepairerEntry, node: str) -> Looked:
-        """See one machine by a repairer, unless somebody else acts on it."""
+        """Observe one machine through a repairer, unless somebody else acts on it."""
         claims = self.repairers.claims(node)
         if claims:
             return Looked(None, "", claims)
@@ -200,7 +200,7 @@ class Actuators:
             return Looked(None, failure(error), "")
 
     def order(self, case: EpisodeCase) -> Optional[Tuple[RepairerEntry, Order]]:
-        """The order of the newest attempt, and whose it is; None where the settings no longer have that repairer."""
+        """The order of the newest attempt and its repairer; None if the settings no longer have that repairer."""
         attempt = case.attempts[-1]
         entry = self.repairers.entry(attempt.repairer)
         if entry is None:
@@ -264,7 +264,7 @@ class Actuators:
 
 
 def applied(nodes: Collection[str], work: Callable[[], List[Applied]]) -> Dict[str, Applied]:
-    """What became of each node in one call of the adapter, which is not made for no node."""
+    """The result for each node of one call of the adapter. With no node there is no call."""
     if not nodes:
         return {}
     try:

@@ -1,8 +1,8 @@
 """Which faults open an episode. Pure.
 
 Faults are reported twice, late, or after the node was already repaired; none of these may begin a repair. A fault that
-a person works on is left to that person. A node has one open episode, which further faults join: two episodes would be
-two actors on one node, and one repair of the machine covers all its faults.
+a person works on is left to that person. A node has only one open episode, which further faults join: two episodes
+could act on one node at the same time, and one repair of the machine covers all its faults.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from nhc.remedy.settings import RemedySettings
 class NodeEpisode(NamedTuple):
     """The episode of a node that is open, or the one that ended last. `ended` is None while it is open.
 
-    `gone`: it ended because the node was deleted, which is nobody's decision about the node that has its name now.
-    `about` is the accelerator that it is about, where it is not about the node. `earlier` are those that ended before
-    and still count (`nhc.remedy.cases.latest`).
+    `gone`: it ended because the node was deleted; that decides nothing about the node that has its name now. `about` is
+    the accelerator that it is about, if it is not about the whole node. `earlier` are those that ended before and still
+    count (`nhc.remedy.cases.latest`).
     """
 
     number: int
@@ -36,7 +36,9 @@ class NodeEpisode(NamedTuple):
     earlier: Tuple[NodeEpisode, ...] = ()
 
     def of(self, device: DeviceId) -> Optional[NodeEpisode]:
-        """The last about this device or its node, None where there is none; where no device is known, the very last."""
+        """The last episode about this device or its node, None if there is none. If no device is known,
+        the very last.
+        """
         for episode in (self, *self.earlier):
             if not device.known or not episode.about.known or episode.about.same(device):
                 return episode
@@ -60,8 +62,8 @@ def admit(
     faults: Iterable[NodeFault], standing: Mapping[str, NodeEpisode], settings: RemedySettings, now: float,
     devices: Optional[Sequence[DeviceState]] = (),
 ) -> List[Admission]:  # fmt: skip
-    """What becomes of each node's faults, sorted by node. `devices` are those that can be marked alone, None where that
-    cannot be read: then no node is marked for what may be one device's.
+    """What becomes of each node's faults, sorted by node. `devices` are those that can be marked alone, None if that
+    cannot be read: then no node is marked for a fault that may be of one device only.
     """
     by_node: Dict[str, List[NodeFault]] = {}
     for fault in faults:
@@ -107,7 +109,7 @@ def _admit(
 
 
 def _refusal(fault: NodeFault, standing: Optional[NodeEpisode], settings: RemedySettings, now: float) -> str:
-    """Why one fault opens nothing, "" where it may."""
+    """Why one fault opens no episode, "" if it may."""
     if fault.source == REQUEST:
         return ""  # never too old: a request that an episode has answered is not among the faults any more
     if fault.seen - now > AHEAD:

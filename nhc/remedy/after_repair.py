@@ -1,9 +1,9 @@
 """The steps of an episode once its repair was sent: see the effect, verify the node, return it to service. Pure.
 
-A repaired node counts as healthy by its reports. A report counts only where its run began after the repair: after the
-effect was seen, or in a boot that is not the one before. UNKNOWN proves nothing either way: the loop waits, never
-repairs because of it, and escalates at the deadline. Healthy for a time means healthy reports at its beginning and at
-its end, of one boot: a node that has said so once, and then nothing, may be dead.
+A repaired node counts as healthy by its reports. A report counts only if its run began after the repair: after the
+effect was seen, or in a later boot. UNKNOWN proves nothing either way: the loop waits, never repairs because of it, and
+escalates at the deadline. Healthy for a time means healthy reports at its beginning and at its end, of one boot: a node
+that sent one healthy report and then nothing may be dead.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from nhc.remedy.view import EpisodeView, Move, Scene
 from nhc.store.attempts import AttemptStatus
 
 SAME_MACHINE = frozenset({Rung.REBOOT, Rung.POWER_CYCLE})
-"""Those of them that leave the machine what it is: while it shows its old boot, nothing has happened to it."""
+"""Those of them that keep the same machine: while it shows its old boot, nothing has happened to it."""
 
 RELAPSES = 6
 """How often a node may recover and fail again within one episode: one more than the ladder has repairs for a node."""
@@ -34,7 +34,7 @@ BOOTED = "it has booted since it said that it is healthy"
 
 
 def acting(view: EpisodeView, scene: Scene) -> Move:
-    """Reached after a restart only: the order was written down, and whether it was sent nobody knows."""
+    """Reached only after a restart of the loop: the order was stored, and it is not known whether it was sent."""
     del scene
     why = "the controller stopped before it knew the answer: the effect is looked for"
     move = go(view, EpisodeEvent.SENT, why, stopped=True)
@@ -77,8 +77,8 @@ def watching(view: EpisodeView, scene: Scene) -> Move:
 def _failed(view: EpisodeView, scene: Scene, why: str, limit: float) -> Move:
     """The repair had no effect: the next one, or a person, once the node is out of service for certain.
 
-    A scheduler that gives a repair up may take its drain away (Slurm: a reboot that timed out), and the node was read
-    before that was asked about. Our mark, set anew, hides what the scheduler said: it is kept.
+    A scheduler that gives up a repair may remove its drain (Slurm: a reboot that timed out), and the node was read
+    before the repair was queried. Setting our mark again hides the scheduler's message, so that message is stored.
     """
     view = view._replace(detail=view.detail._replace(failed=why))
     unsure = view.node is not None and (bool(view.node.hold) or borrowed(view))
@@ -88,9 +88,9 @@ def _failed(view: EpisodeView, scene: Scene, why: str, limit: float) -> Move:
 
 
 def _cancelled(view: EpisodeView, scene: Scene) -> Move:
-    """A person has taken the order back: the episode is theirs, once the node is out of service for certain.
+    """A person has cancelled the order: the episode is left to them once the node is out of service for certain.
 
-    The first time the mark is set whatever the node's state says, which was read before the order was asked about.
+    The first time, the mark is set regardless of the node's state, because that was read before the order was queried.
     """
     why, since = f"a person has taken the {view.rung.value} back", view.detail.cancelled
     view = view._replace(detail=view.detail._replace(cancelled=since or scene.now))
@@ -106,9 +106,9 @@ def _cancelled(view: EpisodeView, scene: Scene) -> Move:
 
 
 def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limit: float) -> bool:
-    """Whether an order that the loop stopped at has had no effect for so long that it cannot have been sent: a report
-    from the second half of the time shows the old boot. That is believed once. A call that was sent, and whose answer
-    was lost, counts as tried: the same again would have no effect either.
+    """Whether an order at which the loop stopped has had no effect for so long that it cannot have been sent: a report
+    from the second half of the time shows the old boot. This is assumed only once. A call that was sent and whose
+    answer was lost counts as tried: to repeat it would have no effect either.
     """
     health, last = view.health, view.last
     return (
@@ -119,7 +119,7 @@ def _never_arrived(view: EpisodeView, scene: Scene, before: FrozenSet[str], limi
 
 
 def _not_begun(view: EpisodeView, scene: Scene, why: str) -> Move:
-    """The order never arrived: the same repair is judged anew, from the recheck on."""
+    """The order never arrived: the same repair is judged again, from the recheck on."""
     assert view.last is not None
     detail = postponed(view.detail, scene.now, why, 0.0)._replace(unsent=(*view.detail.unsent, view.last.number))
     return Move(EpisodeEvent.NOT_BEGUN, detail, why, ends=AttemptStatus.REFUSED)
@@ -158,8 +158,8 @@ def verifying(view: EpisodeView, scene: Scene) -> Move:
 
 
 def _booted_again(view: EpisodeView, scene: Scene, why: str) -> Move:
-    """What was proved, or was being proved, is of a boot that has ended: the next one is proved from its beginning, the
-    deep suite too. A machine that boots again and again is for a person.
+    """The proof, finished or not, is of a boot that has ended: the next boot is proved from its beginning, the deep
+    suite too. A machine that boots again and again is left to a person.
     """
     detail = view.detail
     relapses = detail.relapses + 1
@@ -172,10 +172,10 @@ def _booted_again(view: EpisodeView, scene: Scene, why: str) -> Move:
 
 
 def unmarked(view: EpisodeView) -> bool:
-    """Whether our mark is to be set anew on a node that came back under its name as another machine.
+    """Whether to set our mark again on a node that came back under its name as another machine.
 
-    Slurm takes a drain away when it powers a node down, a cluster when a machine registers anew. That the node stays
-    out until it is proved is made sure of once; if the mark is gone again after that, somebody has decided so.
+    Slurm removes a drain when it powers a node down, a cluster when a machine registers again. The mark is set again
+    once, so that the node stays out until it is proved; if it is gone after that, somebody has decided so.
     """
     return (
         view.state is EpisodeState.VERIFYING and view.rung is Rung.REPLACE and not view.detail.successor
@@ -184,8 +184,8 @@ def unmarked(view: EpisodeView) -> bool:
 
 
 def bare(view: EpisodeView) -> bool:
-    """Whether a node may be in service because its repair was cancelled: Slurm takes the drain away with the reboot
-    (`scontrol cancel_reboot`). Its mark is set anew once: who takes that off has decided about the node.
+    """Whether a node may be in service because its repair was cancelled: Slurm removes the drain with the reboot
+    (`scontrol cancel_reboot`). The mark is set again once: a person who removes it then has decided about the node.
     """
     return view.state is EpisodeState.WATCHING and view.detail.kept_out < view.detail.cancelled
 
@@ -196,13 +196,15 @@ def begun(view: EpisodeView) -> bool:
 
 
 def weakened(view: EpisodeView) -> bool:
-    """Whether a part of our mark was undone between the repair and its proof, by nobody's decision: it is set again."""
+    """Whether a part of our mark was undone between the repair and its proof without anybody's decision: it is set
+    again.
+    """
     return begun(view) and view.node is not None and bool(view.node.undone)
 
 
 def borrowed(view: EpisodeView) -> bool:
-    """Whether the mark cannot keep the node of this episode out for certain (`lent`). It is set anew: once a state,
-    as an adapter may keep no owner with its marks.
+    """Whether the mark may fail to keep the node of this episode out (`lent`). It is set again, once in each state,
+    because an adapter may store no owner with its marks.
     """
     return view.state in MARKED_BY_US and lent(view.node) and view.detail.kept_out < view.detail.entered
 
@@ -223,13 +225,15 @@ def _joining(view: EpisodeView, scene: Scene) -> Move:
 
 
 def boots_before(view: EpisodeView) -> FrozenSet[str]:
-    """The boot ids that are known from before the last repair: of the last report, and of the look right before it."""
+    """The known boot ids from before the last repair: from the last report, and from the observation right before the
+    repair.
+    """
     boots = (view.detail.boot, view.last.before_boot if view.last is not None else "")
     return frozenset(boot for boot in boots if boot)
 
 
 def old_boots(view: EpisodeView) -> FrozenSet[str]:
-    """The boots before the last repair, where that brings another one; none where it does not, or nobody knows."""
+    """The boots before the last repair, if that repair causes a new boot; none if it does not, or if unknown."""
     last = view.last
     if last is None or not view.new_boot or last.state is not AttemptStatus.SUCCEEDED:
         return frozenset()
@@ -255,8 +259,8 @@ def returning(view: EpisodeView, scene: Scene) -> Move:
 
 
 def may_return(view: EpisodeView, scene: Scene) -> Ruling:
-    """What the door says of putting the node back, or the one that came in its place: its proof may be older by now
-    than a report may be. A node that a train leaves as it was needs no proof.
+    """The door's answer about putting back the node, or the one that replaced it: its proof may be too old by now. A
+    node that a train did not change needs no proof.
     """
     node = view.successor if view.detail.successor else view.node
     doubts: Sequence[Held] = ()
@@ -268,8 +272,8 @@ def may_return(view: EpisodeView, scene: Scene) -> Ruling:
 
 
 class Verification(NamedTuple):
-    """An event, or None to wait for what `why` says; `healthy` is since when reports of the boot `boot` say healthy,
-    0.0 for not.
+    """An event, or None to wait for what `why` says. `healthy` is since when reports of the boot `boot` say healthy,
+    0.0 if they do not.
     """
 
     event: Optional[EpisodeEvent]
@@ -330,11 +334,11 @@ def judge(view: EpisodeView, scene: Scene, old_boots: FrozenSet[str]) -> Verific
 
 
 def another_boot(view: EpisodeView, before: FrozenSet[str] = frozenset()) -> bool:
-    """Whether the node is in another boot than that of the reports by which it is, or is being, proved healthy: its
-    newest report is of another, or its scheduler has seen it begin after that report. A node boots while no loop looks,
-    and the report of before is still young.
+    """Whether the node is in another boot than the reports by which it is, or is being, proved healthy: its newest
+    report is of another boot, or its scheduler saw a boot begin after that report. A node can boot while no loop runs,
+    and the earlier report is still young.
 
-    `before` are the boots of before the repair: a cluster may show such a one until it hears the node again.
+    `before` are the boots before the repair: a cluster may show one of them until it hears from the node again.
     """
     detail, health, node = view.detail, view.health, view.node
     if not detail.healthy or health is None:
@@ -349,7 +353,7 @@ def another_boot(view: EpisodeView, before: FrozenSet[str] = frozenset()) -> boo
 
 
 def _rebooting(view: EpisodeView, settings: VerifySettings, time: SteadyTime) -> Verification:
-    """Its scheduler reboots it: what is reported now is of a boot that ends."""
+    """Its scheduler reboots it: reports that come now are of a boot that is ending."""
     why = "its scheduler reboots it: reports of the next boot must prove it"
     if time.elapsed(view.detail.entered) > settings.deadline:
         return Verification(EpisodeEvent.GIVEN_UP, f"{why}, and none came within {settings.deadline:g} s", 0.0)
@@ -357,7 +361,9 @@ def _rebooting(view: EpisodeView, settings: VerifySettings, time: SteadyTime) ->
 
 
 def _silent(view: EpisodeView, settings: VerifySettings, time: SteadyTime) -> Verification:
-    """A node that its scheduler does not hear is not healthy, whatever reports say: it boots, or never comes."""
+    """A node from which its scheduler receives nothing is not healthy, even if reports say so: it is booting, or never
+    comes back.
+    """
     assert view.node is not None
     assert view.node.silence is not None
     repaired, entered, why = view.detail.repaired, view.detail.entered, view.node.silence.why

@@ -1,6 +1,4 @@
-"""An episode as it was read: its row, what its detail says, its attempts; and what can be told of these. Pure, but for
-`read_cases`.
-"""
+"""An episode as it was read: its row, its detail, its attempts; what follows from these. Pure, except `read_cases`."""
 
 from __future__ import annotations
 
@@ -63,7 +61,7 @@ class EpisodeCase(NamedTuple):
         )  # fmt: skip
 
     def view(self) -> EpisodeView:
-        """What the episode itself says; the rest is put in by who has seen it."""
+        """What the episode itself says; the caller adds what it has observed."""
         return EpisodeView(
             self.episode.id, self.episode.node, self.state, self.rung, self.detail, self.tries(), work=self.work,
             done=self.done, wave=self.episode.wave,
@@ -89,7 +87,7 @@ class Written(NamedTuple):
 
 
 def seen_before(attempt: Attempt) -> Sighting:
-    """What was seen of the machine before an attempt."""
+    """What was observed of the machine before an attempt."""
     value: Dict[str, object] = json.loads(attempt.before)
     at = value.get("at", 0.0)
     texts = {name: str(value.get(name, "")) for name in ("instance", "boot", "power", "actor", "doing")}
@@ -97,7 +95,7 @@ def seen_before(attempt: Attempt) -> Sighting:
 
 
 def standing(rows: Iterable[Episode]) -> Dict[str, NodeEpisode]:
-    """Of each node the open episode, or the one that ended last, with the earlier ones that still count."""
+    """For each node the open episode, or the one that ended last, with the earlier ones that still count."""
     by_node: Dict[str, List[Episode]] = {}
     for row in rows:
         by_node.setdefault(row.node, []).append(row)
@@ -114,8 +112,8 @@ def _ended_or_open(row: Episode) -> NodeEpisode:
 
 
 def latest(rows: Iterable[Episode]) -> List[Episode]:
-    """Of one node's ended episodes those that still count, the newest first: one about a device counts until another
-    about it, or about the node, has ended, or the node was deleted.
+    """One node's ended episodes that still count, the newest first. An episode about a device counts until another one
+    about the device or the node has ended, or the node was deleted.
     """
     episodes: List[Episode] = []
     devices: List[DeviceId] = []
@@ -135,8 +133,8 @@ def causes_of(row: Episode) -> Tuple[str, ...]:
 
 
 def standing_cause(row: Episode) -> str:
-    """The fault that stands, of several the one that began first: what an episode was opened for may be repaired, while
-    another fault has joined it. What it was opened for, where no fault is left.
+    """The active fault; if there are several, the one that began first. The fault that opened the episode may be
+    repaired while another has joined it. If no fault is left, it is the one that opened the episode.
     """
     faults = details.read_or_empty(row.detail).faults
     if not faults or any(fault.cause == row.cause for fault in faults):
@@ -145,7 +143,7 @@ def standing_cause(row: Episode) -> str:
 
 
 def next_repair(row: Episode) -> str:
-    """The repair that an episode is at, "" where the ladder has ended and the row names the last that was tried."""
+    """The repair that an episode is at, "" if the ladder has ended and the row names the last repair that was tried."""
     ended = details.read_or_empty(row.detail).ended_by if row.ended is not None else ""
     return "" if ended == EpisodeEvent.LADDER_ENDED.value else row.rung
 
@@ -173,7 +171,7 @@ def _gone(row: Episode) -> bool:
 
 
 def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[EpisodeCase], Dict[int, str]]:
-    """Open episodes with their attempts; and why those that are left out cannot be read, by their number."""
+    """Open episodes with their attempts; and by number, why the others cannot be read."""
     by_episode = attempts.attempts_of_open(connection) if rows else {}
     cases, broken = [], {}
     for row in rows:
@@ -186,7 +184,7 @@ def read_cases(connection: Connection, rows: Sequence[Episode]) -> Tuple[List[Ep
 
 
 def changes(before: Detail, move: Move) -> bool:
-    """Whether a move is worth a write. That a fault was seen again, or reads a little otherwise, is not."""
+    """Whether a move is worth a write. A fault that was seen again, or whose text changed a little, is not."""
     if move.event is not None or move.detail._replace(faults=()) != before._replace(faults=()):
         return True
     return {fault.cause for fault in move.detail.faults} != {fault.cause for fault in before.faults}

@@ -25,7 +25,7 @@ from nhc.store.holds import Hold
 
 
 class FleetGroups(NamedTuple):
-    """The nodes by the scheduler's names: the radii of each, and how many each radius has."""
+    """The nodes by the scheduler's names: the radii of each node, and the number of nodes in each radius."""
 
     groups: Mapping[str, Tuple[Radius, ...]]
     sizes: Mapping[Radius, int]
@@ -81,10 +81,9 @@ def count(
     ended: Optional[EndedBeginnings] = None,
     devices: Iterable[DeviceState] = (),
 ) -> Counted:
-    """Count anew what is out, under repair, and begun within the windows. `cases` are the open episodes of the loop and
-    of all trains: they spend from the same bounds. A node counts as out where the loop has one of its `devices` out,
-    also when that is left to a person. `ended` spares the reading of what cannot change: the details of episodes that
-    have ended.
+    """Count again what is out, under repair, and begun within the windows. `cases` are the open episodes of the loop
+    and of all trains: they share the same bounds. A node counts as out if the loop has one of its `devices` out, also
+    when that device is left to a person. `ended` caches what cannot change: the details of episodes that have ended.
     """
     here = fleet.names.scheduler_name
     usage = Usage(fleet.groups, fleet.sizes, {here(node): at for node, at in nodes.machines_since(connection).items()})
@@ -117,14 +116,14 @@ def count(
 
 
 def taken_away(cases: Iterable[EpisodeCase], states: Iterable[NodeState]) -> Set[str]:
-    """The nodes that are silent because the cloud has taken their machines away: not the loop took them out."""
+    """The nodes that are silent because the cloud has taken their machines away; the loop did not take them out."""
     silent = {state.name for state in states if state.silence is not None}
     return {case.episode.node for case in cases if case.detail.reclaimed and case.episode.node in silent}
 
 
 def _repairs(repairs: Sequence[attempts.Attempt], states: Mapping[int, EpisodeState]) -> List[bool]:
-    """How the repairs ended, in their order: true where the node came back after it, false where another followed
-    it or a person had to come. Those that are still under way are left out.
+    """How the repairs ended, in their order: true if the node came back after it, false if another repair followed or a
+    person was needed. Repairs under way are left out.
     """
     last: Dict[int, int] = {}
     for attempt in repairs:
@@ -144,7 +143,7 @@ def _repairs(repairs: Sequence[attempts.Attempt], states: Mapping[int, EpisodeSt
 def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: float) -> int:
     """Nodes of the fleet that report and have no verdict now: UNKNOWN, or silent for longer than a report counts.
 
-    The store remembers nodes that the cluster has no more, replaced ones above all: they are silent for ever.
+    The store still has nodes that the cluster no longer has, mostly replaced ones: they stay silent for ever.
     """
     unknown = nodes.list_nodes(connection, verdicts=("UNKNOWN",))
     silent = nodes.list_nodes(connection, verdicts=("OK", "WARN"), silent_since=now - max_age, now=now)
@@ -152,8 +151,8 @@ def _blind(connection: Connection, fleet: FleetGroups, now: float, max_age: floa
 
 
 class Beginning(NamedTuple):
-    """How an episode began. `marked`: when it marked its node, 0.0 for never. `fault`: a fault opened it; maintenance
-    has none, nor has the proof of a released node, whose mark is of the episode before.
+    """How an episode began. `marked`: when it marked its node, 0.0 for never. `fault`: a fault opened it. Maintenance
+    has no fault, nor has the proof of a released node, whose mark is of the previous episode.
     """
 
     marked: float
@@ -166,9 +165,9 @@ class Beginning(NamedTuple):
 
 
 class StoreLedger:
-    """The database as a ledger (`nhc.marks.policy.ledger.CountsActions`), read once: what begun `since` in the episodes
-    that are open (`cases`), those of all trains among them, and in those that have ended. A mark is begun and ended in
-    the row of its episode, a repair in that of its attempt, each in the transaction of the step (`nhc.remedy.records`).
+    """The database as a ledger (`nhc.marks.policy.ledger.CountsActions`), read once: actions begun `since` in the open
+    episodes (`cases`, with those of all trains) and in the ended ones. A mark begins and ends in the row of its
+    episode, a repair in the row of its attempt, each in the transaction of the step (`nhc.remedy.records`).
     """
 
     def __init__(
@@ -200,13 +199,13 @@ class StoreLedger:
 
 
 class EndedBeginnings:
-    """How episodes began that have ended. Each detail is read once, and again when its version is another."""
+    """How ended episodes began. Each detail is read once, and again if its version has changed."""
 
     def __init__(self) -> None:
         self._known: Dict[Tuple[int, int], Beginning] = {}
 
     def of(self, connection: Connection, rows: Sequence[EndedEpisode]) -> Dict[int, Beginning]:
-        """By the numbers of the rows. What is not among the rows is forgotten."""
+        """By the numbers of the rows. Entries that are not among the rows are dropped."""
         texts = ended_episodes.details(connection, [row.id for row in rows if (row.id, row.version) not in self._known])
         self._known = {
             (row.id, row.version): Beginning.of(details.read_or_empty(texts[row.id]))

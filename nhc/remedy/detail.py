@@ -1,4 +1,4 @@
-"""The rest of an episode besides its columns: JSON in the store's `episodes.detail`, read and written here alone."""
+"""The rest of an episode besides its columns: JSON in the store's `episodes.detail`, read and written only here."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from nhc.marks.ports.repair import Rung
 from nhc.remedy.ladder import NodeFault, Skipped
 
 FAULTS = 20
-"""Faults of one node that an episode remembers; a node with more is no less sick."""
+"""The largest number of faults that an episode stores for its node."""
 
 KEPT = 1 << 14
-"""Details that are kept as they were read: each round reads those of all open episodes, several times."""
+"""Details that are cached: each round reads those of all open episodes several times."""
 
 
 class Detail(NamedTuple):
@@ -25,26 +25,24 @@ class Detail(NamedTuple):
     was seen, `healthy` the time of the first report in a row that says healthy, `proved_boot` the boot of these
     reports. `waiting` says what holds the episode,
     since `waiting_since`; `alarmed` is when a wait was last called stalled. `device` and `repairer` belong to the rung
-    of the row. `ask_after` is when a rung that nobody can be asked for now is asked for again, `not_now` since when it
-    waits so. `again` are the numbers of attempts that the machine itself stood in the way of, `unsent` of those that
-    were never begun: we held them back, or the other side took none. `denied` is the permission that was missing.
-    `stopped`: the loop stopped before it knew whether it had sent the last attempt.
-    `boot` is the boot id before the repair, `successor` the node that replaced this one. `replacement` is the
-    provider's name of the machine that replaced this one's, until it is known which node that is.
-    `heard` is when a silent node was heard again: a report from before proves nothing. `forced` says that the repair
-    goes on although work runs. `because` says why the episode ended. `asked` is when approval was asked for.
-    `followed` counts the further calls of a repair that takes several; `follow_id` and `follow_message` are the
-    answer to the last of them, or to a first call that is ambiguous. `relapses` is how often the node recovered and
-    failed again, `disproved` when its deep suite last failed. `uid` names the registration of the node that was
-    marked. `kept_out` is when our mark was set anew, or seen, on a node that was replaced. `ended_by` is the event that
-    ended the episode. `evidence` is when it was collected before the mark. `moved` is when its work was let go
-    elsewhere. `cancelled` is when it was seen that a person has cancelled the last repair, `failed` what
-    its repairer said when it had failed. `reclaimed` is the boot id of the machine that the cloud takes away, "?" where
-    nobody knows it, until a report takes that back.
-    Of maintenance: `why` says what it is for, `hold` is the number of the hold that keeps repairs off the node,
-    `put_back` is why the node is put back with nothing done to it.
-    Of one accelerator: `about` names it while the episode is about it alone; `widened` is the one that the node's mark
-    takes the place of, until that is set and its own is taken off.
+    of the row. `ask_after` is when to ask again for a rung for which no repairer can be asked now, `not_now` since when
+    it waits for that. `again` are the numbers of attempts that the machine itself prevented, `unsent` of those that
+    were never begun: we did not send them, or the other side accepted none. `denied` is the missing permission.
+    `stopped`: the loop stopped before it knew whether it had sent the last attempt. `boot` is the boot id before the
+    repair, `successor` the node that replaced this one. `replacement` is the provider's name of the machine that
+    replaced this one's, until it is known which node that is. `heard` is when a silent node first reported again: an
+    earlier report proves nothing. `forced` says that the repair goes on although work runs. `because` says why the
+    episode ended. `asked` is when approval was asked for. `followed` counts the further calls of a repair that takes
+    several; `follow_id` and `follow_message` are the answer to the last of them, or to a first call that is ambiguous.
+    `relapses` is how often the node recovered and failed again, `disproved` when its deep suite last failed. `uid`
+    names the registration of the node that was marked. `kept_out` is when our mark was set again, or seen, on a node
+    that was replaced. `ended_by` is the event that ended the episode. `evidence` is when evidence was collected before
+    the mark. `moved` is when its work was allowed to start elsewhere. `cancelled` is when the loop saw that a person
+    had cancelled the last repair, `failed` the repairer's message when it failed. `reclaimed` is the boot id of the
+    machine that the cloud takes away, "?" if unknown, until a report takes that back. Of maintenance: `why` says what
+    it is for, `hold` is the number of the hold that keeps repairs off the node, `put_back` is why the node is put back
+    with nothing done to it. Of one accelerator: `about` names it while the episode is about it alone; `widened` is the
+    one whose mark the node's mark replaces, until the node's mark is set and the accelerator's is removed.
     """
 
     faults: Tuple[NodeFault, ...] = ()
@@ -92,7 +90,7 @@ class Detail(NamedTuple):
     widened: DeviceId = DeviceId()
 
     def text(self) -> str:
-        """As JSON, without what is as in the beginning."""
+        """As JSON, without default values."""
         default = Detail()
         value: dict[str, object] = {
             name: item for name, item in self._asdict().items()
@@ -110,11 +108,11 @@ class Detail(NamedTuple):
         return 0.0 if self.about.known or self.widened.known else self.marked
 
     def marked_another(self, uid: str) -> bool:
-        """Whether the registration that was marked is another than this one, as far as both are known."""
+        """Whether the marked registration differs from this one, if both are known."""
         return bool(self.uid and uid) and self.uid != uid
 
     def joined(self, faults: Tuple[NodeFault, ...]) -> Detail:
-        """With faults that are new to it; one that is known is brought up to date."""
+        """With new faults added; a known fault is updated."""
         by_cause = {fault.cause: fault for fault in self.faults}
         for fault in faults:
             if fault.cause in by_cause or len(by_cause) < FAULTS:
@@ -123,12 +121,12 @@ class Detail(NamedTuple):
 
 
 class BadDetail(ValueError):
-    """A detail that cannot be read: nothing may be done with its episode."""
+    """The detail cannot be read: nothing may be done with its episode."""
 
 
 @lru_cache(maxsize=KEPT)
 def read(text: str) -> Detail:
-    """The detail in a row. Raises BadDetail: a state that makes no sense stops, it does not begin anew."""
+    """The detail in a row. Raises BadDetail: a state that makes no sense stops the episode; it does not begin again."""
     try:
         value = parse_object(text)
         faults = tuple(_fault(item) for item in value.pop("faults", ()))
@@ -144,7 +142,7 @@ def read(text: str) -> Detail:
 
 
 def read_or_empty(text: str) -> Detail:
-    """The same for who only looks at a row: an empty one where it cannot be read."""
+    """The same for callers that only show a row: an empty detail if it cannot be read."""
     try:
         return read(text)
     except BadDetail:

@@ -1,5 +1,5 @@
 """Work on nodes as a flow of the loop: episodes of repair, or of a train, that mark a node, do something to it, prove
-it and put it back. What they are for is a `Purpose`.
+it and put it back. A `Purpose` says what they are for.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Purpose(Protocol):
         ...
 
     def before_pass(self, time: SteadyTime) -> bool:
-        """What comes before each pass; whether there is one. Raises StoreError."""
+        """Prepare each pass; whether there is one. Raises StoreError."""
         ...
 
     def step(self, view: EpisodeView, scene: Scene) -> Move:
@@ -36,7 +36,7 @@ class Purpose(Protocol):
         ...
 
     def end(self, base: Base, moved: Sequence[Written], held: Sequence[Waiting], apply: bool) -> List[Written]:
-        """What follows once nothing moves any more; what was stored by it. Raises StoreError."""
+        """Act once no episode moves any more; returns what was stored by it. Raises StoreError."""
         ...
 
 
@@ -120,7 +120,9 @@ class EpisodeFlow:
         return _alarmed(Move(None, view.detail, held.why, bound=held.bound), self.scene)
 
     def takes(self, view: EpisodeView, move: Move) -> Optional[BegunAction]:
-        """See Flow. A node's steps are one piece of maintenance, and a node that is out already takes no room."""
+        """See Flow. All steps on one node are one maintenance, and a node that is already out takes no room in the
+        bounds.
+        """
         now = self.scene.now
         if move.event is EpisodeEvent.MARK_ALLOWED and view.node is not None and view.node.available:
             return BegunAction(now, view.name, MARK)
@@ -159,7 +161,7 @@ class EpisodeFlow:
 
 
 def _alarmed(move: Move, scene: Scene) -> Move:
-    """The move; one that waits for too long alarms once, by an event in the audit log, and by a metric."""
+    """The move. A wait that is too long raises one alarm: an event in the audit log, and a metric."""
     since = move.detail.waiting_since or move.detail.entered
     if move.event is not None or move.bound == reclaim.BOUND:
         return move  # whether another machine comes, and when, is the cloud's to say

@@ -1,7 +1,7 @@
-"""The last look before something destructive is sent: what the loop and trains ask alike, under their lead.
+"""The last check before something destructive is sent, the same for the loop and for trains, while they lead.
 
-Many machines may have been looked at since everything was read, each for as long as its provider took: what a person
-has said meanwhile (hold, abort, breaker) or done to the node holds, and so do the hours of the policy.
+Many machines may have been observed since everything was read, and each provider took its time: what a person has
+ordered meanwhile (hold, abort, breaker) or done to the node counts, and so do the hours of the policy.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from nhc.store.database import Fence, Store
 from nhc.store.episodes import Episode
 
 HeldNow = Callable[[Connection, Sequence[Tuple[str, int]], float], List[str]]
-"""Why nothing may be sent to each of some nodes at this moment: a hold, other than the one of the number that is asked
-with the node, or the open breaker; "" where it may."""
+"""For each of some nodes, why nothing may be sent now: a hold other than the one whose number is given with the node,
+or the open breaker; "" if it may.
+"""
 
 
 PUT_BACK = "somebody put the node back into service"
@@ -31,10 +32,10 @@ REGISTERED_ANEW = "the node was deleted, and registered anew"
 
 
 class ToSend(NamedTuple):
-    """One thing that is written down and about to be sent, unless its episode is not any more as it was `written`.
+    """A stored action that is about to be sent, unless its episode has changed since it was `written`.
 
     `action` is bounded by the policy's hours, "" for work that is half done. `own_hold` is the number of our own hold.
-    `about` is the one accelerator that it is for, where the rest of the node stays at work.
+    `about` is the one accelerator that it is for, if the rest of the node stays at work.
     """
 
     key: str
@@ -48,8 +49,8 @@ class ToSend(NamedTuple):
 
 
 def taken(node: NodeState, repaired: bool = False) -> str:
-    """Who has taken over a node that carried our mark, "" where it is still ours. `repaired`: its repair was begun, and
-    is not proved yet. What undoes a part of the mark then is an automaton that ends its own work at a boot.
+    """Who has taken over a node that carried our mark, "" if it is still ours. `repaired`: its repair was begun and is
+    not proved yet. If a part of the mark is undone then, it was automation that ends its own work at a boot.
     """
     mark = node.mark
     if node.available and not (repaired and node.undone):
@@ -61,9 +62,9 @@ def taken(node: NodeState, repaired: bool = False) -> str:
 
 
 def lent(node: Optional[NodeState]) -> bool:
-    """Whether the mark of a node that the loop or a train has out does not keep it there: it is the one of hooks, which
-    they clear by a healthy report (before the loop had a mark of its own, nhc set that one), or the scheduler puts the
-    node back by itself. It can be set anew unless the scheduler is at work.
+    """Whether the mark of a node that the loop or a train has taken out cannot keep it out: it is the mark of hooks,
+    which they clear after a healthy report (nhc set that one before the loop had a mark of its own), or the scheduler
+    puts the node back by itself. It can be set again unless the scheduler is working on the node.
     """
     return (
         node is not None and not node.available and not node.hold and node.mark is not None
@@ -72,14 +73,14 @@ def lent(node: Optional[NodeState]) -> bool:
 
 
 def busy_again(node: NodeState, needs_idle: bool, forced: bool) -> str:
-    """The work that a repair would end, "" for none: on the node's machine, unless it needs no idle one. One that is
-    `forced` ends what has outlasted the drain, and nothing of nodes that were not drained.
+    """The work that a repair would end, "" for none: work on the node's machine, unless the repair needs no idle
+    machine. A `forced` repair ends work that has outlasted the drain, and none on nodes that were not drained.
     """
     return (in_service_beside(node) if forced else work_on_machine(node)) if needs_idle else ""
 
 
 def unfit(node: Optional[NodeState], needs_idle: bool, forced: bool = False) -> str:
-    """Why nothing must be sent to a node, from its state at this moment; "" to send it."""
+    """Why nothing must be sent to a node, by its current state; "" to send it."""
     if node is None:
         return "the cluster does not know the node any more"
     return busy_again(node, needs_idle, forced) or taken(node) or machine_held(node)
@@ -89,7 +90,7 @@ def held_back(
     orders: Sequence[ToSend], store: Store, fence: Optional[Fence], actuators: Actuators, bounds: Bounds, held: HeldNow,
     clock: Callable[[], float],
 ) -> Dict[str, str]:  # fmt: skip
-    """Those that are not to be sent after all, and why; "" where somebody has changed the row. Raises StoreError."""
+    """The actions that must not be sent after all, and why; "" if the row was changed. Raises StoreError."""
     try:
         states = {state.name: state for state in actuators.states([order.node for order in orders])}
         alone = [order.node for order in orders if order.about.known]

@@ -1,8 +1,8 @@
 """Collect evidence before a repair, in the background: the loop asks whether it is done, and handles other episodes.
 
-Each source is tried once. A source that fails leaves a row that says why. After the budget's time the collection is
-over, even if a source still works: a machine that hangs must not keep its own repair waiting.
-Files are named by the SHA-256 of their content, so equal ones are kept once.
+Each source is tried once. A source that fails leaves a row that says why. The collection ends after its time budget,
+even if a source is still running: a machine that hangs must not delay its own repair. Files are named by the SHA-256 of
+their content, so equal files are stored once.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
 STRAY = 3600.0
-"""Seconds beyond the time for which evidence is kept, after which a file without a row is a stray."""
+"""Seconds beyond the retention time of evidence after which a file without a row is deleted as a stray."""
 Sources = Callable[[str], Sequence[Tuple[str, EvidenceSource]]]
 
 
 class Piece(NamedTuple):
-    """What one source gave; `sha256` is "" where it could not, and `message` says why."""
+    """What one source gave; `sha256` is "" if it failed, and `message` says why."""
 
     name: str
     kind: str = ""
@@ -51,7 +51,9 @@ class _Going:
 
 
 class Gatherer:
-    """Collects for one attempt of an episode at a time; `sources` names who can show something of a node."""
+    """Collects for one attempt of an episode at a time; `sources` names the sources that can show
+    something of a node.
+    """
 
     def __init__(
         self, store: Store, sources: Sources, budget: EvidenceBudget, directory: str, keep: float,
@@ -62,7 +64,9 @@ class Gatherer:
         self._going: Dict[Tuple[int, int], _Going] = {}
 
     def collected(self, case: EpisodeCase, machine: Machine) -> bool:
-        """Whether the evidence for the next attempt is kept, or cannot be had; begins the collection if need be."""
+        """Whether the evidence for the next attempt is stored, or cannot be collected; begins the collection if need
+        be.
+        """
         key = (case.episode.id, len(case.attempts) + 1)
         going = self._going.get(key)
         if going is None:
@@ -80,7 +84,7 @@ class Gatherer:
         return True
 
     def wait(self) -> None:
-        """Wait until everything that is being collected is over, or its time is: for a process that ends after it."""
+        """Wait until all collections have ended or timed out: for a process that ends afterwards."""
         for going in list(self._going.values()):
             going.over.wait(max(0.0, going.began + self.budget.seconds - time.monotonic()) + 0.1)
 
@@ -114,7 +118,7 @@ class Gatherer:
         return size
 
     def _kept(self, name: str, exhibit: Exhibit, content: bytes, cut: bool) -> Piece:
-        """A piece on the disk before its row names it. Raises OSError."""
+        """Write a piece to the disk before its row names it. Raises OSError."""
         digest = hashlib.sha256(content).hexdigest()
         folder = f"{self.directory}/{digest[:2]}"
         path = f"{folder}/{digest}"
@@ -141,20 +145,20 @@ class Gatherer:
             return  # the repair does not fail for it; the next round's own writes will say that the store is away
 
     def _of_this_attempt(self, connection: Connection, case: EpisodeCase) -> Set[Tuple[str, str]]:
-        """What a process that was killed before the next step has already written down for the same attempt."""
+        """The evidence that a process, killed before the next step, has already stored for the same attempt."""
         since = max((attempt.written for attempt in case.attempts), default=0.0)
         pieces = evidence.of_episode(connection, case.episode.id)
         return {(piece.name, piece.sha256) for piece in pieces if piece.collected > since}
 
     def expire(self) -> Optional[int]:
-        """Forget what is older than it is to be kept; how many files were deleted. Raises StoreError."""
+        """Delete evidence past its retention time; returns how many files were deleted. Raises StoreError."""
         gone = evidence.forget_expired(self.store, self.clock()).files
         self.delete(gone)
         return len(gone) + self._delete_strays()
 
     def _delete_strays(self) -> int:
-        """Delete what was collected and has no row: the process ended in between, or the collection came too late. It
-        holds what a node's logs hold, and is kept no longer than what has one.
+        """Delete collected files without a row: the process ended in between, or the collection came too late. They
+        hold parts of a node's logs, and are kept no longer than files with a row.
         """
         now = self.clock()
         old = list(evidence.strays(self.directory, now - self.keep - STRAY))
@@ -164,7 +168,7 @@ class Gatherer:
         return evidence.delete(self.directory, [*lost, *half], now)
 
     def delete(self, gone: Sequence[str]) -> None:
-        """Delete the files of evidence that no row names any more."""
+        """Delete evidence files that no row names any more."""
         evidence.delete(self.directory, gone, self.clock())
 
 
@@ -185,7 +189,9 @@ def _write_new(folder: str, path: str, content: bytes) -> None:
 
 
 def without_secrets(exhibit: Exhibit) -> bytes:
-    """A text without the values of what looks like secrets, which logs and command lines hold. Other kinds stay."""
+    """A text without values that look like secrets, which occur in logs and command lines. Other kinds of evidence stay
+    unchanged.
+    """
     if not exhibit.kind.startswith(("text/", "application/json")):
         return exhibit.content
     text = exhibit.content.decode("utf-8", "surrogateescape")

@@ -23,7 +23,7 @@ from nhc.store.problems import StoredProblem
 
 
 def fault_of(problem: StoredProblem, node: str, seen: float, boot: str = "") -> NodeFault:
-    """A problem of the store as a fault, seen at that time in that boot."""
+    """A stored problem as a fault, seen at that time in that boot."""
     cause = cause_text(problem.check, problem.reason, problem.target)
     return NodeFault(
         node, cause, problem.reason, problem.message or problem.reason, Action(problem.action), seen, problem.began,
@@ -36,9 +36,9 @@ def stored(
     connection: Connection, names: NodeNames, wanted: Optional[Sequence[str]] = None,
     rows: Optional[Sequence[StoredNode]] = None,
 ) -> Dict[str, Health]:  # fmt: skip
-    """The health of these nodes by the store, under the scheduler's names; of all that have a problem where None.
+    """The health of these nodes by the store, under the scheduler's names; with None, of all that have a problem.
 
-    `rows` are what the store knows of the nodes, where that was just read.
+    `rows` are the store's rows of the nodes, if they were just read.
     """
     asked = None if wanted is None else [names.stored(name) for name in wanted]
     open_ones: Dict[str, List[StoredProblem]] = {}
@@ -56,7 +56,7 @@ def stored(
 
 
 def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Optional[Health]:
-    """A problem that stands makes a node faulty, even where the newest report, of another source, does not name it."""
+    """An active problem makes a node faulty, even if the newest report, of another source, does not name it."""
     if row.reported_at is None or row.verdict not in Verdict.__members__:
         return None
     verdict = Verdict[row.verdict]
@@ -65,7 +65,8 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
     if not problems:
         since = max(row.since or 0.0, row.covered_since or 0.0)
         return Health(verdict, row.reported_at, row.boot_id, (), f"store/{row.source}", since)
-    # The store writes a problem's `seen` less often than a node's time: what the newest report says is as new as it.
+    # The store writes a problem's `seen` less often than a node's time: problems in the newest report are as new as
+    # that.
     at = row.reported_at if verdict is Verdict.CRIT else max(problem.seen for problem in problems)
     faults = tuple(
         fault_of(problem, name, at, row.boot_id)
@@ -79,8 +80,8 @@ def _health(row: StoredNode, problems: List[StoredProblem], name: str) -> Option
 def reported(
     reports: Iterable[ConditionReport], names: NodeNames, source: str, now: Optional[float] = None
 ) -> Dict[str, Health]:
-    """The health of nodes by reports that are in no store, such as a cluster's conditions. What stands until it is
-    taken back is seen `now`, where that is given.
+    """The health of nodes by reports that are in no store, such as a cluster's conditions. A condition that is active
+    until it is taken back is seen `now`, if that is given.
     """
     healths: Dict[str, Health] = {}
     for report, since, standing in reports:
@@ -104,13 +105,13 @@ def reported(
 
 
 def by_suite(connection: Connection, names: NodeNames, suite: str) -> Dict[str, Tuple[str, float]]:
-    """The verdict of each node's newest run of a deep suite, and when that was; nothing where no suite is asked for."""
+    """The verdict and time of each node's newest run of a deep suite; nothing if no suite is asked for."""
     rows = deep.last_verdicts(connection) if suite else []
     return {names.scheduler_name(row.node): (row.verdict, row.at) for row in rows if row.suite == suite}
 
 
 def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
-    """Nodes that carry a mark of ours already, set by a hook or a sync: their repair is what the mark asks for."""
+    """Nodes that already carry a mark of ours, set by a hook or a sync: the mark asks for their repair."""
     faults = []
     for state in states:
         mark = state.mark
@@ -125,8 +126,8 @@ def of_marks(states: Iterable[NodeState]) -> List[NodeFault]:
 def lost_marks(
     connection: Connection, states: Iterable[NodeState], names: NodeNames, at_work: Container[str]
 ) -> List[str]:
-    """The nodes that carry a mark of the loop's of which the store has no episode, as after the loss of a store. Nobody
-    would ever put them back. `at_work` are the nodes with an open episode, of the loop or of a train.
+    """The nodes that carry a mark of the loop but have no episode in the store, for example after the loss of a store.
+    Nothing would ever put them back. `at_work` are the nodes with an open episode, of the loop or of a train.
     """
     marked = [
         state.name for state in states
@@ -149,7 +150,7 @@ def together(healths: Sequence[Mapping[str, Health]]) -> Dict[str, Health]:
 
 
 def by_cluster(faults: Sequence[NodeFault], state: Optional[NodeState], now: float) -> Optional[Health]:
-    """The health of a node of which no report ever told anything, once its scheduler hears it again after a silence."""
+    """The health of a node that has never reported, once its scheduler hears from it again after a silence."""
     silences = bool(faults) and all(map(silence.is_silence, faults))
     if not silences or state is None or state.silence is not None:
         return None
@@ -157,9 +158,7 @@ def by_cluster(faults: Sequence[NodeFault], state: Optional[NodeState], now: flo
 
 
 def by_reason(healths: Mapping[str, Health], given: Sequence[ReasonSettings]) -> Dict[str, Health]:
-    """The health of nodes with what the settings say of reasons: a node that has only faults which count for nothing is
-    not faulty.
-    """
+    """The health of nodes after the settings for reasons are applied: a node with only ignored faults is not faulty."""
     judged = {}
     for name, health in healths.items():
         faults = tuple(reasons.applied(health.faults, given))

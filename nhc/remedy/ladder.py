@@ -1,9 +1,9 @@
 """Chooses the next repair. Pure: from what was tried and what is possible, the next rung or the end of the ladder.
 
 The ladder runs from the mildest repair to a person. It begins at the rung that the faults suggest, and goes up only:
-a repair that did not help is followed by a later one. A rung is skipped, with the reason written down, where the site
-has switched it off, where no repairer can do it, or where the fault itself rules it out. A rung that the site has not
-enabled yet (`dry-run`) is not skipped: a harder repair in its place would be worse, so the ladder ends there.
+a repair that did not help is followed by a later one. A rung is skipped, with the reason recorded, if the site has
+switched it off, if no repairer can do it, or if the fault itself rules it out. A rung that the site has not enabled yet
+(`dry-run`) is not skipped: a harder repair in its place would be worse, so the ladder ends there.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nhc.marks.ports.repair import LADDER, RUNG_OF, Rung
 from nhc.store.attempts import AttemptStatus
 
 REQUEST = "request"
-"""The `source` of what a person asked for on the node itself."""
+"""The `source` of a person's request on the node itself."""
 
 
 MARK = "mark"
@@ -28,13 +28,13 @@ UNREPORTED = frozenset({REQUEST, MARK})
 
 
 class NodeFault(NamedTuple):
-    """One fault of a node, from wherever it was seen.
+    """One fault of a node, from any source.
 
-    `cause` is what `marks.cause_of` makes of a failure: the check, the reason's key, the target. `seen` is when the
-    report (or the condition) that tells of it was made, `began` when it was first seen, both Unix time. `source` says
-    where it was read: `store`, `reports`, or an adapter's name. `begin` is the rung at which the settings have the
-    ladder begin for its reason, "" where `action` tells. `boot` is the boot of the machine that showed it, "" where
-    nobody knows. `device` is the accelerator that it is of, where it is no fault of the node.
+    `cause` is the result of `marks.cause_of` for a failure: the check, the reason's key, the target. `seen` is when the
+    report (or the condition) with the fault was made, `began` when it was first seen, both Unix time. `source` says
+    where it was read: `store`, `reports`, or an adapter's name. `begin` is the rung at which the ladder begins for its
+    reason by the settings, "" if `action` decides. `boot` is the boot of the machine that showed it, "" if unknown.
+    `device` is its accelerator, if it is not a fault of the whole node.
     """
 
     node: str
@@ -52,15 +52,17 @@ class NodeFault(NamedTuple):
 
     @property
     def place(self) -> str:
-        """What a repair of a device is asked for: one name for each device, whatever its faults call it."""
+        """The name by which a repair of a device is requested: one name for each device, even if its faults use
+        different ones.
+        """
         return str(self.device) or self.target
 
 
 class Try(NamedTuple):
     """One attempt of this episode, as far as decisions need it.
 
-    `retry`: a refusal because the machine itself stands in the way now. `before_boot` is the kernel's boot id that was
-    seen before it.
+    `retry`: it was refused because the machine itself prevents it now. `before_boot` is the kernel's boot id seen
+    before the attempt.
     """
 
     rung: Rung
@@ -74,11 +76,11 @@ class Try(NamedTuple):
 
 
 class Ability(NamedTuple):
-    """Whether a rung can be done on a node: `why` is "" where it can.
+    """Whether a rung can be done on a node: `why` is "" if it can.
 
-    `again` is above 0 where that cannot be asked now: the seconds after which it is asked again. `right` is a
-    permission that is missing. Neither says anything of the machine, so no harder repair follows from it. `by` is the
-    name of the repairer that does it.
+    If that cannot be asked now, `again` is above 0: the seconds after which to ask again. `right` is a missing
+    permission. Neither says anything about the machine, so no harder repair follows from it. `by` is the name of the
+    repairer that does it.
     """
 
     why: str = ""
@@ -96,10 +98,10 @@ class Skipped(NamedTuple):
 
 
 class RungChoice(NamedTuple):
-    """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" where it goes on.
+    """The next rung; ESCALATE at the end of the ladder. `why` says what ended it, "" if it goes on.
 
-    `again` (seconds) is above 0 where the rung waits, for what `why` says, because nobody can be asked for it now. `by`
-    is the repairer.
+    `again` (seconds) is above 0 if the rung waits, for the reason in `why`, because no repairer can be asked for it
+    now. `by` is the repairer.
     """
 
     rung: Rung
@@ -121,13 +123,13 @@ BY_DEVICE = frozenset({Rung.RESTART_APP, Rung.RESET_DEVICE})
 """Rungs that are for one device; the others are for the whole machine."""
 
 REFUSALS = 3
-"""How often a rung is asked for that the machine itself stands in the way of, before the next one is taken."""
+"""How often a rung is requested that the machine itself prevents, before the next rung is taken."""
 
 
 def first_rung(faults: Iterable[NodeFault]) -> Rung:
-    """Where the ladder begins: the hardest that any of the faults suggests, for it covers the milder ones.
+    """Where the ladder begins: at the hardest rung that any of the faults suggests, because it covers the milder ones.
 
-    A fault that suggests nothing is for a person.
+    A fault that suggests nothing is left to a person.
     """
     rungs = [
         Rung(fault.begin) if fault.begin else RUNG_OF[fault.action]
@@ -138,7 +140,7 @@ def first_rung(faults: Iterable[NodeFault]) -> Rung:
 
 
 def impossible(faults: Sequence[NodeFault], rung: Rung, device: str) -> str:
-    """Why the faults themselves rule a rung out, "" where they do not."""
+    """Why the faults themselves rule a rung out, "" if they do not."""
     if rung not in (Rung.RESET_DEVICE, Rung.RELOAD_DRIVER):
         return ""
     for fault in faults:
@@ -148,7 +150,7 @@ def impossible(faults: Sequence[NodeFault], rung: Rung, device: str) -> str:
 
 
 def devices(faults: Sequence[NodeFault], rung: Rung) -> List[str]:
-    """What a rung is for: each device that a fault names, or the machine ("")."""
+    """The targets of a rung: each device that a fault names, or the machine ("")."""
     if rung not in BY_DEVICE:
         return [""]
     named = {fault.place for fault in faults if RUNG_OF.get(fault.action) in BY_DEVICE}

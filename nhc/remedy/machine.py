@@ -2,9 +2,9 @@
 
 An episode is one loop over one node: from a fault, or its turn for maintenance, to a node back in service, or to an
 escalation that says what was tried. Each step is written down in its state *before* it is taken: MARKING before the
-mark is set, ACTING before the repair is sent, RETURNING before the mark is cleared. So a controller that is killed
-anywhere finds, when it starts again, either that nothing was begun or that something may have been; it always knows
-which step it was at.
+mark is set, ACTING before the repair is sent, RETURNING before the mark is cleared. So a controller that was killed at
+any point finds at its next start either that nothing was begun or that something may have been; it always knows which
+step it was at.
 
 `docs/remedy.md` shows these tables; `tests/remedy/test_machine.py` holds that they agree.
 """
@@ -92,7 +92,7 @@ REPAIRING: FrozenSet[EpisodeState] = frozenset({EpisodeState.ACTING, EpisodeStat
 """States in which a repair is under way: these count against the bounds on repairs at one time."""
 
 MARKED_BY_US: FrozenSet[EpisodeState] = OUT - {EpisodeState.MARKING, EpisodeState.RETURNING}
-"""States in which our mark must stand on the node; where it does not, somebody else has decided."""
+"""States in which our mark must be set on the node; if it is not, somebody else has decided."""
 
 CANCELLABLE: FrozenSet[EpisodeState] = OUT - {EpisodeState.ACTING, EpisodeState.WATCHING, EpisodeState.RETURNING}
 """States in which nothing destructive is on its way, so that a healthy node or a lost mark may end the repair."""
@@ -227,7 +227,7 @@ TRANSITIONS: Mapping[Tuple[EpisodeState, EpisodeEvent], EpisodeState] = _transit
 
 
 class BadTransition(Exception):
-    """An event that a state does not know: a mistake of the caller, and nothing may be done."""
+    """A state has no transition for this event: a mistake of the caller, and nothing may be done."""
 
 
 def after(state: EpisodeState, event: EpisodeEvent) -> EpisodeState:

@@ -1,4 +1,4 @@
-"""How a decision about an episode is expressed: wait and say for what, leave the state by an event, or give up."""
+"""The forms of a decision about an episode: wait for a stated reason, leave the state by an event, or give up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from nhc.remedy.machine import EpisodeEvent, EpisodeState, after
 from nhc.remedy.view import EpisodeView, Health, Move, Scene
 
 LONGEST_PAUSE = 600.0
-"""Seconds between two questions at the longest, where the other side asks for no longer pause."""
+"""The longest pause in seconds between two requests, unless the other side asks for a longer one."""
 
 WORK = "work"
 """The bound of an episode that waits until the work on its node has ended."""
@@ -30,7 +30,7 @@ def stay(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
 
 
 def same_wait(waiting: str, text: str) -> bool:
-    """Whether an episode waits for what it did wait for: a figure in it is no news, and no write."""
+    """Whether an episode still waits for the same reason: a changed figure in it is not written."""
     return _FIGURES.sub("", waiting) == _FIGURES.sub("", text)
 
 
@@ -41,7 +41,7 @@ def outlasted(view: EpisodeView, scene: Scene) -> bool:
 
 
 def not_now(view: EpisodeView, scene: Scene, why: str, again: float) -> Move:
-    """Ask again in `again` seconds, and in longer ones the longer it lasts; no harder repair follows from it."""
+    """Ask again in `again` seconds, with longer pauses the longer it lasts; no harder repair follows from it."""
     detail = postponed(view.detail, scene.now, why, again)
     return _given_up(view, scene, why) or Move(None, detail, detail.waiting, bound="not-now")
 
@@ -56,7 +56,7 @@ def _given_up(view: EpisodeView, scene: Scene, why: str) -> Optional[Move]:
 
 
 def still_not_now(view: EpisodeView, scene: Scene) -> Optional[Move]:
-    """The wait of `not_now` while it lasts, None where the question may be asked."""
+    """The wait of `not_now` while it lasts, None if it is time to ask again."""
     detail = view.detail
     if scene.now >= scene.time.deadline(detail.ask_after):
         return None
@@ -65,7 +65,7 @@ def still_not_now(view: EpisodeView, scene: Scene) -> Optional[Move]:
 
 
 def postponed(detail: Detail, now: float, why: str, again: float) -> Detail:
-    """The detail of an episode that waits because nobody can be asked for its repair now."""
+    """The detail of an episode that waits because no repairer can be asked for its repair now."""
     since = detail.not_now or now
     pause = max(again, min(LONGEST_PAUSE, max(0.0, now - since) / 2))
     return detail._replace(
@@ -74,15 +74,15 @@ def postponed(detail: Detail, now: float, why: str, again: float) -> Detail:
 
 
 FOR_ALL = ("breaker", "silence")
-"""What holds every node of which it is true: the breaker, and a cause that nodes share."""
+"""The bounds that hold every node they apply to: the breaker, and a cause that nodes share."""
 _HELD = (EpisodeState.MARKING, EpisodeState.ESCALATED)
 _SENT = (EpisodeState.ACTING, EpisodeState.WATCHING)
 
 
 def held_for_all(view: EpisodeView, scene: Scene, move: Move) -> Move:
-    """The move, or a wait where it takes a node over or leaves it to a person while the breaker is open or its cause is
-    shared: what passes by itself leaves no healthy node out of service. Afterwards the time of the state begins anew.
-    What was sent is followed to its end, and what a person decides holds.
+    """The move; or a wait instead, if the move takes over a node or leaves it to a person while the breaker is open or
+    the cause is shared: a fault that passes by itself must leave no healthy node out of service. Afterwards the time of
+    the state begins again. Actions that were sent are followed to their end, and a person's decisions hold.
     """
     state = after(view.state, move.event) if move.event is not None else view.state
     if move.event is None or state not in _HELD or view.state in _SENT or view.consent.refused:

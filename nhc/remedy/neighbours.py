@@ -1,8 +1,8 @@
-"""The machines beside a silent node as witnesses: where none answers, a switch or a power feed died, not a node.
+"""The machines beside a silent node as witnesses: if none answers, a switch or a power feed died, not a node.
 
 A scheduler misses nodes one by one and only after minutes (Slurm's SlurmdTimeout, 300 s; a cluster's grace period), so
-the first node behind a dead switch looks like a node that died alone. Machines that the scheduler still counts as heard
-are asked by a TCP connection. That they do not answer proves something only where machines elsewhere do.
+the first node behind a dead switch looks like a node that died alone. Machines that the scheduler does not count as
+silent are tried by a TCP connection. If they do not answer, that proves something only if machines elsewhere do.
 """
 
 from __future__ import annotations
@@ -15,17 +15,19 @@ KINDS = ("leaf", "block", "rack", "nvlink_domain")
 """Groups whose nodes lose the network or the power together; the first of these that a node has counts."""
 
 ASKED = 4
-"""Machines that are asked beside a silent node, and as many elsewhere."""
+"""How many machines are tried beside a silent node, and as many elsewhere."""
 
 GROUPS = 32
-"""Groups that are asked about in one round; silent nodes of others wait for the next."""
+"""Groups that are tried in one round; silent nodes of others wait for the next."""
 
 Asks = Callable[[Sequence[str]], Mapping[str, bool]]
 """Which of these nodes answer on the network."""
 
 
 class Witnesses(NamedTuple):
-    """Silent nodes whose neighbours do not answer either, and why that is no fault of theirs; what cannot be seen."""
+    """Silent nodes whose neighbours do not answer either, and why that is not their fault; and what
+    cannot be observed.
+    """
 
     shared: Mapping[str, str]
     problems: Tuple[str, ...] = ()
@@ -34,7 +36,7 @@ class Witnesses(NamedTuple):
 def witnesses(
     silent: Iterable[str], heard: Iterable[str], groups: Mapping[str, Sequence[Radius]], asks: Asks
 ) -> Witnesses:  # fmt: skip
-    """Ask the neighbours of these silent nodes. `heard` are the nodes that the scheduler hears."""
+    """Try the neighbours of these silent nodes. `heard` are the nodes that the scheduler hears from."""
     places = {node: place for node in silent for place in [_place(groups.get(node, ()))] if place is not None}
     if not places:
         return Witnesses({})

@@ -1,4 +1,4 @@
-"""Who holds a node: persons' holds on it, on a group of it or on the fleet, and the open breaker."""
+"""Who holds a node: persons' holds on it, on one of its groups or on the fleet, and the open breaker."""
 
 from __future__ import annotations
 
@@ -13,7 +13,9 @@ from nhc.store.holds import Hold
 
 
 class StandingHolds:
-    """The holds in force, by what they hold: asking for a node costs its groups, however many holds there are."""
+    """The holds in force, by their target: a look-up for a node takes one step for each of its groups, for any number
+    of holds.
+    """
 
     def __init__(self, in_force: Sequence[Hold], fleet: FleetGroups) -> None:
         self._fleet = fleet
@@ -23,8 +25,8 @@ class StandingHolds:
             self._by_name.setdefault((hold.scope, name), []).append(hold)
 
     def why(self, node: str, own: int = 0) -> str:
-        """Who holds a node and why, "" for nobody; of several the first that was set. A hold with the number `own` does
-        not count.
+        """Who holds a node and why, "" if it is not held; of several holds the first that was set. A hold with the
+        number `own` does not count.
         """
         keys = [("fleet", ""), ("node", node)]
         keys += [("group", f"{kind}={name}") for kind, name in self._fleet.groups.get(node, ())]
@@ -37,12 +39,12 @@ class StandingHolds:
 
 
 FEW = 8
-"""Nodes for which the holds on each are asked for; for more, all that are in force are read once."""
+"""For at most this number of nodes, holds are read node by node; for more, all holds in force are read once."""
 
 
 def held_now(connection: Connection, asked: Sequence[Tuple[str, int]], now: float, fleet: FleetGroups) -> List[str]:
-    """Why nothing may be sent to each node at this very moment, "" where it may: a hold that is not our own, the end of
-    that one, or the open breaker. `asked` are nodes, each with the number of our own hold on it (0: none).
+    """For each node, why nothing may be sent to it now, "" if it may: a hold that is not our own, the end of our own
+    hold, or the open breaker. `asked` are nodes, each with the number of our own hold on it (0: none).
     """
     breaker = holds.breaker_of(connection, NAME)
     if breaker.is_open:

@@ -1,7 +1,7 @@
 """Requests that persons make on a node itself, handled as faults. Pure.
 
 A request opens an episode once, within the same bounds as a fault. Only the requested repair is done: a healthy report
-does not end it, and if it fails, no harder repair follows.
+does not end the episode, and if the repair fails, no harder one follows.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Answered(NamedTuple):
 
 
 class RequestsSeen(NamedTuple):
-    """What is asked for now, by node; and what an ended episode has answered."""
+    """The open requests by node; and those that an ended episode has answered."""
 
     standing: Mapping[str, Request] = {}
     answered: Sequence[Answered] = ()
@@ -49,7 +49,9 @@ def fault_of(node: str, request: Request, now: float) -> NodeFault:
 def answers(
     asked: Mapping[str, Request], rows: Iterable[Episode], causes: Mapping[int, Sequence[str]]
 ) -> Tuple[Dict[str, Request], List[Answered]]:
-    """What is still to be carried out, and what an ended episode has answered. `causes` are those of each episode."""
+    """The requests still to be carried out, and those that an ended episode has answered. `causes` are those of each
+    episode.
+    """
     left, answered = dict(asked), []
     for row in rows:
         request = asked.get(row.node)
@@ -62,8 +64,8 @@ def answers(
 
 
 def kept(faults: Sequence[NodeFault], newer: Sequence[NodeFault]) -> Tuple[NodeFault, ...]:
-    """The faults of an episode once a newer report has come: what it says, what persons asked for, and a silence, of
-    which its own scheduler tells.
+    """The faults of an episode after a newer report: the report's faults, persons' requests, and a silence that its own
+    scheduler reports.
     """
     others = [fault for fault in faults if fault.source == REQUEST or is_silence(fault)]
     before = {fault.cause: fault for fault in faults}
@@ -71,14 +73,14 @@ def kept(faults: Sequence[NodeFault], newer: Sequence[NodeFault]) -> Tuple[NodeF
 
 
 def _in_its_boot(fault: NodeFault, before: Optional[NodeFault]) -> NodeFault:
-    """A fault with the boot in which it was seen: what was said before a reboot stands after it."""
+    """A fault with the boot in which it was seen before, unless it was seen later in a known boot."""
     if before is None or not before.boot or (fault.boot and fault.seen > before.seen):
         return fault
     return fault._replace(boot=before.boot)
 
 
 def taken_back(faults: Sequence[NodeFault], standing: Mapping[str, Request], state: EpisodeState) -> bool:
-    """Whether all that an episode is for was asked for, and is not asked for any more."""
+    """Whether an episode is only for requests, and none of them is open any more."""
     if not faults or state in ENDS or any(fault.source != REQUEST for fault in faults):
         return False
     return all(fault.node not in standing or cause_of(standing[fault.node]) != fault.cause for fault in faults)

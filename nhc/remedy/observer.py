@@ -1,7 +1,8 @@
-"""What a round sees before it decides: the nodes, their health, holds, breakers, consents, and how repairs go.
+"""What a round reads before it decides: the nodes, their health, holds, breakers, approvals, and the progress of
+repairs.
 
-Everything that bounds are counted from is read once a round. What may not be old (marks, work, holds) is read in every
-pass; a machine is looked at right before its repair is decided.
+Everything from which bounds are counted is read once a round. Data that must be current (marks, work, holds) is read in
+every pass; a machine is observed right before its repair is decided.
 """
 
 from __future__ import annotations
@@ -42,17 +43,17 @@ from nhc.store.intake import NEITHER
 from nhc.store.rounds.service import one_item
 
 GROUPS_EVERY = 600.0
-"""Seconds for which the fleet's groups are remembered, unless a node is new or a sick one's groups are others."""
+"""Seconds for which the fleet's groups are cached, unless a node is new or a faulty node's groups have changed."""
 MARKING = "remedy: marking"
-"""The name under which the store remembers when marking was first enabled."""
+"""The name under which the store records when marking was first enabled."""
 LOST_MARK = "mark: it is the loop's, and the store has no episode of it: put the node back in the scheduler"
-"""What a node waits for that nobody else would put back (docs/node-out.md)."""
+"""The wait reason of a node that nobody else would put back (docs/node-out.md)."""
 PROVED = (EpisodeState.VERIFYING, EpisodeState.RETURNING)
 """States in which a node is about to be put back."""
 TWO_MACHINES = f"reports: two machines push under this name (a cloned image, a copied token): {NEITHER}"
-"""What a node waits for whose reports are those of two machines."""
+"""The wait reason of a node whose reports come from two machines."""
 RECENT = 5
-"""Episodes of a node that are looked through for the one that ended last."""
+"""How many episodes of a node are searched for the one that ended last."""
 
 
 class Base(NamedTuple):
@@ -65,15 +66,15 @@ class Base(NamedTuple):
     counted: Counted
     requests: RequestsSeen = RequestsSeen()
     shared: Mapping[str, str] = {}
-    """Silent nodes whose silence is no fault of their own, and why."""
+    """Silent nodes whose silence is not their own fault, and why."""
     repairing: Mapping[str, int] = {}
     """The open repairs of nodes, for maintenance."""
     devices: Optional[Sequence[DeviceState]] = ()
-    """The accelerators that can be marked alone, where they matter; None where they cannot be read."""
+    """The accelerators that can be marked alone, if they matter; None if they cannot be read."""
 
 
 Proof = Callable[[EpisodeCase, SteadyTime], Optional[bool]]
-"""What says whether a node that is being proved is healthy, None while it says nothing."""
+"""Says whether a node that is being proved is healthy, None while that is not known."""
 
 
 class Observer:
@@ -90,7 +91,7 @@ class Observer:
         self.proof: Proof = proved or self._by_suite
         self.unread = unread  # what of `reports` could not be read, once it has been called
         self.problems: List[str] = []
-        """What could not be read in this round, for a person."""
+        """Messages for a person about what could not be read in this round."""
         self.fleet = FleetGroups({}, {}, NodeNames((), ()))
         self._read = float("-inf")
         self._watched: Dict[str, Watched] = {}
@@ -102,7 +103,7 @@ class Observer:
         self.problems += lines
 
     def know_fleet(self, connection: Connection, states: Sequence[NodeState]) -> None:
-        """Read the fleet's groups anew."""
+        """Read the fleet's groups again."""
         self.fleet = counting.fleet(connection, states)
 
     def forget(self) -> None:
@@ -134,7 +135,8 @@ class Observer:
             silences = self._silences(connection, silent, own, [*cases, *others], now)
             common = {**self._witnessed(silences, common, states or ()), **common}
             faults += [fault for fault in silences if fault.node not in common]
-            # A train's mark is no wish for a repair: with Slurm, the reason of its reboot says reboot while that runs.
+            # A train's mark does not ask for a repair: with Slurm, the reason of its reboot says reboot while that
+            # runs.
             taken = {case.episode.node for case in (*cases, *others)} | set(unhealthy)
             marked = [fault for fault in health.of_marks(states or ()) if fault.node not in taken]
             lost = health.lost_marks(connection, states or (), self.fleet.names, taken | {f.node for f in marked})
@@ -167,7 +169,7 @@ class Observer:
         return Base(now, states, own, admissions, counted, requests, common, devices=devices)
 
     def _requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
-        """What persons ask for on nodes; a cluster or a repairer that cannot say it is a problem, and no request."""
+        """Persons' requests on nodes. If a cluster or a repairer cannot be read, that is a problem, not a request."""
         try:
             return self.actuators.repairers.requests(nodes)
         except Exception as error:
@@ -193,7 +195,7 @@ class Observer:
         stored = self.fleet.names.stored
         rows = nodes.list_nodes(connection, sorted(stored(state.name) for state in asked)) if asked else []
         heard = {self.fleet.names.scheduler_name(row.node): row.reported_at or 0.0 for row in rows}
-        # UNKNOWN is also what an adapter itself says of a node that is not heard.
+        # UNKNOWN is also what an adapter itself says of a node that is silent.
         speaks = {name: report.at for name, report in own.items() if report.verdict is not Verdict.UNKNOWN}
         heard.update({name: max(at, heard.get(name, 0.0)) for name, at in speaks.items()})
         silences = silence.faults(asked, heard, now, self.settings.sources.max_age)
@@ -202,7 +204,7 @@ class Observer:
     def _witnessed(
         self, silences: Sequence[NodeFault], common: Mapping[str, str], states: Sequence[NodeState]
     ) -> Mapping[str, str]:
-        """The silent nodes whose neighbours do not answer either, and why that is no fault of theirs."""
+        """The silent nodes whose neighbours do not answer either, and why that is not their fault."""
         alone = [fault.node for fault in silences if fault.node not in common]
         if not alone or not self.settings.silence.port or self.asks is None:
             return {}
@@ -214,7 +216,7 @@ class Observer:
     def _healths(
         self, connection: Connection, reported: Sequence[ConditionReport], now: float
     ) -> Tuple[Mapping[str, Health], Dict[str, Health]]:
-        """What the adapter says of nodes' health, and that together with what the store says."""
+        """The health of nodes by the adapter, and by adapter and store together."""
         own = health.reported(reported, self.fleet.names, "adapter", now)
         return own, self._together([health.stored(connection, self.fleet.names), own])
 
@@ -223,7 +225,7 @@ class Observer:
 
     def recovered(self, left: Mapping[str, Episode], base: Base) -> List[str]:
         """Which of these nodes, to which nothing was sent, are healthy since they were left to a person, by reports of
-        the boot of then: who boots a node is at work on it.
+        the same boot: a node in another boot was booted by somebody who works on it.
         """
         with self.store.read() as connection:
             own = {name: base.own[name] for name in left if name in base.own}
@@ -240,8 +242,8 @@ class Observer:
         return well
 
     def _behind(self, connection: Connection, states: Sequence[NodeState], unhealthy: Sequence[str]) -> bool:
-        """Whether a node is there, or a sick one is in a group, that the remembered fleet does not have: the bounds of
-        its blast radius would not count it.
+        """Whether a node, or a group of a faulty node, is missing in the cached fleet: the bounds of its blast radius
+        would not count it.
         """
         groups, names = self.fleet.groups, self.fleet.names
         if any(state.name not in groups for state in states):
@@ -255,7 +257,7 @@ class Observer:
         )
 
     def _marks(self, faults: List[NodeFault], connection: Connection) -> List[NodeFault]:
-        """Nodes that a hook or a sync has marked, and that have no report newer than the mark."""
+        """Nodes that a hook or a sync has marked and that have no report newer than the mark."""
         known = health.stored(connection, self.fleet.names, [fault.node for fault in faults])
         return [fault for fault in faults if fault.node not in known or known[fault.node].at <= fault.seen]
 
@@ -277,7 +279,7 @@ class Observer:
             return []
 
     def devices(self, cases: Sequence[EpisodeCase], admitting: bool = False) -> Optional[List[DeviceState]]:
-        """The accelerators that can be marked alone, where an episode is about one or may be; None where they cannot be
+        """The accelerators that can be marked alone, if an episode is (or may be) about one; None if they cannot be
         read.
         """
         if not any(case.detail.about.known for case in cases) and not (
@@ -297,7 +299,7 @@ class Observer:
         now = time.now
         names = sorted({name for case in cases for name in (case.episode.node, case.detail.successor) if name})
         begun = [case for case in cases if case.state is not EpisodeState.PLANNED]
-        # What is about to be put back is asked for by name: a list of all nodes may leave out in which boot they are.
+        # Nodes that are about to be put back are read by name: a list of all nodes may leave out their boot.
         asked = [case for case in begun if not first or (case.state in PROVED and case.detail.healthy)]
         again = {name for case in asked for name in (case.episode.node, case.detail.successor) if name}
         states = base.states if first and not again else self.states(sorted(again))
@@ -340,8 +342,8 @@ class Observer:
                 node_out = of_device.out_with_it(state) if state is not None else ""
                 judged = of_device.health_of(judged, detail.about, detail.faults) if judged is not None else None
                 state = of_device.state_of(state, detail.about, beside.get(node, ())) if state is not None else None
-            # As new as the newest fault is new enough: one that has just joined comes from that very report, which says
-            # as well which of the others are there no more.
+            # As new as the newest fault is new enough: a fault that has just joined comes from that very report, which
+            # also says which of the others have ended.
             newest = max((fault.seen for fault in detail.faults), default=0.0)
             if judged is not None and judged.faults and judged.at >= newest:
                 detail = detail._replace(faults=kept(detail.faults, judged.faults))
@@ -369,7 +371,7 @@ class Observer:
         return scene, views
 
     def _joined(self, connection: Connection, cases: Sequence[EpisodeCase], base: Base) -> Dict[int, str]:
-        """The nodes that the new machines of replaced ones have joined as; of several the one that was repaired."""
+        """The nodes as which the new machines of replaced ones have joined; of several the one that was repaired."""
         waiting = [case for case in cases if case.state is EpisodeState.VERIFYING and case.detail.replacement]
         if not waiting:
             return {}
@@ -383,12 +385,12 @@ class Observer:
         return joined
 
     def held(self, connection: Connection, asked: Sequence[Tuple[str, int]], now: float) -> List[str]:
-        """Why nothing may be sent to each node at this very moment, "" where it may: a hold, or the open breaker."""
+        """For each node, why nothing may be sent to it now, "" if it may: a hold, or the open breaker."""
         return held_now(connection, asked, now, self.fleet)
 
     def machines(self, cases: Sequence[EpisodeCase]) -> Dict[int, Looked]:
-        """See the machines of episodes that are about to be repaired; one that could not be seen is asked again in the
-        next round, not in this one.
+        """Observe the machines of episodes that are about to be repaired; if one could not be observed, it is tried
+        again in the next round, not in this one.
         """
         todo = [case for case in cases if case.episode.id not in self._unseen]
         looks = self.actuators.look(todo)
@@ -396,7 +398,7 @@ class Observer:
         return looks
 
     def _watch(self, cases: Sequence[EpisodeCase]) -> Dict[int, Watched]:
-        """How far repairs are: each attempt is asked for once a round."""
+        """The progress of repairs: each attempt is queried once a round."""
         watching = [case for case in cases if case.state is EpisodeState.WATCHING and case.attempts]
         todo = [case for case in watching if case.attempts[-1].key not in self._watched]
         progress = self.actuators.watch(todo)
@@ -427,5 +429,5 @@ class Observer:
 
 
 def _free(state: NodeState) -> bool:
-    """Whether a person's request on a node is ours to carry out: nobody else has taken the node out."""
+    """Whether the loop may carry out a person's request on a node: nobody else has taken the node out."""
     return state.available or (state.mark is not None and state.mark.ours)

@@ -1,9 +1,9 @@
 """An episode about one accelerator, whose node goes on working with the others. Pure.
 
-It is the node's one open episode, and counts as its node against every bound. What it sees of the node's state and
-health is its device's; its one repair is the reset of that device. When more of the node fails, the reset has not
-helped, or a train has left the node out, it becomes the node's episode: the node is marked, and only then the mark of
-the device is taken off.
+It is the node's only open episode, and counts as its node against every bound. It uses the state and health of its
+device instead of the node's; its only repair is the reset of that device. If more of the node fails, the reset did not
+help, or a train has left the node out, it becomes the node's episode: the node is marked, and only then the device's
+mark is removed.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from nhc.remedy.view import Health
 
 
 def of_one(faults: Sequence[NodeFault], new: Sequence[NodeFault], settings: DeviceSettings) -> DeviceId:
-    """The device that the faults of a node are of; unknown where they are the node's. Of several it is the one that
-    failed first of those with a `new` fault, and the others wait until it is repaired.
+    """The device that has the node's faults; unknown if they are the whole node's. Of several devices with a `new`
+    fault it is the one that failed first; the others wait until it is repaired.
     """
     devices = distinct(fault.device for fault in faults)
     every_is_known = all(device.known for device in devices)
@@ -44,19 +44,19 @@ def can_be_marked(about: DeviceId, devices: Iterable[DeviceState]) -> bool:
 
 
 def disputed(faults: Iterable[NodeFault], about: DeviceId, devices: Iterable[DeviceState]) -> str:
-    """Why nothing is begun about a device: its driver says that none of its faults is one; "" where it does not."""
+    """Why nothing is begun about a device: its driver says that none of these is a fault; "" if it does not."""
     reasons = {fault.reason for fault in faults if fault.device.same(about)}
     against = {reason: why for device in devices if device.device.same(about) for reason, why in device.disputed}
     return against[min(reasons)] if reasons and reasons <= against.keys() else ""
 
 
 def strangers(faults: Iterable[NodeFault], about: DeviceId) -> List[NodeFault]:
-    """The faults of an episode that are not this device's: it has become the node's."""
+    """The faults of an episode that are not this device's: with them the episode becomes the node's."""
     return [fault for fault in faults if not fault.device.same(about)]
 
 
 def health_of(health: Health, about: DeviceId, joined: Sequence[NodeFault]) -> Health:
-    """The health of one device by that of its node: by its own faults, and by those that have joined its episode."""
+    """The health of one device, derived from its node's: by its own faults, and those that have joined its episode."""
     causes = {fault.cause for fault in joined}
     faults = tuple(fault for fault in health.faults if fault.device.same(about) or fault.cause in causes)
     fine = health.verdict is Verdict.CRIT and not faults
@@ -64,17 +64,18 @@ def health_of(health: Health, about: DeviceId, joined: Sequence[NodeFault]) -> H
 
 
 def out_with_it(node: NodeState) -> str:
-    """Why the whole node of a device is out by a mark of the loop's or a train's, which this episode is to take off as
-    nobody else does; "" where it is not.
+    """Why the whole node of a device is out by a mark of the loop or of a train, which this episode must remove because
+    nothing else does; "" if it is not.
     """
     mark = node.mark
     return mark.why if mark is not None and mark.owner == REMEDY_OWNER and not node.available else ""
 
 
 def state_of(node: NodeState, about: DeviceId, devices: Iterable[DeviceState]) -> NodeState:
-    """A node as one of its `devices` has it: in service while nothing marks that, busy while work holds it.
+    """A node from the view of one of its `devices`: in service while the device has no mark, busy while work holds the
+    device.
 
-    A node that somebody else has taken out is left alone with its devices.
+    If somebody else has taken out the node, its devices are left alone too.
     """
     own = [device for device in devices if device.device.same(about)]
     mark = next((device.mark for device in own if device.mark is not None), None)

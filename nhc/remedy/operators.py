@@ -1,7 +1,7 @@
 """What persons may do to the loop: approve, refuse, abort, hold, release. Each is one transaction with its audit row.
 
-The loop reads these before its next step. If it changes an episode at the same moment, one of the two fails and reads
-again. A repair that was already sent cannot be taken back; the answer says so.
+The loop reads these before its next step. If the loop changes an episode at the same moment, one of the two writes
+fails and that side reads again. A repair that was already sent cannot be taken back; the answer says so.
 """
 
 from __future__ import annotations
@@ -23,11 +23,11 @@ from nhc.store.episodes import EpisodeStep
 from nhc.store.errors import RequestRefused
 
 Check = Callable[[Connection, EpisodeCase], None]
-"""What must hold of an episode besides, asked within the transaction; raises what says why it does not."""
+"""A further condition on an episode, checked within the transaction; raises an error that says why it is not met."""
 
 
 def _anybody(_connection: Connection, _case: EpisodeCase) -> None:
-    """Nothing more is asked: who may write to the store may decide."""
+    """No further condition: a user who may write to the store may decide."""
 
 
 def case_of(connection: Connection, number: int) -> EpisodeCase:
@@ -39,7 +39,7 @@ def case_of(connection: Connection, number: int) -> EpisodeCase:
 
 
 def evidence_digest(connection: Connection, number: int) -> str:
-    """What names all the evidence of an episode: what a person saw who agreed."""
+    """A name for all the evidence of an episode: what the person who agreed has seen."""
     pieces = [f"{piece.name} {piece.sha256}" for piece in evidence.of_episode(connection, number)]
     return hashlib.sha256("\n".join(sorted(pieces)).encode()).hexdigest() if pieces else ""
 
@@ -103,11 +103,11 @@ class Released(NamedTuple):
 
 
 def release(store: Store, node: str, *, by: str, why: str, now: float) -> Released:
-    """End the holds on a node; and where its last episode left it to a person, or the last of a device, prove that and
-    bring it back.
+    """End the holds on a node. If its last episode, or the last one of a device, left it to a person, prove the node or
+    device and bring it back.
 
-    The new episode begins with the proof: a healthy node is put back where the mark is ours, a faulty one goes through
-    the ladder again, within the bounds. Raises StoreError.
+    The new episode begins with the proof: a healthy node is put back if the mark is ours, a faulty one goes through the
+    ladder again, within the bounds. Raises StoreError.
     """
     with store.write() as connection:
         ended = holds.release(connection, "node", node, by=by, now=now, why=why)
@@ -131,5 +131,5 @@ def close_breaker(store: Store, *, by: str, why: str, now: float) -> bool:
 
 
 def hold_scope(name: str) -> str:
-    """What a name holds: the fleet, a group (`rack=r12`) or a node."""
+    """The target of a hold's name: the fleet, a group (`rack=r12`) or a node."""
     return "fleet" if name == "fleet" else "group" if "=" in name else "node"

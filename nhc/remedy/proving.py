@@ -1,8 +1,8 @@
 """The deep suite of the verify step, in the background: the loop asks whether it passed, and handles other episodes.
 
-Each episode has one run at a time, known by the node, the suite and the repair: a controller that is new goes on with
-it. A run that ends UNKNOWN proves nothing: the suite runs again, `TRIES` times in all, and then the deadline escalates
-to a person. Results are stored like all results of deep checks.
+Each episode has one run at a time, identified by the node, the suite and the repair: a new controller continues it. A
+run that ends UNKNOWN proves nothing: the suite runs again, `TRIES` times in all, and then the deadline escalates to a
+person. Results are stored like all results of deep checks.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ from nhc.store.database import Store
 from nhc.store.errors import StoreError
 
 PROOF = "check_gpu_proof"
-"""What proves an accelerator that was repaired, in the place of a suite."""
+"""Proves a repaired accelerator, instead of a suite."""
 PROOFS = 3
 """Proofs of one device, each with other numbers, before it is given work again."""
 TRIES = 3
 """Runs of one suite that may end UNKNOWN; a gate has as many by default."""
 FORGOTTEN = 86400.0
-"""Seconds after which a proof that nobody asked for again is deleted: its episode has ended."""
+"""Seconds without a further request after which a proof is deleted: its episode has ended."""
 PAUSE = 60.0
 """Seconds between two of them."""
 OVER = 600.0
-"""Seconds over its own limit for a run to begin (an image is pulled, an agent polls) and to be ended."""
+"""Seconds beyond its own limit that a run may take to begin (an image is pulled, an agent polls) and to be ended."""
 FIRST, LATER = 0.5, 15.0
-"""Seconds between two looks at a run: at first, and at most."""
+"""Seconds between two queries of a run: at first, and at most."""
 OUTPUT = 8 << 20
 """Bytes of a report, and what is printed beside it."""
 _SUITE = re.compile(r"[A-Za-z0-9_./][A-Za-z0-9_./-]*")
@@ -47,7 +47,7 @@ _DEVICE = re.compile(r"[A-Za-z0-9:.-]+")
 
 
 class _Proof:
-    """The runs of one episode's suite in one verify step. `number` counts those that are over and proved nothing."""
+    """The runs of one episode's suite in one verify step. `number` counts the ended runs that proved nothing."""
 
     def __init__(self) -> None:
         self.passed: Optional[bool] = None
@@ -88,8 +88,8 @@ class SuiteProver:
         self._lock = threading.Lock()
 
     def proved(self, case: EpisodeCase, machine: Machine, suite: str) -> Optional[bool]:
-        """Whether the suite, or the proof of the episode's one device, passed since the last repair, None while that
-        runs; begins it if need be.
+        """Whether the suite, or the proof of the episode's device, has passed since the last repair; None while it
+        runs. Begins it if need be.
         """
         key, now = (case.episode.id, case.detail.entered), time.monotonic()
         with self._lock:
@@ -110,7 +110,7 @@ class SuiteProver:
             return proof.passed
 
     def wait(self) -> bool:
-        """Wait until the suites that run have ended, at most for their limit: for a process that ends after it.
+        """Wait until the running suites have ended, at most for their limit: for a process that ends afterwards.
 
         Whether any ran.
         """
@@ -122,13 +122,13 @@ class SuiteProver:
         return bool(running)
 
     def complaint(self, case: EpisodeCase) -> str:
-        """Why the suite of an episode ended UNKNOWN, for a person; "" where it did not."""
+        """Why the suite of an episode ended UNKNOWN, for a person; "" if it did not."""
         with self._lock:
             proof = self._proofs.get((case.episode.id, case.detail.entered))
             return proof.why if proof is not None and proof.passed is None else ""
 
     def rights(self) -> Sequence[Right]:
-        """What its runner needs, tried without effect; none where the runner cannot say. Raises AdapterError."""
+        """What its runner needs, tried without effect; none if the runner cannot say. Raises AdapterError."""
         return self._runner.rights() if isinstance(self._runner, HasRights) else ()
 
     def _prove(self, proof: _Proof, order: ProofOrder) -> None:
@@ -161,7 +161,7 @@ class SuiteProver:
         return read(self._report(proof, suite_run(order), order.suite), order.machine.node, order.suite)
 
     def _prove_device(self, proof: _Proof, order: ProofOrder) -> ReportRead:
-        """So many proofs of the one device, each with a seed of its own. Raises AdapterError."""
+        """Several proofs of the one device, each with its own seed. Raises AdapterError."""
         result = ReportRead(None, "")
         for turn in range(PROOFS):
             result = read_proof(self._report(proof, proof_run(order, turn), PROOF), order.machine.node)
@@ -219,11 +219,11 @@ class SuiteProver:
 
 
 class _ProvedNothing(AdapterError):
-    """A run is over and proves nothing: the next one is another."""
+    """A run has ended and proves nothing: the next one is a new run."""
 
 
 def suite_run(order: ProofOrder) -> NodeRun:
-    """The run of a suite. What the node has kept of one after `since` stands for a new one. Raises AdapterError."""
+    """The run of a suite. A report after `since` that the node has stored counts as a new run. Raises AdapterError."""
     if not _SUITE.fullmatch(order.suite):
         raise AdapterError(f"{printable(order.suite, 60)!r} is not a suite's name")
     node = order.machine.node
@@ -253,7 +253,7 @@ def _run(order: ProofOrder, which: str, argv: Tuple[str, ...]) -> NodeRun:
 
 
 def report_in(output: str) -> str:
-    """The last whole report in an output, "" where there is none: what the program said besides stands around it."""
+    """The last whole report in an output, "" if there is none: other messages of the program may surround it."""
     report, at, decoder = "", 0, json.JSONDecoder()
     while at < len(output):
         if output[at] == "{":

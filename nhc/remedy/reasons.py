@@ -1,4 +1,4 @@
-"""What the settings say of single reasons: how long the fault must stand, and where its ladder begins. Pure."""
+"""The settings for single reasons: how long the fault must last, and where its ladder begins. Pure."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ IGNORE: Any = "ignore"
 
 @declared.settings
 class ReasonSettings(NamedTuple):
-    """What holds for the faults whose reason matches `pattern`.
+    """The settings for faults whose reason matches `pattern`.
 
-    `settle` is how long (seconds) such a fault must stand before an episode opens, None for `sources.settle`. `begin`
-    is the rung at which the ladder begins for it, None for what the fault itself suggests; ESCALATE gives it to a
-    person. `ignored`: it opens nothing, and a node that has nothing else counts as healthy.
+    `settle` is how long (seconds) the fault must last before an episode opens, None for `sources.settle`. `begin` is
+    the rung at which the ladder begins for it, None for the fault's own suggestion; ESCALATE leaves it to a person.
+    `ignored`: it opens no episode, and a node without other faults counts as healthy.
     """
 
     pattern: str
@@ -31,7 +31,7 @@ class ReasonSettings(NamedTuple):
     ignored: bool = False
 
     def checked(self, _table: Table) -> ReasonSettings:
-        """The same, with what "ignore" means."""
+        """The same, with "ignore" applied."""
         return self._replace(begin=None, ignored=True) if self.begin is IGNORE else self
 
 
@@ -41,17 +41,17 @@ DEFAULTS: Tuple[ReasonSettings, ...] = (
     ReasonSettings(RECLAIM, 0.0),
 )
 """Silent nodes: 300 s is what medik8s' NodeHealthCheck waits, and slurm.conf's SlurmdTimeout; GKE's auto-repair waits
-10 minutes, EKS' node repair 30. A node that nothing hears can be asked for nothing: begin with its power. A machine
-that the cloud takes away is gone before anything has settled."""
+10 minutes, EKS' node repair 30. A silent node can carry out no request: begin with its power. A machine that the cloud
+takes away is gone before any settle time ends."""
 
 
 def of_reason(reason: str, given: Sequence[ReasonSettings]) -> ReasonSettings:
-    """What the settings say of a reason; the first pattern that fits counts."""
+    """The settings for a reason; the first matching pattern counts."""
     return next((settings for settings in given if fnmatchcase(reason, settings.pattern)), ReasonSettings(reason))
 
 
 def applied(faults: Sequence[NodeFault], given: Sequence[ReasonSettings]) -> List[NodeFault]:
-    """Faults with what the settings say of their reasons, without those that count for nothing."""
+    """Faults with the settings for their reasons, without the ignored ones."""
     counted = []
     for fault in faults:
         wanted = of_reason(fault.reason, given)

@@ -1,8 +1,9 @@
 """Machines that the cloud takes away: a spot interruption, a preemption; and those that a person replaced. Pure.
 
 Nothing is repaired on a machine that is about to go, and no person is called for it. The mark keeps new work off it.
-Its episode waits until the cluster has the node no more, or another machine reports under its name: that one is proved
-before the mark is cleared, and its faults are its own. EC2 gives two minutes, Google and Azure give thirty seconds.
+Its episode waits until the cluster no longer has the node, or another machine reports under its name. That machine is
+proved before the mark is cleared, and only its own faults count. EC2 gives two minutes, Google and Azure give thirty
+seconds.
 """
 
 from __future__ import annotations
@@ -25,17 +26,21 @@ _NO_PERSON = frozenset({EpisodeState.DETECTED, EpisodeState.MARKING, EpisodeStat
 
 
 def is_reclaim(fault: NodeFault) -> bool:
-    """Whether a fault is that the cloud takes the machine away, and the settings ask for nothing else (`begin`)."""
+    """Whether the fault is that the cloud takes the machine away, and the settings ask for no other
+    handling (`begin`).
+    """
     return fault.reason == RECLAIM and not fault.begin
 
 
 def of_cause(cause: str) -> bool:
-    """Whether the cause of an episode is one."""
+    """Whether the cause of an episode is that the cloud takes the machine away."""
     return f"|{RECLAIM}|" in cause
 
 
 def noted(view: EpisodeView) -> EpisodeView:
-    """The view with the boot of the machine that is taken away in its detail, for as long as no other has its name."""
+    """The view whose detail has the boot of the machine that is taken away, as long as no other machine
+    has its name.
+    """
     detail, health = view.detail, view.health
     announced = _announced(view)
     if announced is not None:
@@ -48,7 +53,7 @@ def noted(view: EpisodeView) -> EpisodeView:
 
 
 def step(view: EpisodeView, scene: Scene) -> Optional[Move]:
-    """The wait for a machine that is taken away, and the end of it; None where the ladder goes on."""
+    """The wait for a machine that is taken away, and the end of it; None if the ladder goes on."""
     if view.state not in _WAITS:
         return None
     announced = _announced(view)
@@ -62,7 +67,7 @@ def step(view: EpisodeView, scene: Scene) -> Optional[Move]:
 
 
 def left_to_nobody(view: EpisodeView, scene: Scene, move: Move) -> Move:
-    """The move, or the wait in place of one that would call a person to a machine that is taken away."""
+    """The move; or a wait, if the move would call a person to a machine that is taken away."""
     announced = _announced(view)
     if announced is None or move.event is not EpisodeEvent.GIVEN_UP or view.state not in _NO_PERSON:
         return move
@@ -70,7 +75,7 @@ def left_to_nobody(view: EpisodeView, scene: Scene, move: Move) -> Move:
 
 
 def gone(detail: Detail) -> str:
-    """What is put before the reason of an end, where the cloud has taken the machine away."""
+    """The text before the reason of an end, if the cloud has taken the machine away."""
     return f"{BY_CLOUD}: " if detail.reclaimed else ""
 
 

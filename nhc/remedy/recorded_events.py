@@ -22,10 +22,10 @@ class BadHistory(ValueError):
 
 
 class FleetHistory(NamedTuple):
-    """A fleet's history: its nodes with their groups, and the reports that said something new, the oldest first.
+    """A fleet's history: its nodes with their groups, and the reports with changes, the oldest first.
 
-    `repairs` are the times at which the loop really repaired a node, where that is known. `unread` names files, and
-    reports in them, that could not be read.
+    `repairs` are the times at which the loop really repaired a node, if known. `unread` names files, and reports in
+    them, that could not be read.
     """
 
     groups: Mapping[str, Mapping[str, str]]
@@ -34,7 +34,7 @@ class FleetHistory(NamedTuple):
     unread: Tuple[str, ...] = ()
 
     def repaired(self, node: str, since: float, until: float) -> bool:
-        """Whether a node was really repaired in a time."""
+        """Whether a node was really repaired in this period."""
         return any(since <= at <= until for at in self.repairs.get(node, ()))
 
     @property
@@ -44,7 +44,7 @@ class FleetHistory(NamedTuple):
 
 
 def of_store(store: Store, since: float, until: float) -> FleetHistory:
-    """What the store kept of nodes that had a problem in a time. Raises StoreError."""
+    """The stored history of nodes that had a problem in this period. Raises StoreError."""
     with store.read() as connection:
         groups = {row.node: dict(row.groups) for row in nodes.list_nodes(connection)}
         names = {row.node for row in problems.list_problems(connection, is_open=None, since=since)}
@@ -61,7 +61,7 @@ def of_store(store: Store, since: float, until: float) -> FleetHistory:
 
 
 def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
-    """What recorded reports and the agents' event logs say. Raises BadHistory."""
+    """Read recorded reports and the agents' event logs. Raises BadHistory."""
     history: List[Report] = []
     unread: Tuple[str, ...] = ()
     try:
@@ -80,7 +80,7 @@ def of_files(reports: Sequence[str], events: Sequence[str]) -> FleetHistory:
 
 
 def of_events(lines: Iterable[str], path: str) -> List[Report]:
-    """The reports that a log of events amounts to: one after each change of a node's problems. Raises BadHistory."""
+    """The reports that a log of events is equal to: one after each change of a node's problems. Raises BadHistory."""
     standing: Dict[str, Dict[Tuple[str, str, str], CheckResult]] = {}
     checks: Dict[str, Dict[str, None]] = {}
     reports = []

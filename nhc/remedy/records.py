@@ -1,7 +1,7 @@
 """Writes the loop's moves to the store, each with its attempts and audit rows in one transaction.
 
-A move is written before anything that follows from it is done. Where somebody else (a person, another
-leader) changed the episode since it was read, the move is dropped: the next round reads again and decides again.
+A move is stored before it is acted on. If somebody else (a person, another leader) changed the episode since it was
+read, the move is dropped: the next round reads again and decides again.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ ACTOR = "nhc remedy"
 
 
 class EpisodeShare(Protocol):
-    """Whose episodes these are: the repairs of the site, or the nodes of one train."""
+    """The owner of these episodes: the repairs of the site, or the nodes of one train."""
 
     def train(self, connection: Connection) -> Optional[int]:
-        """The train's number, None for repairs. Raises Conflict where it is gone."""
+        """The train's number, None for repairs. Raises Conflict if it is gone."""
         ...
 
     def rows(self, connection: Connection) -> List[Episode]:
@@ -48,8 +48,8 @@ class EpisodeShare(Protocol):
         ...
 
     def beside(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
-        """The detail to keep with a move, after what else belongs into its transaction. Raises Conflict, and has then
-        written nothing.
+        """The detail to store with a move, after everything else in its transaction was written. Raises Conflict, and
+        has then written nothing.
         """
         ...
 
@@ -93,11 +93,12 @@ class Records:
     # Reading.
 
     def note_others(self, connection: Connection) -> List[EpisodeCase]:
-        """The nodes that other processes have out: for the loop all trains', for a train the loop's and other trains'.
+        """The nodes that other processes have taken out: for the loop those of all trains, for a train those of the
+        loop and of other trains.
 
-        The loop and each train are processes of their own, and spend from the same bounds. Each counts in a read of its
-        own and writes later, so two of them could both take the last place. `save` compares: where anything has begun
-        since, it writes nothing that takes of the bounds. Call this before those are counted.
+        The loop and each train are separate processes that share the same bounds. Each counts in its own read and
+        writes later, so two of them could both take the last place. `save` compares: if anything has begun since, it
+        writes nothing that uses the bounds. Call this before the bounds are counted.
         """
         cases, _broken = self._beside(connection)
         self._others = _taken(cases)
@@ -108,33 +109,35 @@ class Records:
         return read_cases(connection, episodes.out_beside(connection, self.share.train(connection), before))
 
     def _has_grown(self, connection: Connection) -> bool:
-        """Whether others have begun anything since they were noted; nobody does until this transaction ends."""
+        """Whether others have begun anything since they were noted. They cannot begin anything until this transaction
+        ends.
+        """
         audit.lock(connection)
         noted = self._others | {(number, False) for number, at_work in self._others if at_work}
         return not _taken(self._beside(connection)[0]) <= noted
 
     def cases(self, connection: Connection) -> List[EpisodeCase]:
-        """The open episodes. One whose detail makes no sense is left out and named in `broken`."""
+        """The open episodes. An episode whose detail makes no sense is left out and named in `broken`."""
         cases, self.broken = read_cases(connection, self.share.rows(connection))
         return [self.share.completed(case) for case in cases]
 
     @staticmethod
     def consents(connection: Connection, cases: Sequence[EpisodeCase]) -> Dict[int, Consent]:
-        """What persons decided of the attempts that would be next, as they are asked for now; by episode."""
+        """Persons' decisions on the attempts that would be next, as they are requested now; by episode."""
         decided = attempts.decisions_of(connection, [case.episode.id for case in cases])
         return {case.episode.id: _consent(case, decided.get(case.episode.id, [])) for case in cases}
 
     # Writing.
 
     def ask_lead(self) -> None:
-        """Asked right before an act that writes nothing here: this process may have been stopped since it decided.
-        Raises LeadershipLost, StoreError.
+        """Check the lead right before an action that writes nothing here: this process may have been paused since it
+        decided. Raises LeadershipLost, StoreError.
         """
         with self.store.write(self.fence):
             pass
 
     def admit(self, admissions: Iterable[Admission], now: float) -> List[Episode]:
-        """Open episodes, and let faults join open ones; the episodes that were opened.
+        """Open episodes, and let faults join open ones. Returns the episodes that were opened.
 
         The worst are opened first, and so they are the first to be marked: those that need the hardest repair, then
         those with the most faults.
@@ -156,7 +159,7 @@ class Records:
         try:
             after_it = details.read(row.detail).joined(admission.faults)
         except details.BadDetail:
-            return  # nothing is done with it, and `cases` names it; the other nodes do not wait for it
+            return  # nothing is done with it, and `cases` names it; other nodes do not wait for it
         faults = {"faults": [fault.cause for fault in admission.faults]}
         episodes.save_step(
             connection, row, EpisodeStep(self.actor, "episode.joined", faults), now=now, detail=after_it.text()
@@ -173,15 +176,16 @@ class Records:
         )  # fmt: skip
 
     def left_out(self) -> List[Episode]:
-        """The last episodes of nodes that were left to a person, where they have left the whole node out of service."""
+        """The last episodes of nodes that were left to a person, if they left the whole node out of service."""
         with self.store.read() as connection:
             return [row for row in ended_episodes.left_to_operators(connection) if _left_out(row)]
 
     def put_back(self, rows: Sequence[Episode], now: float, uids: Mapping[str, str]) -> List[Written]:
-        """End what was left to persons, where they have put the nodes back into service; the moves, as they are stored.
-        `uids` are the nodes' registrations of now: one that was deleted and registered anew nobody has put back.
+        """End the episodes that were left to persons, if they have put the nodes back into service. Returns the stored
+        moves. `uids` are the nodes' current registrations: a node that was deleted and registered again was not put
+        back by anybody.
 
-        An ended episode stays as it is: one whose mark was lost follows it, as one follows with `nhc release remedy`.
+        An ended episode stays as it is: a new one for the lost mark follows it, as with `nhc release remedy`.
         """
         written: List[Written] = []
         detail = Detail(entered=now)
@@ -210,9 +214,10 @@ class Records:
     def save(
         self, moves: Sequence[Tuple[EpisodeCase, Move]], now: float, sightings: Mapping[int, Sighting] = {}
     ) -> List[Written]:
-        """Write moves down; those that are in the store afterwards. `sightings` are of those that begin an attempt.
+        """Store moves. Returns those that are in the store afterwards. `sightings` are for the moves that begin an
+        attempt.
 
-        Where others have taken of the bounds since they were counted, nothing that takes of them is written.
+        If others have used the bounds since they were counted, no move that uses the bounds is written.
         """
         return [written for chunk in chunks(moves) for written in self._save_chunk(chunk, now, sightings)]
 
@@ -229,7 +234,9 @@ class Records:
         self, connection: Connection, moves: Sequence[Tuple[EpisodeCase, Move]], now: float,
         sightings: Mapping[int, Sighting] = {},
     ) -> List[Written]:  # fmt: skip
-        """Write moves of different episodes with one statement a table. One that somebody else came before is left."""
+        """Write moves of different episodes with one statement per table. A move is dropped if its episode was changed
+        before.
+        """
         changed = [case.episode.id for case, move in moves if move.begins or move.ends is not None]
         standing = attempts.standing(connection, changed)
         as_read = episodes.lock_as_read(connection, [case.episode for case, _move in moves])
@@ -261,7 +268,7 @@ class Records:
         return written
 
     def accepted(self, case: EpisodeCase, move: Move, message: str, request: str, now: float) -> Optional[EpisodeCase]:
-        """Write down that the other side took the attempt, with the move that follows; None if a person was first."""
+        """Store that the other side accepted the attempt, with the move that follows; None if a person was first."""
         with self.store.write(self.fence) as connection:
             attempt = case.attempts[-1]
             try:
@@ -283,8 +290,8 @@ class Records:
 def begin_proof(
     connection: Connection, last: Episode, *, by: str, now: float, because: Mapping[str, object]
 ) -> Tuple[Episode, bool]:
-    """Open the episode that proves a node, or its one device, that the last one left to a person, and puts it back;
-    False where another is open.
+    """Open the episode that proves a node (or its device) that the last episode left to a person, and puts it back;
+    False if another episode is open.
     """
     before = details.read_or_empty(last.detail)
     about = before.about if before.about.known else before.widened  # which carries our mark still
@@ -301,8 +308,8 @@ def _left_out(row: Episode) -> bool:
 
 
 def _consent(case: EpisodeCase, decided: Sequence[Approval]) -> Consent:
-    """The decision of persons on what is asked now. An approval of another device's reset, or of a plan that a recovery
-    has ended since, does not count. An approval of an attempt that was never begun counts for the next.
+    """Persons' decision on the current request. An approval of the reset of another device, or of a plan that a
+    recovery has ended since, does not count. An approval of an attempt that was never begun counts for the next one.
     """
     question = (case.episode.rung, case.detail.asked)
     numbers = {len(case.attempts) + 1, *case.detail.unsent}
@@ -345,12 +352,12 @@ def _step(case: EpisodeCase, move: Move, detail: Detail, now: float, actor: str)
 
 
 def _outcome(case: EpisodeCase, move: Move) -> Optional[AttemptStatus]:
-    """How a move ends the attempt that is under way, None where it does not, or none is."""
+    """How a move ends the attempt that is under way, None if it does not, or if none is."""
     return move.ends if case.attempts and case.attempts[-1].is_open else None
 
 
 def _attempts_as_read(case: EpisodeCase, move: Move, rows: Sequence[Attempt]) -> bool:
-    """Whether the last attempt is as it was read, where the move ends it, and no other is open, where it begins one."""
+    """Whether the last attempt is unchanged if the move ends it, and no attempt is open if the move begins one."""
     ends = _outcome(case, move) is not None
     if ends and not any(attempts.is_as_read(case.attempts[-1], row) for row in rows):
         return False
@@ -371,7 +378,7 @@ def _worst_first(admission: Admission) -> Tuple[int, int, str]:
 
 
 def _taken(cases: Iterable[EpisodeCase]) -> FrozenSet[Tuple[int, bool]]:
-    """Episodes that take of the bounds, and whether they count as under repair."""
+    """Episodes that use the bounds, and whether they count as under repair."""
     return frozenset((case.episode.id, case.at_work) for case in cases)
 
 

@@ -21,7 +21,7 @@ the default, save for names. docs/remedy.md explains how to enable it step by st
 
 
 def parts(settings: RemedySettings, file: Table) -> None:
-    """Judge what belongs to repairers, to who runs suites and to who leads. Raises SettingsError."""
+    """Check the settings of repairers, of the suite runner and of the lead. Raises SettingsError."""
     tables = [PartTable(f"repairers.{one.name}", REPAIRERS, one.type, one.settings) for one in settings.repairers]
     verify, leader = settings.verify, settings.leader
     if verify.runner_settings:
@@ -36,6 +36,6 @@ load, parse = FILE.load, FILE.parse
 
 
 def evidence_of_store(url: str) -> str:
-    """The directory of evidence of the loop that uses this store, "" where this machine has no such loop's settings."""
+    """The evidence directory of the loop that uses this store, "" if this machine has no settings of that loop."""
     settings = load() if os.path.exists(PATH) else None
     return settings.evidence_directory if settings is not None and settings.store == url else ""

@@ -81,21 +81,21 @@ def render_metrics(store: Store, last: EpisodeRound, totals: Totals) -> str:
 
 
 def _bound(why: str) -> str:
-    """The stable name in front of a reason; what has none is an admission that was refused."""
+    """The stable name in front of a reason. A reason without one is an admission that was refused."""
     name, colon, _ = why.partition(": ")
     return name if colon and " " not in name else "refused"
 
 
 EXPIRE_EVERY = 3600.0
 AGAIN = 20
-"""Rounds that `once` adds at most, each after something has ended that the round before has begun."""
+"""Rounds that `once` adds at most, each after something has ended that the previous round began."""
 
 
 class RemedyRounds:
     """`publish` gets each step that is in the store. Without `apply` nothing is done or written.
 
-    `once` waits for what a round has begun in the background, since it would end with this process. Otherwise
-    evidence is expired and the store is pruned meanwhile.
+    `once` waits for background work that a round has begun, because it would end with this process. Otherwise old
+    evidence is deleted and the store is pruned meanwhile.
     """
 
     prefix = "nhc_remedy"
@@ -118,7 +118,9 @@ class RemedyRounds:
         self.controller = self.site.controller(fence, self.publish, self.apply)
 
     def round(self) -> RoundEnd:
-        """See RoundWork. What cannot be read makes it unhealthy: nothing is repaired on half a view."""
+        """See RoundWork. If something cannot be read, the service is unhealthy: nothing is repaired on
+        incomplete data.
+        """
         self.last = self.controller.round(apply=self.apply)
         for _ in range(AGAIN if self.once and self.apply else 0):
             if not self._waited(self.last):
@@ -134,13 +136,13 @@ class RemedyRounds:
         return RoundEnd(problems, tuple(self.site.notes), "; ".join(problems))
 
     def start(self) -> None:
-        """Begin what goes on beside the rounds: pruning, traces."""
+        """Begin the background work beside the rounds: pruning, traces."""
         self.pruner.start()
         if self.traces is not None:
             self.traces.start()
 
     def stop(self) -> None:
-        """End it; of one round for cron, send what that round has ended."""
+        """End the background work; after a single round for cron, send the traces of episodes that it ended."""
         self.pruner.stop()
         if self.traces is not None:
             if self.once:
@@ -148,7 +150,7 @@ class RemedyRounds:
             self.traces.stop()
 
     def _waited(self, last: EpisodeRound) -> bool:
-        """Wait for what runs in the background; whether there was anything."""
+        """Wait for background work; whether there was any."""
         whys = [wait.why.partition(":")[0] for wait in last.waiting]
         if "evidence" in whys:
             self.site.gatherer.wait()

@@ -53,13 +53,13 @@ ANSWER = 1.0
 
 
 class KeptReport:
-    """The node's newest report as evidence: what it said of itself before it was repaired."""
+    """The node's newest report as evidence of its state before it was repaired."""
 
     def __init__(self, store: Store) -> None:
         self.store = store
 
     def evidence(self, machine: Machine, budget: EvidenceBudget) -> Iterator[Exhibit]:
-        """The report as JSON. Raises AdapterError where there is none."""
+        """The report as JSON. Raises AdapterError if there is none."""
         try:
             with self.store.read() as connection:
                 reports = store_nodes.latest(connection, [machine.node])
@@ -86,7 +86,7 @@ class RemedySite:
         self.prover = _prover(settings, store)
         self.unread: List[str] = []
         self.notes: List[str] = []
-        """What the last `reports` could not read or take in, for a person."""
+        """Messages for a person about what the last `reports` could not read or store."""
 
     def controller(self, fence: Optional[Fence], publish: Callable[[Written], None], apply: bool = True) -> EpisodeLoop:
         """The loop over this site."""
@@ -107,14 +107,15 @@ class RemedySite:
 
     @staticmethod
     def known(connection: Connection, fleet: FleetGroups) -> Dict[str, StoredNode]:
-        """What the store knows of the fleet's nodes, by the scheduler's names: what repairers need of a machine."""
+        """The store's data on the fleet's nodes, by the scheduler's names, as repairers need it for a machine."""
         rows = store_nodes.list_nodes(connection)
         return {fleet.names.scheduler_name(row.node): row for row in rows}
 
     def reports(self, apply: bool) -> Iterable[ConditionReport]:
-        """What is in no store: the cluster's conditions; in a dry run also the files, which are otherwise taken in.
+        """Reports that are not in the store: the cluster's conditions; in a dry run also the files, which are otherwise
+        stored.
 
-        What of the files could not be read is `unread`, what else is to be said of them `notes`. Raises AdapterError.
+        `unread` names files that could not be read, `notes` has further remarks on them. Raises AdapterError.
         """
         conditions: List[ConditionReport] = []
         self.unread, self.notes = [], []
@@ -148,7 +149,7 @@ class RemedySite:
 
 
 def _prover(settings: RemedySettings, store: Store) -> Optional[SuiteProver]:
-    """Who runs the suite of the verify step, None where there is none. Raises NoAdapter, AdapterError."""
+    """The runner of the verify step's suite, None if there is none. Raises NoAdapter, AdapterError."""
     verify = settings.verify
     if not verify.suite and settings.devices.keep != DEVICE:
         return None
@@ -186,8 +187,8 @@ def open_marker(settings: RemedySettings) -> Marker:
 
 
 def verdicts_by_cluster(settings: RemedySettings, now: float) -> Dict[str, int]:
-    """How many nodes of each verdict the cluster itself shows, as `nhc.store.nodes.counts` has them: for a fleet whose
-    reports are in no store (Kubernetes' conditions). Raises NoAdapter, AdapterError.
+    """How many nodes of each verdict the cluster itself shows, in the form of `nhc.store.nodes.counts`: for a fleet
+    whose reports are in no store (Kubernetes' conditions). Raises NoAdapter, AdapterError.
     """
     marker = open_marker(settings)
     reports = marker.condition_reports() if isinstance(marker, ConditionReports) else []

@@ -1,4 +1,4 @@
-"""The repairers of a site: which one does a rung on a node, and what each needs to know of the machine."""
+"""The repairers of a site: which one does a rung on a node, and the machine data that each needs."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ from nhc.store.nodes import StoredNode
 from nhc.store.rounds.service import one_item
 
 ASK_AGAIN = 30.0
-"""Seconds after which a repairer is asked again that could not be asked and does not say when it can."""
+"""Seconds after which a repairer is asked again if it could not be asked and gives no time itself."""
 
 
 class RepairerEntry(NamedTuple):
-    """One repairer with what the settings say of it."""
+    """One repairer with its settings."""
 
     settings: RepairerSettings
     repairer: Repairer
@@ -50,7 +50,7 @@ class RepairerEntry(NamedTuple):
         return any(fnmatchcase(node, pattern) for pattern in self.settings.nodes)
 
     def ability(self, machine: Machine, rung: Rung, device: str = "", argv: Sequence[str] = ()) -> Ability:
-        """Whether it can do a rung, or run a command, on a machine, however it says so."""
+        """Whether it can do a rung, or run a command, on a machine, in any form of its answer."""
         try:
             if argv:
                 runs: object = self.repairer
@@ -67,8 +67,8 @@ class RepairerEntry(NamedTuple):
 class Repairers:
     """All repairers, in the order of the settings: the first that can do a rung on a node does it.
 
-    `others` are further parts that know of the nodes (the adapter that marks them): who else acts, which machine stands
-    behind a name, what persons ask for.
+    `others` are further parts that know the nodes (the adapter that marks them): who else acts, which machine has a
+    name, what persons request.
     """
 
     def __init__(
@@ -86,17 +86,17 @@ class Repairers:
         self._there: Dict[str, Machine] = {}
 
     def learn(self, known: Mapping[str, StoredNode]) -> None:
-        """What the store knows of the nodes of this round, by their names."""
+        """The store's data on the nodes of this round, by their names."""
         self._known = known
         self.learn_machines()
 
     def learn_machines(self) -> None:
-        """What the cluster says of the machines behind the nodes that it has just shown."""
+        """The cluster's data on the machines of the nodes that it has just shown."""
         for cluster in self._clusters:
             self._there.update(cluster.machines())
 
     def machine(self, node: str, boot: str = "") -> Machine:
-        """The machine behind a node's name: what its reports say of it, and what the cluster does."""
+        """The machine of a node, by the node's reports and by the cluster."""
         row, there = self._known.get(node), self._there.get(node, Machine(node))
         settings: Dict[str, str] = {}
         for machine in self.machines:
@@ -111,12 +111,12 @@ class Repairers:
         )  # fmt: skip
 
     def boot(self, node: str) -> str:
-        """The boot id that the cluster says a machine has now; where it says none, its newest report's."""
+        """The current boot id of a machine by the cluster; if it gives none, that of the newest report."""
         row = self._known.get(node)
         return self._there.get(node, Machine(node)).boot_id or (row.boot_id if row is not None else "")
 
     def node_of(self, machine: str, nodes: Collection[str], rows: Iterable[Tuple[str, StoredNode]]) -> List[str]:
-        """Which of these nodes the machine of that name is: by the cluster, or by what the nodes' reports say of them.
+        """Which of these nodes has the machine of that name: by the cluster, or by the nodes' reports.
 
         A provider's name is an instance's id or name, an address, or a whole provider id.
         """
@@ -127,9 +127,9 @@ class Repairers:
         return sorted({name for name in names if name in nodes})
 
     def requests(self, nodes: Sequence[str]) -> Tuple[Dict[str, Request], List[str]]:
-        """What persons ask for on these nodes, and what is written there that makes no sense.
+        """Persons' requests on these nodes, and the requests there that make no sense.
 
-        A cluster that reads and answers requests speaks for its nodes; else the repairers read what the labels say.
+        If the cluster reads and answers requests, it decides for its nodes; else the repairers read the labels.
         """
         requests: Dict[str, Request] = {}
         problems: List[str] = []
@@ -158,14 +158,13 @@ class Repairers:
         return "; ".join(answer for answer in (*replies, *problems) if answer)
 
     def entry(self, name: str) -> Optional[RepairerEntry]:
-        """The repairer of that name, None where the settings have none any more."""
+        """The repairer of that name, None if the settings no longer have it."""
         return next((entry for entry in self.entries if entry.name == name), None)
 
     def can(self, node: str, rung: Rung, device: str, argv: Sequence[str] = ()) -> Ability:
-        """Whether somebody can do a rung, or run a command, on a node, and which repairer does it.
+        """Whether any repairer can do a rung, or run a command, on a node, and which one does it.
 
-        Where one repairer cannot be asked and none of the others can do it, the answer is that of the one: it may be
-        the very one that can.
+        If one repairer cannot be asked and none of the others can do it, its answer counts: it may be the one that can.
         """
         machine, refusals, unasked = self.machine(node), [], Ability()
         for entry in self.entries:
@@ -184,8 +183,8 @@ class Repairers:
         )
 
     def claims(self, node: str) -> str:
-        """Who else acts on a node or has announced it, "" for nobody. What cannot be asked counts as a claim: two
-        actors on one machine are worse than a repair that waits.
+        """Who else acts on a node or has announced it, "" for nobody. If that cannot be asked, it counts as a claim:
+        two actors on one machine are worse than a repair that waits.
         """
         machine = self.machine(node)
         lines: List[str] = []
@@ -208,7 +207,7 @@ class Repairers:
         ]  # fmt: skip
 
     def rights(self) -> List[Tuple[str, Sequence[Right], str]]:
-        """The permissions of each repairer; and why it cannot even be asked, where that is so."""
+        """The permissions of each repairer; and why it cannot be asked at all, if so."""
         rights: List[Tuple[str, Sequence[Right], str]] = []
         for entry in self.entries:
             try:
@@ -219,8 +218,8 @@ class Repairers:
 
 
 def _fuller(by_cluster: str, reported: str) -> str:
-    """The provider id by the cluster, or as the node's report has it where that says the same and more: Slurm's
-    InstanceId is i-0abc, and aws:///us-east-1a/i-0abc has the zone as well.
+    """The provider id by the cluster, or the one of the node's report if that has the same and more: Slurm's InstanceId
+    is i-0abc, and aws:///us-east-1a/i-0abc has the zone as well.
     """
     return reported if reported.endswith(by_cluster) else by_cluster
 

@@ -1,4 +1,4 @@
-"""Repairs as the loop goes over them: what opens an episode, and what follows at the end of a round."""
+"""Repairs in the loop: what opens an episode, and what follows at the end of a round."""
 
 from __future__ import annotations
 
@@ -54,13 +54,13 @@ def repair_loop(
 
 
 class Repairs:
-    """The purpose of episodes that a fault has opened."""
+    """The purpose of episodes that were opened by a fault."""
 
     def __init__(self, records: Records, observer: Observer, actuators: Actuators) -> None:
         self.records, self.observer, self.actuators = records, observer, actuators
         self.settings = observer.settings
         self._waits: Dict[int, Tuple[str, str]] = {}
-        """What each episode was shown to wait for."""
+        """The wait that was last shown for each episode."""
 
     def begin(self, now: float, apply: bool) -> Tuple[Base, Opened]:
         """See Purpose."""
@@ -108,7 +108,7 @@ class Repairs:
         return back
 
     def _steps(self, moved: Sequence[Written], held: Sequence[Waiting], now: float) -> List[NodeStep]:
-        """What the nodes themselves are to show of this round: each move, and what an episode waits for from now on."""
+        """The events of this round for the nodes to show: each move, and each episode's new wait."""
         steps = []
         for written in moved:
             row, state = written.case.episode, written.case.state
@@ -123,13 +123,13 @@ class Repairs:
         return steps
 
     def _tidy(self) -> None:
-        """Take off what is left of our marks where persons put nodes back: whoever does not lead any more does not."""
+        """Remove the rest of our marks on nodes that persons put back. A process that no longer leads does not."""
         self.records.ask_lead()
         self.observer.complain(self.actuators.tidy())
 
     def _put_back(self, base: Base, left: Sequence[Episode]) -> List[Written]:
-        """What was left to a person is so no more where they have put the node back. The nodes are read anew: what the
-        round began with may be older than the end of an episode.
+        """End what was left to a person who has put the node back. The nodes are read again: the data from the start of
+        the round may be older than the end of an episode.
         """
         here = self.observer.fleet.names.scheduler_name
         rows = [row for row in left if row.ended is not None and row.ended < base.now]
@@ -142,9 +142,9 @@ class Repairs:
         return self.records.put_back(back, base.now, uids)
 
     def _prove_recovered(self, base: Base, left: Sequence[Episode]) -> None:
-        """Begin the proof of nodes that were left to a person with faults that no repair is known for, once these have
-        ended by themselves: after an outage of a shared file system, say. No sooner than `verify.healthy-for` after the
-        episode: a fault that comes and goes begins no more proofs than that.
+        """Begin the proof of nodes that were left to a person because no repair is known for their faults, once these
+        have ended by themselves, for example after an outage of a shared file system. Not before `verify.healthy-for`
+        after the episode: this limits the proofs that a fault that comes and goes can begin.
         """
         here, earliest = self.observer.fleet.names.scheduler_name, base.now - self.settings.verify.healthy_for
         rows = {here(row.node): row for row in left if row.ended is not None and row.ended <= earliest}
@@ -154,9 +154,9 @@ class Repairs:
         self.records.prove_again([alone[name] for name in recovered], base.now)
 
     def _breaker(self, base: Base, apply: bool, opened: Sequence[Episode]) -> None:
-        """Open the breaker where too much is wrong at once, the episodes that were opened now among it."""
+        """Open the breaker if too much is wrong at once, the episodes that were just opened included."""
         if base.states is None:
-            return  # without the nodes nobody knows how many there are
+            return  # without the nodes their number is unknown
         faulty = base.counted.faulty | {row.node for row in opened if not reclaim.of_cause(row.cause)}
         why = opens(self.settings.breaker, base.counted.seen._replace(faulty=len(faulty)))
         if why and apply:
