@@ -55,9 +55,9 @@ MODES = {mode.value: mode for mode in Mode}
 class Work(NamedTuple):
     """One step of maintenance: a repairer's rung, or a command (`argv`, as root, by a repairer that runs commands).
 
-    `rung` is also by whose bounds, quiet hours and approvals it goes: a command counts as a reboot unless its
-    `counts-as` says otherwise. `takes` is how long its effect may take, in seconds. `verifies` says that a failure is
-    the node's and not the work's: it must end with 0.
+    The bounds, quiet hours and approvals of `rung` apply to it: a command counts as a reboot unless its `counts-as`
+    says otherwise. `takes` is how long its effect may take, in seconds. `verifies` says that a failure is the node's,
+    not the work's: it must end with 0.
     """
 
     rung: Rung
@@ -87,10 +87,10 @@ class EffectTimeouts(NamedTuple):
 
 @declared.settings
 class DrainSettings(NamedTuple):
-    """How long running work may go on (seconds), and whether a repair is then forced on a busy node.
+    """How long running work may continue (seconds), and whether a repair is then forced on a busy node.
 
-    `evict` asks work to leave where the adapter can (Kubernetes' evictions, within disruption budgets). `rungs` are
-    those that need an idle node.
+    `evict` asks work to leave if the adapter can (Kubernetes' evictions, within disruption budgets). `rungs` are the
+    rungs that need an idle node.
     """
 
     deadline: float = declared.seconds("deadline", DAY, "running work may end by itself until then")
@@ -110,8 +110,8 @@ class VerifySettings(NamedTuple):
     """When a node counts as repaired.
 
     `healthy_for` is how long its reports must stay healthy, `deadline` how long a fresh report may take, `grace` how
-    long after the effect a failing report is not yet held against the repair (services still start), all in seconds.
-    `suite` is the deep suite that must pass, "" for none, `suite_limit` the limit of one run of it. `runner` is who
+    long after the effect a failing report does not count against the repair (services are still starting), all in
+    seconds. `suite` is the deep suite that must pass, "" for none, `suite_limit` the limit of one run of it. `runner`
     runs it, with its settings.
     """
 
@@ -132,9 +132,9 @@ class VerifySettings(NamedTuple):
 class Sources(NamedTuple):
     """Where faults come from.
 
-    `adapter` names who knows the nodes and marks them, with its `settings`; `reports` are files or directories of
-    reports. A report older than `max_age` seconds counts for nothing. A fault must stand for `settle` seconds before an
-    episode opens, unless its reason has a time of its own.
+    `adapter` names the adapter that knows the nodes and marks them, with its `settings`; `reports` are files or
+    directories of reports. A report older than `max_age` seconds is ignored. A fault must last for `settle` seconds
+    before an episode opens, unless its reason has its own time.
     """
 
     adapter: str = declared.text("adapter", "", "who knows the nodes and marks them", shown='"slurm"')
@@ -151,7 +151,7 @@ class Sources(NamedTuple):
 
 @declared.settings
 class RepairerSettings(NamedTuple):
-    """One repairer: the name it was registered under, which nodes and rungs it is for, and its own settings.
+    """One repairer: its registered name, its nodes and rungs, and its own settings.
 
     `places` says where the file names each setting and the type (`remedy.toml:12: `), for messages.
     """
@@ -186,7 +186,7 @@ class LeaderSettings(NamedTuple):
     settings: Mapping[str, str] = declared.rest()
 
     def checked(self, table: Table) -> LeaderSettings:
-        """The same. Raises SettingsError for settings of a lock that has none."""
+        """The same. Raises SettingsError if a lock without settings is given some."""
         if self.by == "store" and self.settings:
             raise table.error(next(iter(self.settings)), "no such setting where the store decides")
         return self
@@ -231,7 +231,7 @@ tag = "nhc=managed"
 
 
 def _runner(verify: Table) -> str:
-    """Who runs suites: the table that is there."""
+    """The runner of suites: the table that is there."""
     runners = [name for name in plugins.RUNNERS.names() if name in verify]
     if len(runners) > 1:
         why = f"stands beside verify.{runners[1]}: a suite is run by one of them, not by both"
@@ -273,11 +273,11 @@ class TraceSettings(NamedTuple):
 class RemedySettings(NamedTuple):
     """All of remedy.toml. Durations are in seconds.
 
-    `every` is the pause between two rounds. `leave_alone` is how long a fault is left after a person took the node in
-    entry, unless it ended once. `stalled` is how long a step may wait before it alarms; `wait_limit` how long an
+    `every` is the pause between two rounds. `leave_alone` is how long a fault is left alone after a person took over
+    the node, unless it ended once. `stalled` is how long a step may wait before it alarms; `wait_limit` how long an
     episode may wait for room in the bounds, or for another actor, before it is escalated to a person; `not_now` how
-    long for a repair that nobody can be asked for now (throttled, no answer). An approval that nobody gave within
-    `approval_expires` is an escalation.
+    long it may wait for a repair for which no repairer can be asked now (throttled, no answer). An approval that is not
+    given within `approval_expires` leads to an escalation.
     """
 
     path: str = ""
@@ -378,7 +378,7 @@ class RemedySettings(NamedTuple):
     )
 
     def checked(self, table: Table) -> RemedySettings:
-        """The same, where it fits together. Raises SettingsError."""
+        """The same, if the settings fit together. Raises SettingsError."""
         enabled = next((action for action, mode in self.modes.items() if mode is Mode.ON), "")
         if enabled and self.mode(MARK) is not Mode.ON:
             raise table.table("actions").error(enabled, 'a repair needs a marked node: mark = "on" as well')
@@ -387,11 +387,11 @@ class RemedySettings(NamedTuple):
         return self
 
     def mode(self, action: str) -> Mode:
-        """What is allowed of an action: `mark`, or a rung."""
+        """The mode of an action: `mark`, or a rung."""
         return self.modes.get(action, Mode.DRY_RUN)
 
     def settle(self, reason: str) -> float:
-        """How many seconds a fault of this reason must stand before an episode opens."""
+        """How many seconds a fault of this reason must last before an episode opens."""
         own = of_reason(reason, self.reasons).settle
         return self.sources.settle if own is None else own
 

@@ -1,9 +1,9 @@
-"""Nodes that their scheduler or cluster cannot use because their daemon fails it, as faults of their own. Pure.
+"""Nodes that their scheduler or cluster cannot use because the node's daemon fails, as faults of their own. Pure.
 
 A dead node reports nothing, so its silence is the fault. The scheduler or cluster is the first witness
-(`NodeState.silence`): a report that merely stays away is its agent's trouble, while the scheduler hears the
-node. Nodes that fall silent together share a cause (a switch, a power feed, the scheduler's own network), and none of
-them is repaired for it. The repairer's view of the machine's power is asked right before the repair.
+(`NodeState.silence`): a missing report alone is a problem of the agent, while the scheduler still hears from the node.
+Nodes that fall silent together share a cause (a switch, a power feed, the scheduler's own network), and none of them is
+repaired for it. The repairer's view of the machine's power is asked right before the repair.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ SOURCE = "cluster"
 """The `source` of a silence among faults."""
 
 SILENT = "NodeSilent"
-"""Neither the scheduler nor a report hears the node."""
+"""Neither the scheduler nor the store receives anything from the node."""
 
 NOT_READY = "NodeNotReady"
-"""The scheduler cannot use the node, and yet something on it still speaks: its daemon, or its agent by reports."""
+"""The scheduler cannot use the node, but something on it still answers: its daemon, or its agent by reports."""
 
 OFF = frozenset({"off", "poweroff", "powered off", "poweredoff", "stopped", "deallocated", "terminated"})
 """Providers' words for a machine without power, in lower case."""
@@ -35,14 +35,14 @@ OFF = frozenset({"off", "poweroff", "powered off", "poweredoff", "stopped", "dea
 
 @declared.settings
 class SilenceSettings(NamedTuple):
-    """When a silence is no fault of the node itself.
+    """When a silence is not a fault of the node itself.
 
     Nodes whose silences began within `within` seconds of each other fell silent together. More than `limit` of the
     fleet, or `share` of a group (a rack, a leaf switch, a zone) and at least two nodes of it, have a common cause.
-    `power_on`: a machine that is powered off is repaired too; else a person looks, who may have switched it off.
-    `move_work`: where the cluster can, work that is bound to a dead node may start elsewhere once its machine is proved
-    to be off or to have restarted. `port` is where the neighbours of a silent node are asked (`nhc.remedy.neighbours`),
-    0 for nowhere.
+    `power_on`: a machine that is powered off is repaired too; else it is left to a person, who may have switched it
+    off. `move_work`: if the cluster can, work that is bound to a dead node may start elsewhere once its machine is
+    proved to be off or to have restarted. `port` is the port on which the neighbours of a silent node are tried
+    (`nhc.remedy.neighbours`), 0 for none.
     """
 
     limit: Limit = declared.converted("together", read_limit, Limit(share=0.10, least=3), show=Limit.written)
@@ -71,9 +71,9 @@ def is_silence(fault: NodeFault) -> bool:
 
 
 def faults(states: Iterable[NodeState], reported: Mapping[str, float], now: float, max_age: float) -> List[NodeFault]:
-    """The silence of each node that is nobody else's. `reported` is when each node's newest report was made.
+    """The silence of each node that nobody else has taken out. `reported` is when each node's newest report was made.
 
-    A node that somebody else took out, or that the scheduler says is to be left alone, may be silent on purpose.
+    A node that somebody else took out, or that the scheduler says to leave alone, may be silent on purpose.
     """
     silences = []
     for state in states:
@@ -118,7 +118,7 @@ def shared(
 def _together(
     radius: Radius, times: Sequence[float], since: float, size: int, settings: SilenceSettings
 ) -> str:  # fmt: skip
-    """Why a silence that began at `since` is that of the whole radius, "" where it is not."""
+    """Why a silence that began at `since` is one of the whole radius, "" if it is not."""
     count = bisect_right(times, since + settings.within) - bisect_left(times, since - settings.within)
     where = "in the fleet" if radius[0] == FLEET else f"in {radius[0]} {radius[1]}"
     text = f"{count} of {size} nodes {where} fell silent together"
@@ -130,7 +130,7 @@ def _together(
 
 
 def current(faults: Tuple[NodeFault, ...], state: Optional[NodeState]) -> Tuple[NodeFault, ...]:
-    """The faults of an episode without a silence that is over, save where the episode is for nothing else."""
+    """The faults of an episode without a silence that has ended, unless the episode has no other fault."""
     if state is None or state.silence is not None:
         return faults
     return tuple(fault for fault in faults if not is_silence(fault)) or faults

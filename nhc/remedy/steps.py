@@ -1,8 +1,7 @@
-"""The next step of one episode. Pure: takes what was seen (`EpisodeView`, `Scene`) and returns one `Move`.
+"""The next step of one episode. Pure: takes what was read (`EpisodeView`, `Scene`) and returns one `Move`.
 
-The order in each state is the same: is the node ours to touch? is it still faulty? must the step wait? An episode
-moves on only when all three allow it. `nhc.store.rounds.loop` stores a move before anything that follows from it is
-done.
+The order in each state is the same: may the loop touch the node? is it still faulty? must the step wait? An episode
+moves on only if all three allow it. `nhc.store.rounds.loop` stores a move before it is acted on.
 """
 
 from __future__ import annotations
@@ -31,7 +30,7 @@ TAKEN_BACK = "the person who asked for it has taken that back"
 
 
 def step(view: EpisodeView, scene: Scene) -> Move:
-    """What happens next to an episode; Move.event is None where it waits, and `detail.waiting` then says for what."""
+    """What happens next to an episode; Move.event is None if it waits, and `detail.waiting` then says for what."""
     view = reclaim.noted(_registered(view))
     move = not_ours(view, scene) or _widened(view) or _recovered(view, scene) or reclaim.step(view, scene)
     move = move or reclaim.left_to_nobody(view, scene, _STEPS[view.state](view, scene))
@@ -39,8 +38,8 @@ def step(view: EpisodeView, scene: Scene) -> Move:
 
 
 def _registered(view: EpisodeView) -> EpisodeView:
-    """The view with the registration of its node in its detail, where our mark was not set by this episode: a person
-    who had a node released names none.
+    """The view with the registration of its node in its detail, if our mark was not set by this episode: a release by a
+    person names none.
     """
     node = view.node
     if view.detail.uid or node is None or view.state not in MARKED_BY_US or taken(node):
@@ -52,7 +51,9 @@ def _registered(view: EpisodeView) -> EpisodeView:
 
 
 def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
-    """What follows where the node is not there, or not ours any more; None where it is, or the state does not ask."""
+    """What follows if the node is missing or no longer ours; None if it is ours, or if that does not matter in this
+    state.
+    """
     if view.state in (EpisodeState.ACTING, EpisodeState.WATCHING):
         return None  # what was sent is followed to its end, even if somebody has put a hold on the node since
     if view.held:
@@ -74,7 +75,7 @@ def not_ours(view: EpisodeView, scene: Scene) -> Optional[Move]:
 
 
 def _widened(view: EpisodeView) -> Optional[Move]:
-    """Whether more than its one device fails by now, or is out: the episode becomes the node's."""
+    """Whether more than its one device now fails or is out: the episode becomes the node's."""
     about = view.detail.about
     more = [fault.message for fault in strangers(view.detail.faults, about)] if about.known else []
     why = more[0] if more else view.node_out
@@ -88,14 +89,14 @@ def _widened(view: EpisodeView) -> Optional[Move]:
 
 
 def widen(view: EpisodeView, why: str) -> Move:
-    """The node is marked next, and then the mark of the device is taken off."""
+    """The node is marked next, and then the mark of the device is removed."""
     about = view.detail.about
     return go(view, EpisodeEvent.WIDENED, f"{about}: the node's fault: {why}", about=DeviceId(), widened=about,
               not_now=0.0, ask_after=0.0)  # fmt: skip
 
 
 def _recovered(view: EpisodeView, scene: Scene) -> Optional[Move]:
-    """Whether the fault has gone by itself before anything destructive was sent."""
+    """Whether the fault has ended by itself before anything destructive was sent."""
     health = view.health
     if view.state not in (CANCELLABLE - {EpisodeState.VERIFYING, EpisodeState.MARKING}) | {EpisodeState.DETECTED}:
         return None
@@ -166,7 +167,7 @@ def _why(view: EpisodeView) -> str:
 
 
 def marking(view: EpisodeView, scene: Scene) -> Move:
-    """Wait until the mark is set; where that takes too long, give up."""
+    """Wait until the mark is set; give up if that takes too long."""
     if scene.time.elapsed(view.detail.entered) > scene.settings.wait_limit:
         return go(view, EpisodeEvent.GIVEN_UP, f"the mark could not be set: {view.detail.waiting}")
     node, settings = view.node, scene.settings
@@ -190,7 +191,7 @@ def _marked(view: EpisodeView, scene: Scene) -> Move:
     tried = [attempt for attempt in view.tries if attempt.number not in detail.unsent]
     modes = scene.settings.rung_modes()
     if detail.about.known:
-        modes[Rung.RESTART_APP] = Mode.OFF  # it would stop what the node's other devices are served by
+        modes[Rung.RESTART_APP] = Mode.OFF  # it would stop what serves the node's other devices
     choice = next_rung(detail.faults, tried, modes, lambda rung, device: scene.can(view.name, rung, device))
     skipped = tuple(dict.fromkeys((*detail.skipped, *choice.skipped)))
     if detail.about.known and choice.rung not in (Rung.RESET_DEVICE, Rung.ESCALATE):
@@ -280,7 +281,7 @@ def _recheck(view: EpisodeView, scene: Scene) -> Move:
 
 
 def unseen(view: EpisodeView) -> Optional[Held]:
-    """What the look at the machine, right before its repair, keeps from beginning; None where it may."""
+    """Why the repair may not begin, by the observation of the machine right before it; None if it may."""
     if view.sighting is None:
         return Held("unseen", view.unseen or "the machine was not looked at yet")
     actor = view.sighting.actor
@@ -288,7 +289,7 @@ def unseen(view: EpisodeView) -> Optional[Held]:
 
 
 def confirmed(view: EpisodeView, because: str, boot: str) -> Move:
-    """Begin the attempt: it is written down with this move, and then sent. `boot` is the boot id before it."""
+    """Begin the attempt: it is stored with this move, and then sent. `boot` is the boot id before it."""
     move = go(
         view, EpisodeEvent.CONFIRMED, because, boot=boot, followed=0, follow_id="", follow_message="", stopped=False
     )
@@ -296,12 +297,12 @@ def confirmed(view: EpisodeView, because: str, boot: str) -> Move:
 
 
 def _others(view: EpisodeView) -> Optional[Held]:
-    """What else keeps a repair from beginning: a boot that was not ours, another actor, a cause that nodes share, the
-    breaker.
+    """What else prevents a repair from beginning: a boot that was not ours, another actor, a cause that nodes share,
+    the breaker.
     """
     newest = max((fault.seen for fault in view.detail.faults), default=0.0)
     judged = {fault.boot for fault in view.detail.faults if fault.boot}
-    # Until our repair took effect the node may have gone on to report the fault.
+    # Until our repair took effect, the node may have continued to report the fault.
     by_us = (
         view.last is not None and view.last.rung in NEW_BOOT and max(view.last.written, view.detail.repaired) >= newest
     )
@@ -315,7 +316,7 @@ def _others(view: EpisodeView) -> Optional[Held]:
 
 
 def cannot(view: EpisodeView, scene: Scene) -> Optional[Move]:
-    """What follows where the planned repair is not possible after all, or cannot be asked for now; None where it is."""
+    """What follows if the planned repair is not possible after all, or cannot be requested now; None if it is."""
     waits = still_not_now(view, scene)
     if waits is not None:
         return waits
@@ -335,7 +336,7 @@ def _unreported(fault: NodeFault) -> bool:
 
 
 def _too_old(health: Optional[Health], scene: Scene) -> str:
-    """Why the newest report is no ground for a repair any more, "" where it is."""
+    """Why the newest report no longer justifies a repair, "" if it does."""
     limit = scene.settings.sources.max_age
     if health is not None and health.is_fresh(scene.now, limit):
         return ""

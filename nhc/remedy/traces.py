@@ -1,8 +1,8 @@
-"""Episodes as traces for those who run a collector: detected, marked, drained, repaired, proved, each a span.
+"""Episodes as traces for sites with a collector: detected, marked, drained, repaired, proved, each a span.
 
-A trace is sent once its episode has ended, over OTLP/HTTP, from a thread of its own: a collector that is slow or away
-holds no round up, and gets it later. Its spans are made of the audit log alone. The ids are made of the store's and the
-episode's, so that a process that begins anew and sends the newest again adds nothing.
+A trace is sent once its episode has ended, over OTLP/HTTP, from a separate thread: a collector that is slow or
+unreachable delays no round, and gets the trace later. The spans come only from the audit log. The ids come from the
+store's and the episode's, so a process that restarts and sends the newest traces again adds no duplicates.
 
 Source of the fields' numbers: opentelemetry-proto 1.x, trace.proto.
 """
@@ -34,11 +34,11 @@ PHASES: Mapping[EpisodeState, str] = {
     EpisodeState.AWAITING_APPROVAL: "approved", EpisodeState.ACTING: "repaired", EpisodeState.WATCHING: "repaired",
     EpisodeState.VERIFYING: "proved", EpisodeState.RETURNING: "returned",
 }  # fmt: skip
-"""The span of each state; states in a row of one span are one."""
+"""The span of each state; consecutive states of the same span are one."""
 LOOK_BACK = 600.0
-"""Seconds before its first round of which a process sends the traces: what one that was killed has not."""
+"""A process sends the traces of so many seconds before its first round: a killed process may not have sent them."""
 EVENTS = 500
-"""Rows of the audit log of one episode that its trace has."""
+"""Rows of the audit log that the trace of one episode has at most."""
 AT_ONCE = 50
 """Episodes in one request."""
 INTERNAL, ERROR = 1, 2
@@ -142,7 +142,7 @@ class TraceSender:
         self._signal.close()
 
     def wake(self, now: float) -> None:
-        """There may be an episode that has ended."""
+        """Tell the thread that an episode may have ended."""
         if self._since is None:
             self._since = now - LOOK_BACK
         self._woken.set()
@@ -155,7 +155,7 @@ class TraceSender:
                 self.send_now()
 
     def send_now(self) -> None:
-        """Send what there is; what fails is logged, once for each reason."""
+        """Send all pending traces; a failure is logged once for each reason."""
         problem = self.problem
         try:
             self.send()
@@ -166,7 +166,7 @@ class TraceSender:
             self._log(f"traces: {failure(error)}")
 
     def send(self) -> int:
-        """Send what has ended since the last time; how many episodes. Raises StoreError, CollectorAway."""
+        """Send the episodes that have ended since the last time; returns how many. Raises StoreError, CollectorAway."""
         if self._since is None:
             return 0
         with self._store.read() as connection:

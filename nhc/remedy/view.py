@@ -1,4 +1,4 @@
-"""The input and the result of a decision about one episode: values alone."""
+"""The input and the result of a decision about one episode: only values."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ NEW_BOOT = frozenset({Rung.REBOOT, Rung.POWER_CYCLE, Rung.REPLACE})
 
 
 class Health(NamedTuple):
-    """What the newest report of a node says. `at` is when its run began (Unix time), `boot` the boot that it saw.
+    """The newest report of a node. `at` is when its run began (Unix time), `boot` the boot in which it ran.
 
-    `faults` are its failures; none where the verdict is not CRIT. `since` is since when its reports say so, without a
-    gap, 0.0 where nobody knows.
+    `faults` are its failures; none if the verdict is not CRIT. `since` is since when its reports say so without a gap,
+    0.0 if unknown.
     """
 
     verdict: Verdict
@@ -40,7 +40,7 @@ class Health(NamedTuple):
         return self.verdict in (Verdict.OK, Verdict.WARN)
 
     def lasts(self, seconds: float) -> bool:
-        """Whether reports have said so for so long, from the first to the newest; true where the first is not known."""
+        """Whether reports have said so for that long, from the first to the newest; true if the first is not known."""
         return not self.since or self.at - self.since >= seconds
 
     def is_fresh(self, now: float, max_age: float) -> bool:
@@ -49,7 +49,7 @@ class Health(NamedTuple):
 
 
 class Consent(NamedTuple):
-    """What persons have decided of the next attempt: who agreed, and who refused ("" for nobody)."""
+    """Persons' decisions on the next attempt: who agreed, and who refused ("" if no one did)."""
 
     agreed: Tuple[str, ...] = ()
     refused: str = ""
@@ -58,19 +58,18 @@ class Consent(NamedTuple):
 class EpisodeView(NamedTuple):
     """One episode and all that bears on its next step.
 
-    `node` is None where the cluster does not know it; `nodes_known` is false while the cluster could not be asked.
-    `successor` is the node of `detail.successor`, which came in its place under another name.
-    `health` is of the node, or of its successor once it has been replaced. `held` says why a person holds the node,
-    `breaker` why the breaker is open. Asked for only where the state needs them: `sighting`, `unseen` (why it could not
-    be seen), `claims` (who else acts, or that this cannot be seen), `progress`, `proved` (what the deep suite says:
-    None while it runs or was not asked for). `joined`: the node whose machine is `detail.replacement`, ""
-    while none has joined. `taken_back`: it is for what a person asked for, and asks for
-    no more. `boot` is the boot id that the cluster, or the newest report, says the machine has now. `shared` says why
-    the node's silence is no fault of its own, "" where it is. `node_out`: why the whole node is out by a mark of ours,
-    where the episode is about one device. Of maintenance: `work` is the step that is next or under
-    way, `done` how many are done, `wave` the node's; `hold_stands` says whether our own hold is in force, `repairing`
-    is the number of an open repair of the node, 0 for none. `replaced`: another machine took the node's name since the
-    episode began, and no replacement of ours was asked for.
+    `node` is None if the cluster does not know it; `nodes_known` is false while the cluster could not be asked.
+    `successor` is the node of `detail.successor`, which replaced it under another name. `health` is of the node, or of
+    its successor once it has been replaced. `held` says why a person holds the node, `breaker` why the breaker is open.
+    Read only if the state needs them: `sighting`, `unseen` (why the machine could not be observed), `claims` (who else
+    acts, or that this cannot be read), `progress`, `proved` (the result of the deep suite: None while it runs or was
+    not asked for). `joined`: the node whose machine is `detail.replacement`, "" while none has joined. `taken_back`:
+    the episode is for a person's request that has been taken back. `boot` is the boot id that the cluster, or the
+    newest report, says the machine has now. `shared` says why the node's silence is not its own fault, "" if it is.
+    `node_out`: why the whole node is out by a mark of ours, if the episode is about one device. Of maintenance: `work`
+    is the step that is next or under way, `done` how many are done, `wave` the node's; `hold_stands` says whether our
+    own hold is in force, `repairing` is the number of an open repair of the node, 0 for none. `replaced`: another
+    machine took the node's name since the episode began, and no replacement of ours was asked for.
     """
 
     number: int
@@ -111,12 +110,12 @@ class EpisodeView(NamedTuple):
 
     @property
     def new_boot(self) -> bool:
-        """Whether the newest attempt brings another boot id: its rung does, and a command by itself does not."""
+        """Whether the newest attempt changes the boot id: its rung does, a command alone does not."""
         return self.last is not None and self.last.rung in NEW_BOOT and not (self.work and self.work.argv)
 
     @property
     def silent(self) -> bool:
-        """Whether the scheduler or cluster cannot use the node because its daemon fails it."""
+        """Whether the scheduler or cluster cannot use the node because the node's daemon fails."""
         return self.node is not None and self.node.silence is not None
 
     @property
@@ -142,10 +141,10 @@ class Scene(NamedTuple):
 
 
 class Move(NamedTuple):
-    """The decision: an event, or None to wait; `detail` as it is to be kept, `because` one line for the audit.
+    """The decision: an event, or None to wait; `detail` to be stored, `because` one line for the audit.
 
-    `rung` is the new rung, where one was chosen. `ends` is how the attempt that is under way ends. `bound` names the
-    bound that holds, for those who count. `begins` is true where an attempt is to be written down with the step.
+    `rung` is the new rung, if one was chosen. `ends` is how the attempt that is under way ends. `bound` names the bound
+    that holds it, for metrics. `begins` is true if an attempt must be stored with the step.
     """
 
     event: Optional[EpisodeEvent]

@@ -51,7 +51,7 @@ def here(settings: GateSettings, node: str) -> Optional[Here]:
 
 
 def suite_text(rules: GateRules, host: Host) -> str:
-    """What a suite of the site's own runs, "" for one that comes with nhc. Raises CommandError, OSError."""
+    """The text of a suite of the site's own, "" for one that comes with nhc. Raises CommandError, OSError."""
     if rules.suite == suites.OWN:
         return suites.OWN
     try:
@@ -62,7 +62,7 @@ def suite_text(rules: GateRules, host: Host) -> str:
 
 
 def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
-    """Who holds nodes, None where the settings name nobody. Raises NoAdapter, AdapterError."""
+    """The gatekeeper, None if the settings name none. Raises NoAdapter, AdapterError."""
     if not settings.scheduler:
         return None
     made: Gatekeeper = gatekeeper(settings.scheduler)(settings.adapter, os.environ)
@@ -70,7 +70,7 @@ def keeper_of(settings: GateSettings) -> Optional[Gatekeeper]:
 
 
 def needed_keeper(settings: GateSettings) -> Gatekeeper:
-    """Who holds nodes. Raises CommandError where the settings name nobody, and what `keeper_of` raises."""
+    """The gatekeeper. Raises CommandError if the settings name none, and what `keeper_of` raises."""
     keeper = keeper_of(settings)
     if keeper is None:
         raise CommandError(f'{settings.path}: scheduler = "none": there is nobody who holds nodes', EXIT_USAGE)
@@ -111,7 +111,7 @@ def audit(settings: GateSettings, by: str, say: Callable[[str], None]) -> Tell:
 
 
 def results(settings: GateSettings, suite: str, say: Callable[[str], None]) -> Callable[[str], None]:
-    """Who keeps the report of each run: the store, where the settings name one, as for any other run of a suite.
+    """Stores the report of each run: in the store if the settings name one, as for any other run of a suite.
 
     So one rule (`nhc.store.deep.last_conclusive`) judges the verdicts of gates, sweeps, repairs and runs by hand.
     """

@@ -1,4 +1,4 @@
-"""`nhc status gate` and `nhc doctor gate`: how a gate stands, and what would keep it from ending."""
+"""`nhc status gate` and `nhc doctor gate`: the state of a gate, and what would prevent it from ending."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def doctor_command(args: ShownGateOptions) -> int:
 
 
 def _common(settings: GateSettings, findings: List[LimitFinding]) -> List[GateLimit]:
-    """The limits of the scheduler; what keeps them from being read is a finding."""
+    """The limits of the scheduler; if they cannot be read, that is a finding."""
     try:
         keeper = keeper_of(settings)
         if keeper is None:

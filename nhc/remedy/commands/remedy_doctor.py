@@ -1,4 +1,4 @@
-"""`nhc doctor remedy`: look for what would keep the loop from working."""
+"""`nhc doctor remedy`: find what would prevent the loop from working."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ from nhc.store.errors import StoreError
 from nhc.store.reports import INTO_THE_STORE
 
 WALKED = 3
-"""Nodes of a repairer that are tried until it would act on one."""
+"""How many nodes of a repairer are tried until it would act on one."""
 
 
 class Examined(NamedTuple):
-    """One thing that was looked at. `ok` is None where it cannot be tried without doing it."""
+    """One thing that was checked. `ok` is None if it cannot be tried without doing it."""
 
     what: str
     ok: Optional[bool]
@@ -58,7 +58,7 @@ def command(args: ShownRemedyOptions) -> int:
 
 
 def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
-    """Everything that is looked at."""
+    """Everything that is checked."""
     examined = [
         _store(site),
         _adapter(site),
@@ -87,7 +87,7 @@ def examine(site: RemedySite, settings: RemedySettings) -> List[Examined]:
 
 
 def _devices(site: RemedySite) -> List[Examined]:
-    """Whether single devices can be taken out and proved, where the settings want that."""
+    """Whether single devices can be taken out and proved, if the settings want that."""
     if site.settings.devices.keep != DEVICE:
         return []
     examined = []
@@ -140,7 +140,7 @@ def _walks(site: RemedySite) -> List[Examined]:
 
 
 def _walk(site: RemedySite, entry: RepairerEntry, names: Sequence[str]) -> Examined:
-    """Whether a repairer would act on one of its nodes, and on which; where not, what is missing on the first."""
+    """Whether a repairer would act on one of its nodes, and on which; if not, what is missing on the first."""
     what = f"repairer {entry.name} on a node"
     rungs = [
         rung for rung in REPAIRS if rung in entry.settings.rungs and site.settings.mode(rung.value) is not Mode.OFF
@@ -162,7 +162,7 @@ def _walk(site: RemedySite, entry: RepairerEntry, names: Sequence[str]) -> Exami
 
 
 def _groups(site: RemedySite) -> List[Examined]:
-    """Bounds and holds of groups that no node is in."""
+    """Bounds and holds of groups without nodes."""
     try:
         states = site.marker.nodes()
         with site.store.read() as connection:
@@ -174,7 +174,7 @@ def _groups(site: RemedySite) -> List[Examined]:
 
 
 def _lines(site: RemedySite) -> List[Examined]:
-    """Nodes that no line of this machine's nhc.conf is for, where it has one: the nodes may have another."""
+    """Nodes that no line of this machine's nhc.conf matches, if it has one: the nodes may have another file."""
     own = site_settings()
     paths = own.paths(())
     try:
@@ -197,8 +197,8 @@ def _where_from(settings: RemedySettings) -> str:
 
 
 def _reports(site: RemedySite, settings: RemedySettings) -> List[Examined]:
-    """Nodes that report under a name that the adapter does not know: nothing is ever done for them. A store may be of
-    several clusters, so that is amiss for sure only where no node of this one reports.
+    """Nodes that report under a name that the adapter does not know: nothing is ever done for them. A store may serve
+    several clusters, so this is certainly wrong only if no node of this cluster reports.
     """
     since = time.time() - site.settings.sources.max_age
     try:

@@ -1,4 +1,4 @@
-"""`nhc approve|abort episode` and `nhc hold|release remedy`: what persons decide, and the loop keeps to."""
+"""`nhc approve|abort episode` and `nhc hold|release remedy`: persons' decisions, which the loop follows."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def hold(args: HoldOptions) -> None:
 
 
 def _cluster_nodes(path: str) -> Optional[List[NodeState]]:
-    """The nodes of the scheduler or cluster of the settings; None where it cannot be asked."""
+    """The nodes of the scheduler or cluster of the settings; None if it cannot be asked."""
     try:
         with site_of(path, look=True) as site:
             return site.marker.nodes()
@@ -213,7 +213,7 @@ def _escalated(store: Store) -> List[str]:
 
 
 def _released(store: Store, node: str, *, by: str, why: str, now: float) -> bool:
-    """Release one node, and say what came of it; False where there was nothing to release."""
+    """Release one node, and print the result; False if there was nothing to release."""
     done = operators.release(store, node, by=by, why=why, now=now)
     if done.episode:
         click.echo(f"episode {done.episode} proves {node} and brings it back")

@@ -1,4 +1,6 @@
-"""What the commands of the loop share: the settings, the store, what acts on nodes, and how an episode is shown."""
+"""What the commands of the loop share: the settings, the store, the parts that act on nodes, and how an episode is
+shown.
+"""
 
 from __future__ import annotations
 
@@ -63,7 +65,7 @@ def site_of(path: str, *, look: bool = False) -> Iterator[RemedySite]:
 
 
 def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
-    """What decides who leads, None for the store's own lock. Raises CommandError."""
+    """The lock that decides which process leads, None for the store's own. Raises CommandError."""
     by = named or settings.by
     if by == "store":
         return None
@@ -75,7 +77,7 @@ def candidate(settings: LeaderSettings, named: str) -> Optional[Candidate]:
 
 
 def detail_of(row: Episode) -> Detail:
-    """What an episode remembers; nothing where that cannot be read."""
+    """An episode's detail; an empty one if it cannot be read."""
     try:
         return read(row.detail)
     except BadDetail as error:

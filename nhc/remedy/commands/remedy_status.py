@@ -1,4 +1,4 @@
-"""`nhc status remedy`, `nhc list episodes`, `nhc show episode`: what the loop is at, what holds it, what was done."""
+"""`nhc status remedy`, `nhc list episodes`, `nhc show episode`: the loop's state, what holds it, what was done."""
 
 from __future__ import annotations
 
@@ -101,14 +101,14 @@ def status(args: ShownRemedyOptions) -> int:
 
 
 def _led(lead: Lead) -> str:
-    """Who leads, and who did last where nobody does."""
+    """Who leads; if no one does, who led last."""
     if not lead.holder:
         return "nobody has led this store yet"
     return printable(lead.holder) if lead.stands else f"nobody: {printable(lead.holder)} was the last, and has ended"
 
 
 def _counted(verdicts: Mapping[str, int], known: str) -> str:
-    """The nodes by verdict, and whose view that is, where it is not the store's."""
+    """The nodes by verdict, and whose view that is if it is not the store's."""
     counts = ", ".join(f"{count} {verdict or 'without a report'}" for verdict, count in sorted(verdicts.items()))
     if counts and known == "cluster":
         return f"{counts} (by the cluster: the store has none)"

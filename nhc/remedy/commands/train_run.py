@@ -1,6 +1,6 @@
 """`nhc train plan` and `nhc train run`: what a maintenance train would do, and the train itself.
 
-`nhc status|approve|hold|release|abort train`: what persons see of maintenance trains, and decide.
+`nhc status|approve|hold|release|abort train`: show maintenance trains to persons, and take their decisions.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """One node's gate, carried out: look, decide, hold, test, open. Runs on the node itself.
 
-Each step is in the record before it is taken, so that a gate that is killed goes on where it was: a run that was cut
-off is one that could not tell. Whatever cannot be done is logged and recorded; the policy says whether
-work may come then.
+Each step is recorded before it is taken, so that a gate that was killed continues where it was: a run that was cut off
+counts as one without a verdict. A step that cannot be done is logged and recorded; the policy says whether work may
+come then.
 """
 
 from __future__ import annotations
@@ -29,14 +29,15 @@ from nhc.remedy.gates.settings import GateRules, Trigger
 GROUP = "group"
 """The kind of blast radius that a group of gates is."""
 TICK = 1.0
-"""Seconds after which no mark can be set any more in the second of this one: Slurm keeps a mark's time in seconds."""
+"""Seconds after which no other mark can have the same time as this one: Slurm stores a mark's time in whole seconds."""
 
 Tell = Callable[[str, str, Mapping[str, object]], None]
-"""Told each change: `gate.held`, the node, and details. Must not raise."""
+"""Called with each change: `gate.held`, the node, and details. Must not raise."""
 
 
 class GateWorld(NamedTuple):
-    """What a gate works with. `suite_text` is what the suite runs, `adapter` whom `nhc deep run` asks for idleness.
+    """What a gate works with. `suite_text` is what the suite runs, `adapter` is the one that `nhc deep run` asks
+    whether the node is idle.
 
     `keep` takes the report (JSON) of each run of the suite, for the store.
     """
@@ -57,9 +58,9 @@ class GateWorld(NamedTuple):
 
 
 class GatePass(NamedTuple):
-    """What a pass came to: the decision, the record now, and whether work may come in.
+    """The result of a pass: the decision, the record now, and whether work may come in.
 
-    `problem` is what could not be done, "" for nothing.
+    `problem` says what could not be done, "" for nothing.
     """
 
     decision: GateDecision
@@ -69,8 +70,8 @@ class GatePass(NamedTuple):
 
 
 class Gate:
-    """The gate of this node. What the scheduler's side or a cloud's raises, whatever its type, is said and tried again
-    in the next pass: it ends no suite that is under way.
+    """The gate of this node. Any exception from the scheduler's or the cloud's side is logged, and the step is tried
+    again in the next pass: it ends no running suite.
     """
 
     def __init__(self, world: GateWorld) -> None:
@@ -134,7 +135,7 @@ class Gate:
         return GatePass(decision, seen.record, _lets_in(seen.record, decision))
 
     def adopt(self, why: str, *, apply: bool) -> GatePass:
-        """Take this node as it is, where it has no verdict yet; one that has keeps it. Raises OSError."""
+        """Accept this node as it is if it has no verdict yet; an existing verdict stays. Raises OSError."""
         seen = self.look()
         kept = seen.record
         if kept is not None and not (kept.state is GateState.HELD and kept.due == NEW):
@@ -148,8 +149,8 @@ class Gate:
     # Room in the group, where closing may wait.
 
     def _no_room(self, itself: bool = False) -> str:
-        """Why too many of the group are out for this gate to close now, "" where they are not, or nobody shows them.
-        `itself`: it is closed already, and may be one too many of those that have closed together.
+        """Why too many of the group are out for this gate to close now, "" if they are not, or if that cannot be read.
+        `itself`: it is closed already, and may be one too many of the gates that closed together.
         """
         world, rules = self.world, self.world.rules
         keeper: object = world.keeper
@@ -169,8 +170,8 @@ class Gate:
         return f"{full.out} of {full.size} nodes of {rules.name} are out, {full.limit.show()} may be" if full else ""
 
     def _met_others(self, why: str) -> str:
-        """Close, and look once more: gates that close together have all found room before. Why it is open again, ""
-        where it stays closed.
+        """Close, and count once more: gates that close at the same time have all found room before. Returns why it is
+        open again, "" if it stays closed.
         """
         keeper: object = self.world.keeper
         if not isinstance(keeper, ShowsNodes):
@@ -185,7 +186,7 @@ class Gate:
     # Closing and testing.
 
     def _close(self, seen: GateView, decision: GateDecision, hold_only: bool) -> GatePass:
-        """Hold the node, and run the suite where that may begin."""
+        """Hold the node, and run the suite if that may begin."""
         kept = seen.record
         if decision.due or kept is None:
             kept = self._fresh(seen, GateState.HELD, decision.why, decision.due or decision.why)
@@ -195,7 +196,7 @@ class Gate:
         if decision.step is GateStep.HOLD or hold_only:
             return GatePass(decision, kept, kept.state.lets_in, problem)
         standing = self._standing()
-        if standing is None and self.world.keeper is not None:  # it answered a moment ago: is the node held, who knows
+        if standing is None and self.world.keeper is not None:  # it answered before; is the node held? unknown
             unanswered = GateDecision(GateStep.HOLD, f"{decision.why}; the scheduler does not answer")
             return GatePass(unanswered, kept, False, problem)
         if standing is not None and not standing.held and not standing.other:
@@ -230,7 +231,7 @@ class Gate:
         return GatePass(decision, kept, False, problem or kept.why)
 
     def _keep_report(self, text: str) -> str:
-        """The suite's report beside the record; its path, "" where it could not be kept."""
+        """Write the suite's report beside the record; its path, "" if it could not be written."""
         if not text:
             return ""
         path = f"{os.path.splitext(self.world.record_path)[0]}-report.json"
@@ -259,14 +260,14 @@ class Gate:
     # Ends.
 
     def _open(self, kept: GateRecord, decision: GateDecision) -> GatePass:
-        """Let work in, after the cloud has heard of it."""
+        """Let work in, after the cloud was told."""
         problem = self._release()
         kept, missed = self._complete(kept, True)
         self._publish(kept)
         return GatePass(decision, kept, True, problem or missed)
 
     def _give_up(self, kept: GateRecord, decision: GateDecision) -> GatePass:
-        """The node stays out. A cloud that waits for it may have it back."""
+        """The node stays out. A cloud that waits for it may take it back."""
         problem = self._hold(decision.why)
         kept, missed = self._complete(kept, False)
         self._publish(kept)

@@ -1,7 +1,7 @@
-"""The next step of one node's gate. Pure: what is seen in, one decision out.
+"""The next step of one node's gate. Pure: observations in, one decision out.
 
-A gate is open where a suite has passed on this very node, in this boot where boots count, with these drivers, kernel
-and configuration; or where a person or the policy has opened it. Everything else keeps the node out, and says why.
+A gate is open if a suite has passed on this very node, in this boot if boots count, with these drivers, kernel and
+configuration; or if a person or the policy has opened it. Everything else keeps the node out, and says why.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from nhc.remedy.gates.identity import changed, is_another
 from nhc.remedy.gates.settings import GateRules, Trigger
 
 AHEAD = 86400.0
-"""Seconds by which the clock may have been ahead at the verdict: one that is dated later would stay young till then."""
+"""Seconds by which the clock may have been ahead at the verdict: a verdict dated later would stay young until then."""
 ADOPTION = 7 * 86400.0
 """Seconds for which an order to adopt a node holds: a machine that comes later under its name is new."""
 NEW = "no verdict: a new node"
@@ -40,7 +40,9 @@ class GateStep(str, Enum):
 
 
 class GateView(NamedTuple):
-    """What is seen of the node. `standing` is None where nobody can be asked; `scheduler` says whether there is one."""
+    """What was read of the node. `standing` is None if the scheduler cannot be asked; `scheduler` says whether there is
+    one.
+    """
 
     now: float
     boot: str
@@ -52,7 +54,7 @@ class GateView(NamedTuple):
 
 
 class GateDecision(NamedTuple):
-    """One step and one line why. `due` is the reason for a new test, "" where the step belongs to the standing one."""
+    """One step and one line why. `due` is the reason for a new test, "" if the step belongs to the current one."""
 
     step: GateStep
     why: str
@@ -60,7 +62,7 @@ class GateDecision(NamedTuple):
 
 
 def due(rules: GateRules, seen: GateView) -> str:
-    """Why the suite has to run although a record is there, "" where the record stands."""
+    """Why the suite has to run although there is a record, "" if the record is valid."""
     record = seen.record
     if record is None:
         return NEW if Trigger.NEW in rules.on and not adopted(seen) else ""
@@ -86,15 +88,15 @@ def due(rules: GateRules, seen: GateView) -> str:
 
 
 def may_wait(rules: GateRules, seen: GateView) -> bool:
-    """Whether a gate that has to close may do so later: its machine was tested, in this boot where boots count. What it
-    runs has changed since, or its verdict is old.
+    """Whether a gate that has to close may do so later: its machine was tested, in this boot if boots count, and only
+    its software has changed since, or its verdict is old.
     """
     others = rules._replace(on=rules.on - {Trigger.UPDATE}, max_age=0.0)
     return seen.record is not None and seen.record.state.lets_in and not due(others, seen)
 
 
 def adopted(seen: GateView) -> bool:
-    """Whether a person has lately asked to take a node without a verdict as it is."""
+    """Whether a person has lately asked to accept a node without a verdict as it is."""
     standing = seen.standing
     return standing is not None and standing.adopted and 0 <= seen.now - standing.asked < ADOPTION
 
@@ -124,7 +126,7 @@ def decide(rules: GateRules, seen: GateView) -> GateDecision:
 
 
 def _again(rules: GateRules, seen: GateView, record: GateRecord) -> GateDecision:
-    """The suite has not given a verdict: it was never begun, was cut off, or could not tell."""
+    """The suite has given no verdict: it was never begun, was cut off, or could not tell."""
     if record.state is GateState.HELD:
         return _test(seen, record.due or record.why, "")
     tries = record.tries + (1 if record.state is GateState.TESTING else 0)
@@ -156,14 +158,15 @@ def _wait(seen: GateView, why: str) -> GateDecision:
 
 
 def _out(seen: GateView) -> bool:
-    """Whether no new work comes, by the gate's mark or by somebody else's."""
+    """Whether no new work comes, because of the gate's mark or somebody else's."""
     return not seen.scheduler or (seen.standing is not None and (seen.standing.held or bool(seen.standing.other)))
 
 
 def after(record: GateRecord, verdict: str, why: str, now: float, report: str = "") -> GateRecord:
     """The record after a run that ended with a verdict: OK, WARN, CRIT, UNKNOWN or BUSY.
 
-    BUSY is a run that did not begin since somebody used the devices, or came too early after the boot: it is no try.
+    BUSY is a run that did not begin because the devices were in use or the boot was too recent: it does not count as a
+    try.
     """
     if verdict == "BUSY":
         return record._replace(state=GateState.HELD, why=why, at=now)

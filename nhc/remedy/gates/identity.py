@@ -16,10 +16,10 @@ MODULES = ("nvidia", "amdgpu", "neuron", "habanalabs", "mlx5_core", "efa", "bnxt
 """Drivers whose update can break a node: GPUs, accelerators, RDMA adapters."""
 
 MACHINE = ("machine", "board")
-"""Marks of the machine itself. Another value is another machine under the same name: it is new."""
+"""Marks of the machine itself. Another value means another, new machine under the same name."""
 
 IMAGE = ("BUILD_ID", "IMAGE_VERSION", "VERSION_ID")
-"""What /etc/os-release names an image by (os-release(5))."""
+"""The fields of /etc/os-release that name an image (os-release(5))."""
 
 
 RETIRED = ("nhc", "suite")
@@ -49,8 +49,8 @@ def _image(text: str) -> str:
 
 
 def _devices(host: Host) -> str:
-    """The PCI devices that compute (class 03 and 12), by address and device id: a board that was exchanged for another
-    model or put elsewhere shows. Serial numbers need the vendor's library, which a gate at boot does not wait for.
+    """The PCI devices that compute (class 03 and 12), by address and device id: this shows a board that was replaced by
+    another model or moved. Serial numbers need the vendor's library, for which a gate at boot does not wait.
     """
     boards: List[str] = []
     try:

@@ -1,7 +1,7 @@
-"""Whether a suite can end before something gives its node up: autoscalers, cloud hooks, power saving. Pure.
+"""Whether a suite can end before something gives up its node: autoscalers, cloud hooks, power saving. Pure.
 
-What each of them waits for is the adapter's knowledge (`nhc.marks.ports.gates.GateLimit`); here it is compared with the
-time that the suite takes with all its tries.
+The adapter knows how long each of them waits (`nhc.marks.ports.gates.GateLimit`); here it is compared with the time
+that the suite takes with all its tries.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ class LimitFinding(NamedTuple):
 def needs(rules: GateRules, expected: float) -> float:
     """Seconds from closed to open at the worst: every try takes its limit, with the pauses between them.
 
-    `expected` is how long the suite is thought to take; it counts where it is longer than the limit of a run.
+    `expected` is how long the suite is expected to take; it counts if it is longer than the limit of a run.
     """
     run = max(rules.limit, expected)
     return rules.tries * run + (rules.tries - 1) * rules.pause
 
 
 def judge(rules: GateRules, expected: float, limits: Sequence[GateLimit]) -> List[LimitFinding]:
-    """What of the limits a gate would run into."""
+    """The limits that a gate would exceed."""
     whole = needs(rules, expected)
     findings: List[LimitFinding] = []
     topic = f"group {rules.name}"

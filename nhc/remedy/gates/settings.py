@@ -1,7 +1,7 @@
 """gate.toml (conf/gate.toml.example): which nodes have a gate, what closes it, which suite opens it.
 
-Every mistake is one line with the file, the line and the key (`nhc.core.settings`). The first group that a node is in
-counts; a node in none has no gate.
+Every mistake is one line with the file, the line and the key (`nhc.core.settings`). The first group that has the node
+counts; a node in no group has no gate.
 """
 
 from __future__ import annotations
@@ -86,9 +86,9 @@ class GateRules(NamedTuple):
     """One group's gate.
 
     `nodes` are patterns (`gpu*`) or sets (`gpu[001-064]`). `max_age` is how long a verdict holds, 0 for ever. `closed`:
-    a suite that could not tell keeps the node out, else lets it in. After such a run comes another, `tries` in all,
-    each `pause` after the one before. `limit` is for one run. Times are in seconds. `out` bounds how many
-    nodes an update, or the age of verdicts, takes out at one time.
+    a suite that could not tell keeps the node out, else it lets work in. After a run that could not tell comes another,
+    `tries` in all, each `pause` after the previous one. `limit` is for one run. Times are in seconds. `out` bounds how
+    many nodes an update, or the age of verdicts, takes out at one time.
     """
 
     name: str
@@ -143,7 +143,7 @@ class GateSettings(NamedTuple):
     )  # fmt: skip
 
     def checked(self, table: Table) -> GateSettings:
-        """The same. Raises SettingsError where it would gate no node, or nobody would."""
+        """The same. Raises SettingsError if it would gate no node, or if nothing could hold nodes."""
         if "scheduler" not in table:
             raise SettingsError(f"{table.path}: scheduler: missing: slurm, kubernetes or none")
         if not self.groups:
@@ -151,12 +151,12 @@ class GateSettings(NamedTuple):
         return self
 
     def rules(self, node: str) -> Optional[GateRules]:
-        """The rules for a node, None where it has no gate."""
+        """The rules for a node, None if it has no gate."""
         return next((group for group in self.groups if group.contains(node)), None)
 
 
 def parts(settings: GateSettings, file: Table) -> None:
-    """Judge what belongs to the scheduler's adapter and to lifecycle hooks. Raises SettingsError."""
+    """Check the settings of the scheduler's adapter and of lifecycle hooks. Raises SettingsError."""
     hooks = ((group.name, group.hook) for group in settings.groups if group.hook is not None)
     tables = [PartTable(f"groups.{name}.hook", LIFECYCLE_HOOKS, hook.kind, hook.settings) for name, hook in hooks]
     if settings.scheduler:

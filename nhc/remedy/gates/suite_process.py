@@ -1,6 +1,6 @@
 """Runs a suite as a process of its own (`nhc deep run`) and reads its report; while it runs, a function is called.
 
-Such a process can be ended in the tools' own way, and its crash is one run that is UNKNOWN.
+A separate process can be ended in the tools' own way, and if it crashes, only that run is UNKNOWN.
 """
 
 from __future__ import annotations
@@ -24,11 +24,11 @@ ENDING = 45.0
 REPORT = 64 << 20
 """Bytes of a report that are read."""
 BUSY = "BUSY"
-"""What a run comes to that did not begin since the node was in use, or that its boot was too young for: no try."""
+"""The result of a run that did not begin because the node was in use or its boot was too recent: it is not a try."""
 
 
 class SuiteRun(NamedTuple):
-    """What came of it: the verdict's name (OK, WARN, CRIT, UNKNOWN) or BUSY, one line why, and the report's text."""
+    """The result: the verdict's name (OK, WARN, CRIT, UNKNOWN) or BUSY, one line why, and the report's text."""
 
     verdict: str
     why: str
@@ -92,8 +92,8 @@ def judged(text: str, suite: str, node: str, began: float) -> SuiteRun:
 def _verdict(report: Report, suite: str) -> Tuple[str, str]:
     """What a report means to a gate: a fault closes it, and a proof of each device opens it.
 
-    A tool that could not tell beside one that could is no reason to hold a node. A run that was cut off, or that came
-    to no result of a device, is.
+    If one tool could not tell and another one could, that is no reason to hold a node. A run that was cut off, or that
+    has no result for a device, is a reason.
     """
     unproved = report.labels.get(UNPROVED, "")
     unsure = [result for result in report.results if result.verdict is Verdict.UNKNOWN]
@@ -126,7 +126,7 @@ def _line(report: Report, suite: str) -> str:
 
 
 def _end(pid: int) -> None:
-    """End a suite that is not waited for any more, in its own way."""
+    """End a suite for which nothing waits any more, in its own way."""
     until = time.monotonic() + ENDING
     process.signal_group(pid, signal.SIGTERM)
     while not process.reaped(pid):

@@ -34,8 +34,8 @@ class PoolSettings(NamedTuple):
 
     `serves` are patterns of the nodes that its spares stand in for. `size` spares are wanted. One is swapped in when a
     node has been out for `after`, and at most `most` are in service at one time. A spare counts as verified by a fresh
-    healthy report and, where `suite` is set, by a healthy verdict of that deep suite not older than `verified`.
-    `timeout` is for one question to the keeper of the spares.
+    healthy report and, if `suite` is set, by a healthy verdict of that deep suite not older than `verified`. `timeout`
+    is for one request to the keeper of the spares.
     """
 
     name: str
@@ -72,14 +72,14 @@ class SparesSettings(NamedTuple):
     pools: Tuple[PoolSettings, ...] = declared.tables("pools", PoolSettings, sample="gpu", live=True, more=OTHERS)
 
     def checked(self, table: Table) -> SparesSettings:
-        """The same. Raises SettingsError where there is no pool."""
+        """The same. Raises SettingsError if there is no pool."""
         if not self.pools:
             raise SettingsError(f"{table.path}: pools: missing: name a pool as [pools.gpu]")
         return self
 
 
 def parts(settings: SparesSettings, file: Table) -> None:
-    """Judge what belongs to who keeps the spares. Raises SettingsError."""
+    """Check the settings of the keeper of the spares. Raises SettingsError."""
     check(file, (PartTable(f"pools.{pool.name}", SPARE_POOLS, pool.type, pool.settings) for pool in settings.pools))
 
 

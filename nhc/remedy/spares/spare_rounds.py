@@ -1,4 +1,4 @@
-"""Swapping spares as the rounds of a service: what `nhc spares swap` does once, again and again."""
+"""Swapping spares as the rounds of a service: each round does the same as `nhc spares swap`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from nhc.store.rounds.service import RoundEnd
 
 
 class SpareRounds:
-    """`tell` gets each step that was done; one that failed is a problem of the round, which the log has once while it
-    lasts. Without `apply` the log says what would be done.
+    """`tell` gets each step that was done. A step that failed is a problem of the round, logged once while it lasts.
+    Without `apply` the log says what would be done.
 
-    /healthz speaks of this process and its store: a pool that cannot be read is `nhc_spares_problems`.
+    /healthz is about this process and its store: a pool that cannot be read is in `nhc_spares_problems`.
     """
 
     prefix = "nhc_spares"

@@ -1,7 +1,7 @@
 """Spares as a flow of the loop: read, decide, and what is done in each state of a spare's row.
 
-Each step is written down before it is done, and what is asked of a pool changes nothing where it took effect already:
-the next round continues one that was cut off.
+Each step is stored before it is done, and a request to a pool changes nothing if it took effect already: the next round
+continues a step that was cut off.
 """
 
 from __future__ import annotations
@@ -50,22 +50,22 @@ from nhc.store.spares import (
 ACTOR = "nhc spares"
 DAY = 86400.0
 MARGIN = 3600.0
-"""Seconds before a token ends in which it is asked no more: our clock and the provider's may differ."""
+"""Seconds before a token's end in which it is no longer used: our clock and the provider's may differ."""
 GIVEN_BACK = "is given back"
-"""What our mark says on a node that is about to be deleted."""
+"""The reason of our mark on a node that is about to be deleted."""
 CLOCKS = 300.0
-"""Seconds that our clock may be ahead of the provider's where a node is looked for by its launch."""
+"""Seconds that our clock may be ahead of the provider's when a node is searched by its launch time."""
 
 
 class SpareOutcome(NamedTuple):
-    """What came of a step, and the move of its row that follows."""
+    """The result of a step, and the move of its row that follows."""
 
     applied: Applied
     move: RowMove = RowMove()
 
 
 def token_of(row: SpareInUse) -> str:
-    """The request's token: the same for one row, another for every other row of every store."""
+    """The request's token: always the same for one row, and different for every other row of every store."""
     identity = "\0".join((row.node, row.pool, row.stands_for, str(row.episode), repr(row.since)))
     return "nhc-" + hashlib.sha256(identity.encode()).hexdigest()[:40]
 
@@ -99,7 +99,9 @@ class Capacity:
     # In.
 
     def enter(self, first: bool) -> SpareOutcome:
-        """Ask for the node where its id is not known, and look how far it is. `first`: nobody can have asked before."""
+        """Request the node if its id is not known, and query how far it is. `first`: it cannot have been requested
+        before.
+        """
         noted = RowMove()
         token = self.row.token
         if not token:
@@ -130,7 +132,7 @@ class Capacity:
         )
 
     def _newer(self) -> str:
-        """What a person is to look at where nobody knows whether a node was added."""
+        """What a person must check if it is not known whether a node was added."""
         launched = self.keeper.launched(self.row.since - CLOCKS)
         return f"launched since then: {', '.join(launched[:20])}" if launched else "no node was launched since then"
 
@@ -152,14 +154,14 @@ class Capacity:
         return self._delete(seen)
 
     def _give_back(self, seen: AddedNode) -> None:
-        """Where the node was to be deleted before: our own mark for that goes, and no other."""
+        """If the node was to be deleted before, remove our own mark for that, and no other."""
         states = [state for state in self.site.actuators.states() if state.name in seen.names]
         ours = [state.name for state in states if state.mark is not None and GIVEN_BACK in state.mark.why]
         if ours:
             self.site.marker.clear(ours)
 
     def _delete(self, seen: AddedNode) -> SpareOutcome:
-        """Take it out of service, see that it runs nothing, delete it. Work may start until it is out of service."""
+        """Take it out of service, check that it runs nothing, delete it. Until it is out of service, work may start."""
         state, doubt = self._idle(seen)
         if state is None:
             return self._applied(Effect.FAILED, doubt)
@@ -179,10 +181,10 @@ class Capacity:
         return self._applied(done.effect, done.message)
 
     def _idle(self, seen: AddedNode) -> Tuple[Optional[NodeState], str]:
-        """The scheduler's node where it surely runs nothing and nobody holds it; else None and why not."""
+        """The scheduler's node if it certainly runs nothing and is not held; else None and why not."""
         states = self.site.actuators.states()
         named = [state for state in states if state.name in seen.names]
-        if len(named) == 1:  # asked for by its name: what runs on it is seen
+        if len(named) == 1:  # read by its name: so the work on it is known
             named = self.site.actuators.states([named[0].name])
         if len(named) != 1:
             return None, f"the scheduler knows {len(named)} nodes as {' or '.join(seen.names) or 'it'}: not deleted"
@@ -205,7 +207,7 @@ class SpareDone(NamedTuple):
 
 
 class PoolRound(NamedTuple):
-    """One pool: what was seen, decided and done. `problem` says what could not be read, "" for nothing."""
+    """One pool: what was read, decided and done. `problem` says what could not be read, "" for nothing."""
 
     pool: PoolSettings
     view: Optional[SpareView]
@@ -221,7 +223,7 @@ def open_pool(pool: PoolSettings) -> SpareSource:
 
 
 def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, apply: bool = False) -> SpareView:
-    """All that bears on a pool. Reports in files are taken into the store where `apply` says that something is done.
+    """All that bears on a pool. Reports in files are stored if `apply` says that something is done.
 
     Raises AdapterError, StoreError.
     """
@@ -232,7 +234,7 @@ def look(site: RemedySite, pool: PoolSettings, source: SpareSource, now: float, 
         waiting = source.waiting()
     states = site.actuators.states()
     by_name = {state.name: state for state in states}
-    # A list of all nodes may leave out in which boot they are.
+    # A list of all nodes may leave out their boot.
     by_name.update({state.name: state for state in (site.actuators.states(sorted(waiting)) if waiting else ())})
     own = list(site.reports(apply))
     with site.store.read() as connection:
@@ -270,7 +272,7 @@ Pools = Sequence[Tuple[PoolSettings, SpareSource]]
 
 
 class Swapping:
-    """The trade of spares: those of all pools of a site. `rounds` are the pools as the last round has seen them."""
+    """The trade of spares: those of all pools of a site. `rounds` are the pools as the last round read them."""
 
     kind, actor = KIND, ACTOR
 
@@ -315,7 +317,7 @@ class Swapping:
         return new, waits
 
     def seen(self, done: LoopRound[RowWritten]) -> List[PoolRound]:
-        """The pools after a round: what the loop has held waits, and is no step."""
+        """The pools after a round: an item that the loop has held waits, and is not a step."""
         held = {wait.node: SpareWait(wait.node, wait.why) for wait in done.waiting if wait.node in self._steps}
         rounds = []
         for found in self.rounds:

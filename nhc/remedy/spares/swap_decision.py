@@ -1,7 +1,7 @@
 """Which spare goes in for which node, and which one comes back. Pure.
 
 Never two spares for one node, never more in service than the pool allows, never a spare that is not verified. A spare
-comes back when the node that it stood in for is in service again.
+comes back when the node that it replaced is in service again.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class SpareView(NamedTuple):
     `verdicts` are the newest of the pool's deep suite by node, with their times. `episodes` are the open ones and the
     newest ended one of each node. A pool whose spares are added when they are needed names what it adds to (`adds`),
     how many more may be there (`addable`), and the episodes for which it added one already (`had`). `healthy_for` is
-    how long (seconds) a spare's reports must have said that it is healthy: one report, and then none, is no proof.
-    `held` says what keeps hands off a node, a spare too.
+    how long (seconds) a spare's reports must have said that it is healthy: a single report is no proof. `held` says why
+    a node or a spare must not be touched.
     """
 
     pool: PoolSettings
@@ -48,7 +48,7 @@ class SpareView(NamedTuple):
 
 
 class SpareStep(NamedTuple):
-    """One thing to do: `swap-in` of a spare for a node, or `back`. `row` is the spare's, where it has one."""
+    """One thing to do: `swap-in` of a spare for a node, or `back`. `row` is the spare's, if it has one."""
 
     action: str
     spare: str
@@ -73,7 +73,7 @@ class SpareDecision(NamedTuple):
 
 
 def unverified(view: SpareView, node: str) -> str:
-    """Why a spare is not to be trusted with work, "" where it is."""
+    """Why a spare must not get work, "" if it may."""
     health = view.health.get(node)
     state = view.states.get(node)
     if state is None:
@@ -138,7 +138,7 @@ def decide(view: SpareView) -> SpareDecision:
 
 
 def _refused(view: SpareView, node: str, number: int, room: int, left: int) -> str:
-    """Why a node that is out gets no spare now, "" where it gets one. `left` are the spares that could go in."""
+    """Why a node that is out gets no spare now, "" if it gets one. `left` are the spares that could go in."""
     if view.held.get(node):
         return view.held[node]
     if room <= 0:
@@ -151,7 +151,7 @@ def _refused(view: SpareView, node: str, number: int, room: int, left: int) -> s
 
 
 def added_name(adds: str, node: str) -> str:
-    """How a spare is called that is added for a node: it has no name of its own before it runs."""
+    """The name of a spare that is added for a node: it has no name of its own before it runs."""
     return f"{adds}+{node}"
 
 

@@ -1,4 +1,4 @@
-"""A train as the loop goes over it: its nodes are episodes, and its own state moves between the passes over them."""
+"""A train in the loop: its nodes are episodes, and the train's own state changes between the passes over them."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OfTrain:
         self.plan = plan
 
     def row(self, connection: Connection) -> Train:
-        """The train as it is now. Raises Conflict where it is gone."""
+        """The current train. Raises Conflict if it is gone."""
         train = trains.get(connection, self.plan.name)
         if train is None:
             raise Conflict(f"there is no train {self.plan.name}")
@@ -63,7 +63,7 @@ class OfTrain:
 
     def beside(self, connection: Connection, case: EpisodeCase, move: Move, now: float) -> Detail:
         """Set the hold before the mark, and end it with the episode. In the transaction that begins something, a
-        person's hold or abort that came first holds, and so does a repair of the node.
+        person's earlier hold or abort wins, and so does a repair of the node.
         """
         detail, node = move.detail, case.episode.node
         begins = move.event is EpisodeEvent.MARK_ALLOWED
@@ -109,7 +109,7 @@ class TrainWork:
                     publish=publish)  # fmt: skip
 
     def begin(self, now: float, apply: bool) -> Tuple[Base, Opened]:
-        """See Purpose: what the loop sees of repairs, but for faults and requests."""
+        """See Purpose: what the loop reads for repairs, without faults and requests."""
         del apply
         observer = self.observer
         observer.forget()
@@ -128,7 +128,7 @@ class TrainWork:
         return Base(now, states, own, (), counted, repairing=repairing), Opened()
 
     def _proved(self, case: EpisodeCase, time: SteadyTime) -> Optional[bool]:
-        """What the newest verdict of the deep suite says, None where it is older than the work, or could not tell."""
+        """The newest verdict of the deep suite, None if it is older than the work or could not tell."""
         verdict, at = self._suites.get(case.episode.node, ("", 0.0))
         newer = at > time.moment(case.detail.repaired)
         return {"OK": True, "WARN": True, "CRIT": False}.get(verdict) if newer else None
@@ -138,7 +138,7 @@ class TrainWork:
         return step(view, scene, self._scene)
 
     def before_pass(self, time: SteadyTime) -> bool:
-        """Let the train begin, stop it, or end it, where that is due; and see which wave's turn it is."""
+        """Let the train begin, stop it, or end it, if that is due; and find the current wave."""
         self._time = time
         with self.records.store.read() as connection:
             train = self.share.row(connection)
@@ -168,7 +168,7 @@ class TrainWork:
 
     @property
     def state(self) -> TrainState:
-        """The train's, as it was seen last."""
+        """The train's, as it was read last."""
         return self._scene.state
 
     def end(self, base: Base, moved: Sequence[Written], held: Sequence[Waiting], apply: bool) -> List[Written]:

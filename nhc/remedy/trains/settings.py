@@ -1,4 +1,4 @@
-"""A train's file (conf/train.toml.example): what is done, to which nodes, in which waves, and when it stops.
+"""A train's file (conf/train.toml.example): the work, the nodes, the waves, and when the train stops.
 
 Bounds, quiet hours, protected nodes and approvals are those of remedy.toml: a train cannot loosen them.
 """
@@ -74,7 +74,7 @@ class WorkSettings(NamedTuple):
     takes: float = declared.seconds("takes", 1800.0, "how long it may take", least=1.0)
 
     def checked(self, table: Table) -> WorkSettings:
-        """The same. Raises SettingsError where it is no work of a train."""
+        """The same. Raises SettingsError if a train cannot do this work."""
         if bool(self.command) == (self.rung is not None):
             raise table.error("command" if self.command else "rung", "a [[work]] has either a rung or a command")
         if not self.command and "counts-as" in table:
@@ -93,8 +93,8 @@ class WorkSettings(NamedTuple):
 class Waves(NamedTuple):
     """How nodes are put in waves.
 
-    `first` nodes are the first wave; of it not one may fail. `size` bounds the others, `per` the nodes of one wave in
-    one blast radius (its kind and a limit). `pause` seconds lie between two waves.
+    `first` nodes are the first wave, in which no node may fail. `size` bounds the others, `per` the nodes of one wave
+    in one blast radius (its kind and a limit). `pause` seconds lie between two waves.
     """
 
     first: int = declared.count("first", 1, "the first wave; if a node of it fails, the train stops; 0: no such wave")
@@ -149,7 +149,7 @@ class TrainPlan(NamedTuple):
     text: str = ""
 
     def checked(self, table: Table) -> TrainPlan:
-        """The same. Raises SettingsError where there is no node, or nothing to do."""
+        """The same. Raises SettingsError if there is no node, or nothing to do."""
         if not self.works:
             raise SettingsError(f"{self.path}: work: empty: name at least one [[work]]")
         if not self.nodes and not self.groups:
@@ -158,13 +158,13 @@ class TrainPlan(NamedTuple):
 
     @property
     def work(self) -> Tuple[Work, ...]:
-        """What is done on each node, the command that proves it at the end."""
+        """The work on each node, with the command that proves it at the end."""
         proof = [Work(Rung.RESTART_APP, self.command, self.command_takes, True)] if self.command else []
         return (*(one.work for one in self.works), *proof)
 
     def over(self, site: RemedySettings) -> RemedySettings:
-        """The site's settings with what the plan says of drain and proof. Bounds, hours, breaker, sources and
-        repairers are the site's. Its modes and approvals are for what the loop does by itself, and its alarms too.
+        """The site's settings with the plan's drain and proof. Bounds, hours, breaker, sources and repairers are the
+        site's. The site's modes, approvals and alarms apply only to what the loop does by itself.
         """
         return site._replace(
             modes=dict.fromkeys(ACTIONS, Mode.ON), bounds=site.bounds._replace(approvals={}), drain=self.drain,

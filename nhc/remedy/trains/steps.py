@@ -1,5 +1,5 @@
 """The next step of one node of a train. Pure: the loop's decisions (`nhc.remedy.steps`), and what maintenance decides
-in another way: when a node's turn has come, which work is next, and what becomes of a node whose work cannot be done.
+differently: when a node may begin, which work is next, and what happens to a node whose work cannot be done.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ from nhc.store.episodes import Episode
 
 
 class WaveTurn(NamedTuple):
-    """The wave whose nodes may begin, 0 for none, and why none may."""
+    """The wave whose nodes may begin, 0 for none, and why none may begin."""
 
     wave: int
     why: str = ""
 
 
 def turn(plan: TrainPlan, rows: Sequence[Episode], state: TrainState, time: SteadyTime) -> WaveTurn:
-    """The first wave that has a node which has not ended; after a wave the plan's pause is waited for."""
+    """The first wave with a node that has not ended; after each wave the plan's pause applies."""
     if state is not TrainState.RUNNING:
         return WaveTurn(0, f"the train is {state.value}")
     open_ones = [row for row in rows if row.ended is None]
@@ -51,14 +51,14 @@ def turn(plan: TrainPlan, rows: Sequence[Episode], state: TrainState, time: Stea
 
 
 def _did(row: Episode) -> bool:
-    """Whether a node took part: a wave of nodes that were all skipped asks for no pause."""
+    """Whether a node took part: a wave whose nodes were all skipped needs no pause."""
     return bool(row.rung) or row.state not in (EpisodeState.PLANNED.value, EpisodeState.SKIPPED.value)
 
 
 def must_stop(plan: TrainPlan, rows: Sequence[Episode], updated: float, time: SteadyTime) -> str:
-    """Why no further node may begin, "" where it may. The train runs since `updated`: whoever let it run knew of the
-    failures until then, so one that is newer is needed to stop it again. Where the clock was set back since, all that
-    failed after that is newer.
+    """Why no further node may begin, "" if it may. The train runs since `updated`: the person who let it run knew the
+    failures until then, so only a newer failure stops it again. If the clock was set back since, all failures after
+    that count as newer.
     """
     since = time.moment(updated) if updated > time.now else updated
     failed = [row for row in rows if row.state == EpisodeState.ESCALATED.value]
@@ -82,8 +82,9 @@ def ended(rows: Sequence[Episode], state: TrainState) -> Optional[TrainState]:
 
 
 ENABLED = 0.0
-"""Since when marking counts as enabled: the first day's bound is for what the loop does by itself, not for a person's
-train."""
+"""Since when marking counts as enabled: the first day's bound applies to the loop's own actions, not to a person's
+train.
+"""
 UNBEGUN = frozenset({EpisodeState.MARKING, EpisodeState.MARKED, EpisodeState.DRAINING, EpisodeState.RECHECK})
 """States in which no work is under way, and the node is ours."""
 
@@ -110,7 +111,7 @@ def step(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
 
 
 def _left(view: EpisodeView) -> Optional[Move]:
-    """Whether a person has ended our hold, or a repair has begun, before any work; None where not."""
+    """Whether a person has ended our hold, or a repair has begun, before any work; None if not."""
     if not view.hold_stands and view.state in UNBEGUN | {EpisodeState.VERIFYING}:
         lost = EpisodeEvent.MARK_REFUSED if view.state is EpisodeState.MARKING else EpisodeEvent.MARK_LOST
         return go(view, lost, "a person ended the train's hold on it")
@@ -124,9 +125,9 @@ def _faulty(view: EpisodeView, scene: Scene) -> bool:
 
 
 def _unbegun(view: EpisodeView, scene: Scene, why: str) -> Move:
-    """Put a node back on which nothing was done; one that is half done stays out, for a person.
+    """Put back a node on which nothing was done; a node that is half done stays out and is left to a person.
 
-    One that has a fault by now stays out, too: the mark may be the fault's, and its repair is not the train's.
+    A node that has a fault now stays out too: the mark may be for the fault, and its repair is not the train's.
     """
     if view.done:
         return go(view, EpisodeEvent.GIVEN_UP, f"after {show_number(view.done, 'step')}: {why}")
@@ -159,7 +160,7 @@ def _planned(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
         return _later(view, scene, "not-now", ability.why)
     if ability.why:
         return go(view, EpisodeEvent.SKIP, ability.why)
-    # Where the work itself may not begin now, a node is not taken out to wait for it.
+    # If the work itself may not begin now, a node is not taken out to wait for it.
     held = ruling.held or bounds.may_repair(scene.settings.bounds, scene.usage, view.name, view.work.rung, scene.now)
     if held is not None:
         return _later(view, scene, held.bound, held.why)
@@ -168,14 +169,14 @@ def _planned(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
 
 
 def _later(view: EpisodeView, scene: Scene, bound: str, why: str) -> Move:
-    """Wait for room; a node that had none within the plan's `patience` is skipped."""
+    """Wait for room; a node that gets none within the plan's `patience` is skipped."""
     if outlasted(view, scene):
         return go(view, EpisodeEvent.SKIP, f"waited {show_seconds(scene.settings.wait_limit)}: {why}")
     return stay(view, scene, bound, why)
 
 
 def _unfit(view: EpisodeView, scene: Scene, ruling: Ruling) -> str:
-    """Why a node is no matter for a train now, "" where it is, or may be later."""
+    """Why a train cannot take a node now, "" if it can, or may later."""
     if view.node is None:
         return "the cluster does not know it any more"
     if view.repairing:
@@ -201,7 +202,7 @@ def _marking(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
 
 
 def _marked(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    """Which work is next: the one that was planned, unless it has failed or was refused for good."""
+    """The next work: the planned one, unless it has failed or was refused for good."""
     work, last, detail = view.work, view.last, view.detail
     assert work is not None
     if last is not None and last.state is AttemptStatus.FAILED:
@@ -227,7 +228,7 @@ def _draining(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:
 
 
 def _recheck(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
-    """Everything is read again right before work begins."""
+    """Read everything again right before work begins."""
     node, work = view.node, view.work
     assert node is not None
     assert work is not None
@@ -266,7 +267,7 @@ def _acting(view: EpisodeView, scene: Scene, _train: TrainScene) -> Move:
 def _watching(view: EpisodeView, scene: Scene, train: TrainScene) -> Move:
     move = after_repair.watching(view, scene)
     if move.event is EpisodeEvent.NOT_BEGUN and view.work is not None and view.work.argv:
-        # A command that arrives late after all would run twice.
+        # A command that arrives late would run twice.
         return go(view, EpisodeEvent.GIVEN_UP, move.because)._replace(ends=AttemptStatus.FAILED)
     more = move.event is EpisodeEvent.EFFECT_SEEN and view.done + 1 < len(train.plan.work)
     return move._replace(event=EpisodeEvent.STEP_DONE) if more else move

@@ -1,4 +1,4 @@
-"""What persons may do to a train: begin it, agree to it, hold, resume and abort it. Each is one transaction."""
+"""Persons' actions on a train: begin it, agree to it, hold, resume and abort it. Each is one transaction."""
 
 from __future__ import annotations
 
@@ -19,13 +19,15 @@ FROM: Mapping[TrainState, FrozenSet[TrainState]] = {
     TrainState.PLANNED: frozenset({TrainState.HELD, TrainState.STOPPED}),
     TrainState.ABORTING: frozenset({TrainState.PLANNED, TrainState.RUNNING, TrainState.HELD, TrainState.STOPPED}),
 }
-"""From which states a person may bring a train into one. A train that is resumed runs once enough persons agree."""
+"""For each state, the states from which a person may move a train into it. A resumed train runs once enough persons
+agree.
+"""
 
 
 def begin(
     store: Store, plan: TrainPlan, taken: Taken, *, by: str, now: float, fence: Optional[Fence] = None
 ) -> Train:  # fmt: skip
-    """Write a train down; who begins it agrees to it. Raises RequestRefused, StoreError."""
+    """Store a new train; the person who begins it agrees to it. Raises RequestRefused, StoreError."""
     with store.write(fence) as connection:
         try:
             made = trains.create(

@@ -18,11 +18,11 @@ from nhc.remedy.trains.settings import TrainPlan, Waves
 
 
 class BadTrain(ValueError):
-    """A plan that cannot be carried out on this fleet: one line for a person."""
+    """The plan cannot be carried out on this fleet: one line for a person."""
 
 
 class Taken(NamedTuple):
-    """The nodes of a train in waves, and those that it leaves out with the reason."""
+    """The nodes of a train in waves, and the nodes that it leaves out, with the reason."""
 
     waves: Tuple[Tuple[str, ...], ...]
     left_out: Mapping[str, str]
@@ -81,8 +81,8 @@ def natural(name: str) -> Tuple[Tuple[int, int, str], ...]:
 def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Radius]]) -> Tuple[Tuple[str, ...], ...]:
     """Put nodes in waves: the first small, no later one larger than its size, none with too many of one radius.
 
-    Each wave takes the first nodes that there is room for. Nodes of the same radii stand in one line: where its first
-    has no room in a wave, no other has, so a wave looks at the lines, not at each node.
+    Each wave takes the first nodes for which there is room. Nodes of the same radii are in one queue: if its first node
+    has no room in a wave, the others have none either, so a wave goes over the queues, not over each node.
     """
     most = max(waves.size.of(len(nodes)), 1)
     kinds = dict(waves.per)
@@ -93,7 +93,7 @@ def spread(nodes: Sequence[str], waves: Waves, groups: Mapping[str, Sequence[Rad
             sizes[radius] = sizes.get(radius, 0) + 1
         lines.setdefault(tuple(radius for radius in groups.get(node, ()) if radius[0] in kinds), []).append(place)
     limits = {radius: max(kinds[radius[0]].of(size), 1) for radius, size in sizes.items() if radius[0] in kinds}
-    # Each line with the place of its first node, and how many of it are in waves already.
+    # Each queue with the place of its first node, and how many of its nodes are in waves already.
     heads = [(places[0], 0, radii) for radii, places in lines.items()]
     heapify(heads)
     filled: List[Tuple[str, ...]] = []
