@@ -49,7 +49,7 @@ class PairEvidence(NamedTuple):
     def accusers(self, node: str) -> frozenset[str]:
         """The proven partners with which the node was bad every time.
 
-        A partner with which it was good another time accuses nobody: that was chance.
+        A partner with which it was good another time accuses no node: that was chance.
         """
         partners = self.bad.get(node, frozenset()) - self.good.get(node, frozenset())
         return frozenset(partner for partner in partners if self.good.get(partner, frozenset()) - {node})

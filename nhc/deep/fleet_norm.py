@@ -54,7 +54,7 @@ class Norm(NamedTuple):
 
 
 def norm(samples: Iterable[Sample]) -> Optional[Norm]:
-    """What these samples of one kind and metric say; None where none of them is a number."""
+    """The norm of these samples of one kind and metric; None if none of them is a number."""
     kept = [sample for sample in samples if math.isfinite(sample.value)]
     if not kept:
         return None

@@ -1,8 +1,8 @@
-"""The collective of a gang of pods before they start: all of them at once, and pairs where that fails.
+"""The collective of a gang of pods before they start: all of them at once, and pairs if that fails.
 
-A pod is told what to run by whoever serves it (`nhc.marks.ports.gangs`). A test is judged and nodes are blamed as a
-sweep does it. One thing is different: nobody ends a test here but its own limit, so a pair that hangs or fails has
-failed, and has not been cut short. Where nearly all fail, the command is at fault.
+The server of a pod tells it what to run (`nhc.marks.ports.gangs`). Tests are judged and nodes are blamed as in a sweep,
+with one difference: only its own limit ends a test here, so a pair that hangs or fails has failed, and was not cut
+short. If nearly all fail, the command is at fault.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class _Gang:
         self.pods, self.rules, self.since = first.pods, rules, now
         self.members: Dict[str, GangMember] = {}
         self.names: Dict[str, str] = {}
-        """What each pod is called, once all are there: its node, or itself where a node has several."""
+        """The name of each pod, once all are there: its node, or the pod itself if a node has several."""
         self.silent: Set[str] = set()
         self.runs: List[_Run] = []
         self.results: List[GroupResult] = []
@@ -212,7 +212,9 @@ class GangTests:
             return gang.order(member)
 
     def _joined(self, member: GangMember, rules: GangRules, now: float) -> _Gang:
-        """The gang that waits for its pods, or a new one: pods that are made anew are another gang of the same name."""
+        """The gang that waits for its pods, or a new one: pods that are created again are another gang of the same
+        name.
+        """
         gang = self._gathering.get(member.gang)
         if gang is not None:
             gang.advance(now)

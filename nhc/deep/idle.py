@@ -1,7 +1,8 @@
 """Whether a node is free for a deep check: its accelerators and RDMA devices, and what its scheduler says.
 
-Device files are seen held in /proc/PID/fd, accelerators' own processes by their vendor's library. A test beside a job
-would slow the job, fail by itself, or end the job for want of memory. So what may not be seen counts as in use.
+/proc/PID/fd shows who holds device files, the vendor's library shows an accelerator's processes. A test beside a job
+would slow the job, fail by itself, or end the job for lack of memory. So a process that may not be read counts as in
+use.
 """
 
 from __future__ import annotations

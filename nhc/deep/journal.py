@@ -1,4 +1,4 @@
-"""What a run must put back, written to disk before it is changed: after a run was killed, the next one cleans up.
+"""Records what a run must put back, on disk before it is changed: if a run is killed, the next one cleans up.
 
 One JSON file, replaced as a whole and synced. It names the run, its process, its scratch folder, the services it has
 stopped and how the GPUs were set. A lock on its folder keeps a second run out.

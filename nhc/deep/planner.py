@@ -46,7 +46,7 @@ Reaches = Callable[[str, str], bool]
 
 
 def inside(names: Iterable[str], topology: Topology) -> List[Pair]:
-    """Disjoint pairs, each inside one leaf as far as that goes; who is left over in its leaf meets another such."""
+    """Disjoint pairs, inside one leaf if possible; nodes left over in their leaves are paired with each other."""
     pairs: List[Pair] = []
     left: List[str] = []
     for _leaf, members in sorted(_by_leaf(names, topology).items()):
@@ -78,7 +78,7 @@ def other_pairs(
 ) -> List[Pair]:  # fmt: skip
     """Disjoint pairs of this layer for nodes of which none is proven yet: partners that they have not met.
 
-    Where everybody has met everybody, pairs whose tests were all cut short meet again.
+    If all nodes have met each other, pairs whose tests were all cut short meet again.
     """
     leaves = _by_leaf(names, topology)
     for again in (False, True):

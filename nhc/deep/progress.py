@@ -1,4 +1,4 @@
-"""What a run shows while it goes on: which check runs, for how long, and about how long the rest will take.
+"""Shows the progress of a run: which check runs, for how long, and about how long the rest will take.
 
 On a terminal a small process of its own rewrites one line a second, as the run itself waits for its checks. Elsewhere
 a line is written as each check begins and ends.

@@ -1,11 +1,11 @@
 """One run of a suite on this node: see that it is free, note what must be put back, test, put it back, keep the report.
 
-The checks run one after the other, under the engine's deadlines. Whatever ends the run (a signal, a deadline, an
-error), its tools are ended in their own way and the node is left as it was; where the run itself is killed, the next
-one does that (`nhc.deep.journal`).
+The checks run one after the other, under the engine's deadlines. When the run ends for any reason (a signal, a
+deadline, an error), its tools are ended in their own way and the node is left as it was; if the run itself is killed,
+the next run does that (`nhc.deep.journal`).
 
-A tool that is not installed is no fault of the node: its check is skipped. But a device on which no test ran has not
-passed, whatever the rest of the node showed.
+A tool that is not installed is not a fault of the node: its check is skipped. But a device on which no test ran has not
+passed, even if the rest of the node has.
 """
 
 from __future__ import annotations

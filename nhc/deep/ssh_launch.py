@@ -1,8 +1,8 @@
-"""Tests of groups of nodes over SSH, where there is no scheduler: one guard a node, and mpirun on the first.
+"""Tests of groups of nodes over SSH, without a scheduler: one guard per node, and mpirun on the first node.
 
 The guard (nhc/fleet/data/deep_guard.py) takes the node's lock, proves that nobody uses its devices, and ends every
-process of the test when the test ends, when real work comes, or when this process is silent. So a sweep that
-is killed leaves nothing running. The results of tests that had ended are in files here; those do not run again.
+process of the test when the test ends, when real work comes, or when this process is silent. So a killed sweep leaves
+nothing running. The results of ended tests are in files here; those tests do not run again.
 
 Its program is sent over a connection of fleet's, then orders, and its answers are read.
 """
@@ -34,7 +34,7 @@ from nhc.marks.ports.runner import NodeRun, RunPhase, RunState, with_nhc
 from nhc.node.checks.deep import RUN
 
 PROBED = 15.0
-"""Seconds for which what a node's guard said of idleness is believed. It proves it again before it begins."""
+"""Seconds for which a guard's answer that its node is idle is used. The guard proves it again before a test begins."""
 SPARE = 30.0
 """Seconds over a test's own limit after which its guards end it by themselves."""
 LOOK = 0.2
@@ -161,7 +161,7 @@ class SshLauncher:
             heard = time.time() - os.stat(f"{place}/begun").st_mtime
         except OSError:
             return RunState(RunPhase.ABSENT)
-        # Of another process: its guards end the test when they have heard nothing for SILENCE.
+        # Of another process: its guards end the test when they have received nothing for SILENCE.
         there = 0 <= heard < SILENCE + self.settings.grace + KILLED
         return RunState(RunPhase.RUNNING if there else RunPhase.LOST)
 

@@ -1,8 +1,8 @@
 """A sweep over many nodes: plan a round, launch its tests, keep each result, judge, and plan again.
 
-Everything is in the store before and after each step, so that a sweep that is killed goes on. A begun round is
-finished before the next is planned: the planner plans a whole round and would order tests twice. Tests run only
-on idle nodes, and on a bounded share of them. A test that was preempted proves nothing about its nodes.
+Everything is in the store before and after each step, so that a killed sweep can continue. A begun round is finished
+before the next is planned: the planner plans a whole round and would order tests twice. Tests run only on idle nodes,
+and on a bounded share of them. A test that was preempted proves nothing about its nodes.
 """
 
 from __future__ import annotations
@@ -43,9 +43,9 @@ LAUNCHES = 3
 ENDINGS = 5
 """Times that a launcher that does not answer is asked to end what runs."""
 THE_NODE = "{node}"
-"""What stands for the node's name in the command that runs a suite."""
+"""The placeholder of the node's name in the command that runs a suite."""
 AT_WORK = (RunPhase.WAITING, RunPhase.RUNNING)
-"""What a test is in that its launcher has, and that has not come to its end."""
+"""The states of a test that its launcher has and that has not ended."""
 SUITE = "sweep"
 """What verdicts of sweeps are filed under."""
 SLACK = 60.0
@@ -67,7 +67,9 @@ class Surroundings(NamedTuple):
 
 
 class SweepStopped(Exception):
-    """The sweep was stopped before its end: by a person, or because its window has closed. What is certain by then."""
+    """The sweep was stopped before its end, by a person or because its window has closed. Holds what is certain by
+    then.
+    """
 
     def __init__(self, why: str, judgement: SweepJudgement, by_window: bool) -> None:
         super().__init__(why)
@@ -127,7 +129,7 @@ class Sweeper:
         self._store, self._number, self._plan = store, number, plan
         self._launcher, self._leader, self._around = launcher, leader, around
         self._since: Dict[str, float] = {}
-        """Since when a test waits for its nodes, or a launched one is gone without a marker."""
+        """Since when a test has waited for its nodes, or a launched one is gone without a marker."""
         self._failed: Dict[str, Tuple[str, ...]] = {}
         self._busy: Dict[str, str] = {}
         """Why nodes are waited for, as far as that was said."""

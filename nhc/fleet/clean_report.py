@@ -1,8 +1,8 @@
 """A node's report that already has the form in which a sweep passes reports on: taken as it is, in one pass.
 
-Nearly all are of this form, since nhc wrote them. Reading such a report into values and writing it anew would be a
-tenth of what a node costs the client. Whatever is out of the ordinary, a character that cannot be printed, a text that
-is too long, a number that is none, is for `nhc.fleet.node_result.read_report`, which judges it in full.
+Nearly all are of this form, since nhc wrote them. To read them into values and write them again would be a tenth of a
+node's cost at the client. Anything unusual (a character that cannot be printed, a text that is too long, a number that
+is not one) goes to `nhc.fleet.node_result.read_report`, which checks the report in full.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""Sweeps kept locally, in SQLite: what `nhc fleet diff` and `nhc fleet report` read, and where a sweep's reports
-wait on disk, not in memory, until they are written out.
+"""Sweeps stored locally, in SQLite: `nhc fleet diff` and `nhc fleet report` read them, and a sweep's reports wait
+there, on disk instead of in memory, until they are written out.
 
-One row a node, its JSON compressed. What cannot be kept (a full disk, a home that is not there) does not stop a
-sweep: it goes on in memory and says so.
+One row a node, its JSON compressed. If it cannot be written (a full disk, a missing home), the sweep continues in
+memory and says so.
 """
 
 from __future__ import annotations

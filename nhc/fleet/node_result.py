@@ -1,6 +1,6 @@
 """What a sweep knows of a node: its report, checked and made safe, or an UNKNOWN report with the reason why not.
 
-A node is not trusted: what it sends may be another's report, endless, or full of control characters.
+A node is not trusted: it may send the report of another node, endless data, or control characters.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What can be wrong on this side, found once and before any node is wanted: what is sent to them, and what is asked.
+"""Finds mistakes on this side once, before any node is contacted: in what is sent to nodes, and in what is asked.
 
 A configuration that no node could read, a check that nothing defines or a context that does not exist would come back
 as one UNKNOWN a node. What only a node can know (its own configuration and scripts, files that are included by an

@@ -1,8 +1,8 @@
 """Run a task on many nodes: one process per core, every node's end within its deadline.
 
 The shards (`nhc.fleet.worker`) are forked from a parent that has no threads; they take nodes one by one from a
-shared counter, so that a shard with bad hosts does not fall behind. What a shard hands back, and what a shard that was
-killed had not begun, goes to further shards.
+shared counter, so that a shard with bad hosts does not fall behind. Nodes that a shard hands back, or that a killed
+shard had not begun, go to further shards.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class _Round:
                 yield arrival(place, failed(self.nodes[place], trouble, 0.0, 1))
 
     def left(self) -> List[int]:
-        """Nodes that nobody has begun, and those that were handed back."""
+        """Nodes that no shard has begun, and those that were handed back."""
         return [place for place in self.order if place in self._missing]
 
     def _start(self, counter: object, count: int) -> None:

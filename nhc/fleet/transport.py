@@ -1,8 +1,8 @@
 """How a sweep reaches a node: a Protocol that the local, the paramiko and the OpenSSH transport satisfy.
 
 A transport connects, a session starts commands (several over one connection), a stream is one command's input
-and output. Every deadline is a time of `time.monotonic()`, mostly a `Deadline`; what passes one, and everything else
-that goes wrong, is a Trouble with a stable reason.
+and output. Every deadline is a time of `time.monotonic()`, mostly a `Deadline`; a missed deadline, and every other
+failure, is a Trouble with a stable reason.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A shard of a sweep: one process whose worker threads take nodes one by one and send finished results over a pipe.
 
-A node that has waited for long does not count against the fan-out: twenty hosts that swallow packets do not hold
-up the thousand behind them.
+A node that has waited for long does not count against the fan-out: twenty hosts that drop packets do not delay the next
+thousand.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def failed(node: Node, trouble: Trouble, seconds: float, attempts: int) -> node_
 
 
 class Returned(NamedTuple):
-    """Nodes that a shard hands back, having had nothing to reach them with."""
+    """Nodes that a shard hands back because it had no process, thread or descriptor to reach them."""
 
     places: Tuple[int, ...]
 

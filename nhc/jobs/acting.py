@@ -20,7 +20,7 @@ MAILS = 1000
 
 
 class JobActuators:
-    """Writes down, then sends once. What became of it is for the next round to see."""
+    """Stores a step, then sends it once. The next round reads its result."""
 
     def __init__(self, store: Store, fence: Optional[Fence], actor: str, clock: Callable[[], float]) -> None:
         self.store, self.fence, self.actor, self.clock = store, fence, actor, clock
@@ -75,9 +75,9 @@ class JobActuators:
         self, row: WatchedJob, restart: JobRestart, state: str, *, outcome: str = "", message: str = "",
         sent: Optional[float] = None, seen: Optional[WatchedJob] = None,
     ) -> JobRestart:  # fmt: skip
-        """The next state of a restart, with its job as it is `seen` now, which may have been made anew.
+        """The next state of a restart, with its job as it is `seen` now, which may have been created again.
 
-        Raises Conflict where another changed the restart since it was read.
+        Raises Conflict if the restart was changed since it was read.
         """
         with self.store.write(self.fence) as connection:
             if seen is not None:

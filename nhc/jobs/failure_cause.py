@@ -37,7 +37,7 @@ class JobNodeFault(NamedTuple):
 
 
 class JobRun(NamedTuple):
-    """What was seen of a run before: it is judged by this after the controller has started the job anew by itself."""
+    """The earlier data of a run: it is judged by this after the controller has started the job again by itself."""
 
     run: str
     nodes: Tuple[str, ...]

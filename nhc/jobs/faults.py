@@ -46,7 +46,7 @@ class DownNodes:
 def of_store(connection: Connection, nodes: Iterable[str], settings: RestartSettings, now: float) -> List[JobNodeFault]:
     """The critical problems of these nodes, those that have ended within a day among them, under the given names.
 
-    Of a node under whose name two machines push nobody knows which of them has the fault, nor which ran the job.
+    If two machines push under one node's name, it is unknown which of them has the fault and which ran the job.
     """
     wanted = sorted(set(nodes))
     if not wanted:

@@ -53,7 +53,7 @@ def nodes_of_run(row: Optional[WatchedJob], job: JobView) -> Tuple[str, ...]:
 
 
 def remembered(row: WatchedJob, restart: JobRestart) -> JobView:
-    """A job that its controller does not show now, as it was when its restart began."""
+    """A job that its controller no longer shows, as it was when its restart began."""
     return JobView(row.job, restart.run, Phase.FAILED, tuple(restart.nodes.split()), row.wants, row.user)
 
 
@@ -145,7 +145,7 @@ class OneRound:
                 self._of_job(controller, row, listed_by_name.get(key), under_way.get(row.id), troubles)
 
     def _is_new(self, job: JobView) -> bool:
-        """Whether a job that is not known is to be watched: not one that ended before anybody watched it."""
+        """Whether to watch an unknown job: not if it ended before it was watched."""
         if job.phase is Phase.FAILED:
             return job.ended is None or self.now - job.ended < RECENT
         return job.phase not in _OVER

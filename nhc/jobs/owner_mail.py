@@ -1,4 +1,4 @@
-"""The mail to the owner of a job whose run failed: whether they get one, at which address, and what it says. Pure.
+"""The mail to the owner of a failed job: whether they get one, at which address, and its text. Pure.
 
 It is left in the store's outbox, and `nhc serve notices` sends it (`nhc.console.notices.service`).
 """

@@ -48,7 +48,7 @@ class LeaveReason(str, Enum):
     LIMIT = "limit"
     """All restarts that it may have are used up."""
     FINAL = "final"
-    """It ended for good, and making it anew is not enabled."""
+    """It ended for good, and creating it again is not enabled."""
     FAILED = "failed"
     """It was to be restarted, and could not be."""
 
@@ -67,7 +67,7 @@ class RestartBounds(NamedTuple):
     """What bounds the restarts of one job: `max_restarts` of it in all, and the site's limits.
 
     `left` restarts may still begin now for the whole fleet's rate. `wants` is how many nodes the job needs. `anew`
-    allows to make a job anew that ended for good.
+    allows a job that ended for good to be created again.
     """
 
     limits: RestartLimits
@@ -148,7 +148,7 @@ def _left(job: JobView, judgement: RunJudgement) -> JobStep:
 def following(job: Optional[JobView], restart: JobRestart, bounds: RestartBounds, scene: JobScene) -> JobStep:
     """For a job whose restart is under way; `job` None: there is none of that name and uid now.
 
-    With a manifest, HOLD takes the job away and RELEASE makes it anew (with another uid, which `job` then is).
+    With a manifest, HOLD deletes the job and RELEASE creates it again (with another uid, which `job` then has).
     """
     made_anew = bool(restart.manifest)
     if restart.state == job_restarts.HOLDING:

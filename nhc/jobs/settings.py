@@ -120,7 +120,7 @@ class RestartSettings(NamedTuple):
     mail_domains: Tuple[str, ...] = declared.texts("owners.mail-domains", (), each=_domain, shown='["example.org"]')
 
     def checked(self, table: Table) -> RestartSettings:
-        """The same. Raises SettingsError where nobody runs the jobs."""
+        """The same. Raises SettingsError if no controller runs the jobs."""
         if not self.controllers:
             raise SettingsError(
                 f"{table.path}: controllers: missing: who runs the jobs? [controllers.slurm], for example"

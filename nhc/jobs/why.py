@@ -1,4 +1,4 @@
-"""Why a job ended: decides it from what the witnesses say. Pure.
+"""Decides why a job ended, from what the witnesses say. Pure.
 
 The first initiating event over all ranks and nodes is the cause; cascades, the orderly end after it and advice never
 are. A line that may be the program's or the GPU's is decided by the node's kernel log. Two witnesses of equal weight
