@@ -86,7 +86,7 @@ def test_options_stand_under_headings_each_once(fleet):
     assert headings == ["Which nodes", "What is checked there", "How nodes are reached",
                         "What is shown and kept", "What follows", "Other"]  # fmt: skip
     flags = re.findall(r"^  (?:-\w, )?(--[\w-]+)", shown, re.MULTILINE)
-    assert len(flags) == 27  # 25, --check-settings and --help
+    assert len(flags) == 26  # 24, --check-settings and --help
     assert len(flags) == len(set(flags))
     assert "Show this message and exit.\n" in shown
     for form in ("text", "json", "jsonl"):
