@@ -100,7 +100,7 @@ def test_a_leader_that_has_lost_sends_nothing_of_what_still_waits_for_a_worker(s
     world.at_boundary = lose
     with pytest.raises(LeadershipLost):
         old.round()
-    old.actuators.close()
+    old.flow.actuators.close()
     assert len(world.sent) == 1
     second.release()
 
