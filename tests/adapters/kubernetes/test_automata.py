@@ -69,7 +69,7 @@ def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_i
 ) -> None:
     """The driver manager uncordons in the new boot, before the agent has said anything."""
     loop = begun(more="[drain]\nevict = true\n")
-    loop.adapter.treatment = replace(loop.adapter.treatment, cordon=cordon, taint=taint)
+    loop.adapter.cluster.treatment = replace(loop.adapter.cluster.treatment, cordon=cordon, taint=taint)
     undo = uncordon if lost == "cordon" else untaint
     undone = Event()
 
@@ -97,7 +97,7 @@ def test_what_an_automaton_undoes_after_the_reboot_is_set_again_until_the_node_i
 
 def test_an_uncordon_before_the_repair_leaves_the_node_to_the_loop_by_its_taint(begun: Callable[..., Loop]) -> None:
     loop = begun(more="[drain]\nevict = true\n[approval]\nreboot = 1\n")
-    loop.adapter.owner = REMEDY_OWNER
+    loop.adapter.cluster.owner = REMEDY_OWNER
     loop.sick()
     loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "awaiting-approval")
     uncordon(loop.kube, loop.node, "kured")
@@ -115,7 +115,7 @@ def test_a_person_takes_a_node_from_the_loop_between_its_repair_and_its_proof(be
     loop.kubelet.rebooted = lambda: setattr(loop, "agent", False)
     loop.sick()
     loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "verifying")
-    done = loop.adapter.release([loop.node], loop.adapter.bad, time.time(), "ann")
+    done = loop.adapter.cluster.release([loop.node], loop.adapter.bad, time.time(), "ann")
     assert done[0].effect is Effect.CHANGED
     loop.until(loop.ended)
     assert [row.state for row, _tries in loop.rows()] == ["withdrawn"]
