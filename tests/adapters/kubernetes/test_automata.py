@@ -115,7 +115,7 @@ def test_a_person_takes_a_node_from_the_loop_between_its_repair_and_its_proof(be
     loop.kubelet.rebooted = lambda: setattr(loop, "agent", False)
     loop.sick()
     loop.until(lambda: loop.rows() and loop.rows()[0][0].state == "verifying")
-    done = loop.adapter.cluster.release([loop.node], loop.adapter.bad, time.time(), "ann")
+    done = loop.adapter.cluster.release([loop.node], loop.adapter.readings.bad, time.time(), "ann")
     assert done[0].effect is Effect.CHANGED
     loop.until(loop.ended)
     assert [row.state for row, _tries in loop.rows()] == ["withdrawn"]
