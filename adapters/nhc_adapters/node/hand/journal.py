@@ -24,6 +24,18 @@ KEPT = 50
 BEGUN, ACTING, BOOTING, ENDED = "begun", "acting", "booting", "ended"
 
 
+def is_held(lock: str) -> bool:
+    """Whether a process holds this lock. Raises OSError."""
+    fd = os.open(lock, os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return True
+    finally:
+        os.close(fd)
+    return False
+
+
 class RepairState(NamedTuple):
     """One repair. `left` is what must still be put back, the last first. `outcome` is done or failed, "" before."""
 
@@ -70,16 +82,9 @@ class RepairJournal:
     def busy(self) -> bool:
         """Whether a repair runs now."""
         try:
-            fd = os.open(f"{self.directory}/lock", os.O_RDWR | os.O_CLOEXEC)
+            return is_held(f"{self.directory}/lock")
         except FileNotFoundError:
             return False
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
 
     def load(self, key: str) -> Optional[RepairState]:
         """A repair, None if there was none. Raises NotPossible for a file that cannot be read."""

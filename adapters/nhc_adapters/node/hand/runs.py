@@ -21,6 +21,7 @@ from typing import AbstractSet, Dict, List, Mapping, NamedTuple, Optional, Set, 
 
 from nhc.core.system import process, written_files
 from nhc.core.system.bounded_read import read_head, read_text
+from nhc_adapters.node.hand.journal import is_held
 from nhc_adapters.node.hand.values import AskedRun, NotPossible
 
 DIRECTORY = "/var/lib/nhc/runs"
@@ -92,14 +93,7 @@ class NodeRuns:
 
     def alive(self, key: str) -> bool:
         """Whether its watcher is there. Raises OSError."""
-        fd = os.open(f"{self.place(key)}/lock", os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            return True
-        finally:
-            os.close(fd)
-        return False
+        return is_held(f"{self.place(key)}/lock")
 
     def end_of(self, key: str) -> Optional[RunEnd]:
         """How it ended, None before. Raises OSError."""
