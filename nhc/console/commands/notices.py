@@ -15,6 +15,7 @@ from nhc.core.light import TYPE_CHECKING
 from nhc.core.model import printable
 from nhc.core.settings.settings_file import SettingsError
 from nhc.core.timestamps import utc
+from nhc.store.commands.store_options import ONCE, metrics_address
 
 if TYPE_CHECKING:
     from typing import Iterator
@@ -30,8 +31,8 @@ class ChannelsOptions(options.CommandOptions):
 
 class NoticesOptions(options.CommandOptions):
     settings: str = options.settings_file("notices.toml", needed=True, checked=True)
-    once: bool = options.flag("--once", "One round, then end.")
-    listen: str = options.text("--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9470.")
+    once: bool = ONCE
+    listen: str = metrics_address(9470)
 
 
 @service_command

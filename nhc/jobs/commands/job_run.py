@@ -19,7 +19,7 @@ from nhc.jobs.job_round import JobEvent
 from nhc.jobs.job_site import open_site
 from nhc.jobs.restart_rounds import JobRounds
 from nhc.marks.ports.adapter import AdapterError
-from nhc.store.commands.store_options import note_stand_in
+from nhc.store.commands.store_options import DRY_RUN, METRICS_FILE, ONCE, metrics_address, note_stand_in
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService
 
@@ -29,12 +29,10 @@ LEAD = "jobs"
 
 class JobRunOptions(options.Formatted):
     settings: str = options.settings_file("jobs.toml", checked=True)
-    once: bool = options.flag("--once", "One round, then end: for cron.", heading="What is done")
-    dry_run: bool = options.flag("--dry-run", "Show what would be done; write and change nothing.")
-    listen: str = options.text(
-        "--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9471.", heading="What is shown"
-    )
-    metrics_file: str = options.text("--metrics-file", "FILE", "Write metrics for a textfile collector.")
+    once: bool = ONCE
+    dry_run: bool = DRY_RUN
+    listen: str = metrics_address(9471)
+    metrics_file: str = METRICS_FILE
 
 
 @service_command

@@ -18,23 +18,21 @@ from nhc.remedy.cases import Written
 from nhc.remedy.commands.remedy_options import candidate, site_of
 from nhc.remedy.episode_flow import EpisodeRound
 from nhc.remedy.remedy_rounds import RemedyRounds
-from nhc.store.commands.store_options import note_stand_in
+from nhc.store.commands.store_options import DRY_RUN, METRICS_FILE, ONCE, metrics_address, note_stand_in
 from nhc.store.rounds.leader import Leader
 from nhc.store.rounds.service import RoundService
 
 
 class RemedyRunOptions(options.Formatted):
     settings: str = options.settings_file("remedy.toml", checked=True)
-    once: bool = options.flag("--once", "One round, then end: for cron.", heading="What is done")
+    once: bool = ONCE
     leader: str = options.text(
         "--leader", "NAME", "What decides who leads: store (a lock of its database), kubernetes-lease. Default: what "
         "the settings say.",
     )  # fmt: skip
-    dry_run: bool = options.flag("--dry-run", "Show what would be done; write and change nothing.")
-    listen: str = options.text(
-        "--listen", "ADDRESS", "Serve /metrics and /healthz: 127.0.0.1:9469.", heading="What is shown"
-    )
-    metrics_file: str = options.text("--metrics-file", "FILE", "Write metrics for a textfile collector.")
+    dry_run: bool = DRY_RUN
+    listen: str = metrics_address(9469)
+    metrics_file: str = METRICS_FILE
 
 
 @service_command

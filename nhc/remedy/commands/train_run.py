@@ -35,7 +35,7 @@ from nhc.remedy.trains.settings import TrainPlan, load, parse
 from nhc.remedy.trains.waves import BadTrain, Taken, take
 from nhc.store import trains
 from nhc.store.attempts import Attempt, AttemptStatus
-from nhc.store.commands.store_options import note_stand_in
+from nhc.store.commands.store_options import ONCE, note_stand_in
 from nhc.store.errors import LeadershipLost, StoreError
 from nhc.store.rounds.leader import Leader
 from nhc.store.trains import Train
@@ -103,7 +103,7 @@ def _show(site: RemedySite, plan: TrainPlan, taken: Taken, form: str) -> None:
 class TrainRunOptions(ShownRemedyOptions):
     file: str = options.argument("FILE", needed=True, file="train.toml", checked=True, heading="What is done")
     apply: bool = options.flag("--apply", "Do it. Without this the plan is shown, and nothing is done.")
-    once: bool = options.flag("--once", "One round, then end: for cron.")
+    once: bool = ONCE
     by: str = options.BY
 
 

@@ -9,6 +9,8 @@ from nhc.core.command_line import options
 from nhc.core.light import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from typing import Any
+
     from nhc.store.database import Store
 
 
@@ -19,6 +21,19 @@ class StoreOptions(options.CommandOptions):
         "--store", "URL", "sqlite:///FILE or postgresql://USER@HOST/DATABASE. Default: $NHC_STORE, else "
         "/etc/nhc/store.toml's ($NHC_STORE_SETTINGS names another file).", heading="Which store",
     )  # fmt: skip
+
+
+# What the services of rounds share.
+ONCE = options.flag("--once", "One round, then end: for cron.", heading="What is done")
+DRY_RUN = options.flag("--dry-run", "Show what would be done; write and change nothing.")
+METRICS_FILE = options.text("--metrics-file", "FILE", "Write metrics for a textfile collector.")
+
+
+def metrics_address(port: int) -> Any:
+    """The option for the address of /metrics and /healthz; `port` is the usual one of this service."""
+    return options.text(
+        "--listen", "ADDRESS", f"Serve /metrics and /healthz: 127.0.0.1:{port}.", heading="What is shown"
+    )
 
 
 def opened(url: str, *, create: bool = False, check: bool = True) -> contextlib.closing[Store]:
